@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
 from mailboat.cli.glossary import errors_page
 from mailboat.cli.help_page import argument_name, default_text, value_name
-from mailboat.cli.main import COMMANDS, build_app
 from mailboat.config.pages import configuration_page
 from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from mailboat.cli.main import build_app
+from mailboat.cli.application import build_app
 
 ROOT = Path(__file__).parents[2]
 MODULES = [

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.cli.application import COMMANDS
 from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, token_secret
-from mailboat.cli.main import COMMANDS
 from mailboat.errors import UsageError
 
 
@@ -49,7 +49,7 @@ def test_the_commands_are_those_that_ask_an_agent() -> None:
     def asks(module: str) -> bool:
         return "@remote_command" in Path(str(importlib.import_module(f"mailboat.cli.{module}").__file__)).read_text()
 
-    by_module = {name: module for name, module in COMMANDS.items() if asks(module)}
+    by_module = {name: entry.module for name, entry in COMMANDS.items() if asks(entry.module)}
     assert {*REMOTE_COMMANDS} == {*by_module} - {"bulk"}  # which reads sources where it runs
 
 

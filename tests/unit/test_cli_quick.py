@@ -10,10 +10,10 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli import quick
-from mailboat.cli.main import build_app
+from mailboat.cli.application import build_app
 from mailboat.cli.rendering import Output
 
-COMMAND: Any = typer.main.get_command(build_app("subscribe"))
+COMMAND: Any = typer.main.get_command(build_app())
 SUBSCRIBE = COMMAND.commands["subscribe"]
 WORDS = st.sampled_from(
     [

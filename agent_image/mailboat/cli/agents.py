@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
@@ -17,6 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.agent.health import AgentView
+from mailboat.agent.process import AgentProcess
+from mailboat.agent.startup import Startup
 from mailboat.cli.configuring import checked_configuration, configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
@@ -25,16 +30,13 @@ from mailboat.cli.rendering import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, note_configuration
+from mailboat.composition.workspace import prepare
+from mailboat.config.document import AgentsConfig, HttpConfig
 from mailboat.errors import UsageError
+from mailboat.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mailboat.agent.health import AgentView
-    from mailboat.agent.process import AgentProcess
-    from mailboat.agent.startup import Startup
-    from mailboat.composition.home import Home
-    from mailboat.config.document import AgentsConfig, HttpConfig
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
@@ -73,9 +75,6 @@ def run(
     with growing pauses: alive, and not ready. Ends with the exit code of the first subscriber that stopped in a named
     state.
     """
-    import random
-
-    from mailboat.agent.startup import Startup
     from mailboat.http.serving import server_of
 
     home = _checked(session, config, subscriber)
@@ -102,9 +101,6 @@ def run(
 
 def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStack) -> AgentProcess | None:
     """The process, closed with `opened`; None if a signal came first. Probes are answered while it has to wait."""
-    from mailboat.agent.process import AgentProcess
-    from mailboat.composition.home import note_configuration
-    from mailboat.composition.workspace import prepare
     from mailboat.http.serving import probes_during
 
     def attempt() -> AgentProcess:
@@ -159,8 +155,6 @@ def _liveness(http: HttpConfig) -> tuple[str, int, str]:
 
 def _checked(session: Session, config: Path | None, subscriber: str | None) -> Home:
     """The home of the agents; everything is checked before anything is made. Raises: ConfigInvalidError, UsageError."""
-    from mailboat.telemetry.logs import configure_logs
-
     home, _ = checked_configuration(session, config, subscriber)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     return home

@@ -5,21 +5,20 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from mailboat.blobs.port import BlobInfo
+from mailboat.blobs.sweeping import Fate
 from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from mailboat.blobs.port import BlobInfo
-    from mailboat.blobs.sweeping import Fate
-    from mailboat.maintenance.blob_sweep import SweepReport, SweepStep, TargetSweep
+from mailboat.maintenance.blob_sweep import SweepReport, SweepStep, TargetSweep, blobs_with_fates, sweep_targets
+from mailboat.maintenance.blob_sweep import sweep as sweep_store
 
 _REFRESH_SECONDS: Final = 0.1
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
@@ -40,9 +39,6 @@ def list_blobs(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of blobs.")] = None,
 ) -> None:
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
-    from mailboat.blobs.sweeping import Fate
-    from mailboat.maintenance.blob_sweep import blobs_with_fates
-
     with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
         found = blobs_with_fates(workspace, line.show if line.can_show else None)
         wanted = (pair for pair in found if not removable or pair[1] is Fate.REMOVABLE)
@@ -86,9 +82,6 @@ def sweep(
 
     Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
     """
-    from mailboat.maintenance.blob_sweep import sweep as sweep_store
-    from mailboat.maintenance.blob_sweep import sweep_targets
-
     with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
         if forget_journal is not None:
             workspace.blobs.forget_user(forget_journal)
@@ -157,13 +150,11 @@ def sweep_text(step: SweepStep, seconds: float) -> str:
 
 
 def _removable() -> Fate:
-    from mailboat.blobs.sweeping import Fate
 
     return Fate.REMOVABLE
 
 
 def _store_blocks(report: SweepReport, store: str, grace_seconds: float) -> list[Block]:
-    from mailboat.blobs.sweeping import Fate
 
     reasons = {
         Fate.REFERENCED: f"named by the log's {count_text(report.messages, 'message')}"

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from mailboat.bulk.cutting import Budget
+from mailboat.bulk.fencing import BuildClaim, claimed_build, this_driver
+from mailboat.bulk.identity import checked_build_id
+from mailboat.bulk.listing import cut_whole, outermost
+from mailboat.bulk.plan import NameCollisions, plan_of
+from mailboat.bulk.records import Problem
+from mailboat.bulk.spark.session import SessionSettings, SparkMissingError, checked_master, open_session
 from mailboat.cli.bulk_progress import BulkProgress
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.declaring import PublisherOption, command, remote_command
@@ -18,17 +25,17 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import SourceArgument, content_paths
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
+from mailboat.composition.home import Home, configured_home
+from mailboat.composition.locations import absolute_source, open_source, own_roots
 from mailboat.composition.settings import variable
-from mailboat.errors import UsageError
+from mailboat.composition.workspace import Workspace, prepare
+from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
 
 if TYPE_CHECKING:
-    from mailboat.bulk.cutting import Budget
     from mailboat.bulk.library import Build
-    from mailboat.bulk.records import Problem
     from mailboat.bulk.spark.stages import StageRunner
-    from mailboat.composition.workspace import Workspace
 
 LEFT_OUT_EXIT_CODE: Final = 1
 """Built and published, but not all: what could not be read is named, and nobody takes it for removed."""
@@ -108,10 +115,6 @@ def register(app: typer.Typer) -> None:
 @command
 def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: RootsArgument = None) -> None:
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
-    from mailboat.bulk.listing import cut_whole, outermost
-    from mailboat.bulk.plan import NameCollisions, plan_of
-    from mailboat.composition.locations import open_source
-
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
         roots = outermost(_roots_of(source, paths))
@@ -132,7 +135,6 @@ def build(  # sets of options
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     with _spark_installed():
         from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
-        from mailboat.bulk.identity import checked_build_id
         from mailboat.bulk.running import BuildOrder, BuildRun
         from mailboat.bulk.spark.exchange import WorkPlace
         from mailboat.bulk.spark.pipeline import SparkPipeline
@@ -158,8 +160,6 @@ def status(
     build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build. Default: all.")] = None,
 ) -> None:
     """Show the progress of each build: published, and imported per subscriber."""
-    from mailboat.errors import BuildMissingError
-
     unfinished = _unfinished(session)
     try:
         with session.control() as control:
@@ -187,9 +187,6 @@ def verify(
     ] = None,
 ) -> None:
     """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
-    from mailboat.bulk.listing import outermost
-    from mailboat.composition.locations import absolute_source
-
     with _spark_installed():
         from mailboat.bulk.spark.verification import Comparison, find_differences
 
@@ -211,12 +208,8 @@ def forget(
     ] = None,
 ) -> None:
     """Remove a build and its manifest. Published packages stay; unpublished ones are swept."""
-    from mailboat.bulk.fencing import BuildClaim, claimed_build, this_driver
-    from mailboat.bulk.identity import checked_build_id
-
     with _spark_installed():
         from mailboat.bulk.library import Library
-    from mailboat.errors import BuildMissingError
 
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:
@@ -245,9 +238,6 @@ def _unfinished(session: Session) -> Sequence[Build]:
 @contextmanager
 def _workspace(session: Session, into: Path | None) -> Iterator[Workspace]:
     """What is published with: the session's home, another one, or a configuration with its state in the home."""
-    from mailboat.composition.home import Home, configured_home
-    from mailboat.composition.workspace import Workspace, prepare
-
     if into is not None and into.is_file():
         home = configured_home(into, session.home_path if session.is_home_given else None)
         prepare(home)
@@ -260,8 +250,6 @@ def _workspace(session: Session, into: Path | None) -> Iterator[Workspace]:
 @contextmanager
 def _spark_installed() -> Iterator[None]:
     """Raises: SparkMissingError instead of the interpreter's own error, where the extra is not installed."""
-    from mailboat.bulk.spark.session import SparkMissingError
-
     try:
         yield
     except ImportError as error:
@@ -273,7 +261,6 @@ def _spark_installed() -> Iterator[None]:
 @contextmanager
 def _spark(running: Running) -> Iterator[StageRunner]:
     """Runs stages in a session that begins with the first of them."""
-    from mailboat.bulk.spark.session import SessionSettings, checked_master, open_session
     from mailboat.bulk.spark.stages import StageRunner
 
     settings = SessionSettings(
@@ -295,8 +282,6 @@ def _setting_of(text: str) -> tuple[str, str]:
 
 def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
     """What is meant: the paths that are given, else those of a FileVault filter, else all."""
-    from mailboat.composition.locations import open_source, own_roots
-
     given = content_paths(paths or ())
     if given:
         return given
@@ -305,7 +290,6 @@ def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
 
 
 def _budget_of(cutting: Cutting) -> Budget:
-    from mailboat.bulk.cutting import Budget
 
     return Budget(parse_size(cutting.budget), cutting.nodes)
 

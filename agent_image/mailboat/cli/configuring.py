@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,12 +14,12 @@ from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Output, Report, count_text, show
 from mailboat.cli.session import Session
+from mailboat.composition.home import Home, configured_home
+from mailboat.config.document import Config
+from mailboat.config.schema import json_schema
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import parse_agent_name
-
-if TYPE_CHECKING:
-    from mailboat.composition.home import Home
-    from mailboat.config.document import Config
+from mailboat.operations.configuration_check import check_config, shown_document, warnings_of
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +41,6 @@ def check(
 
     A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
     """
-    from mailboat.operations.configuration_check import shown_document, warnings_of
-
     home, where = checked_configuration(session, file, needs_agents=file is not None)
     for warning in warnings_of(home.config):
         session.note(f"warning: {warning}")
@@ -55,8 +53,6 @@ def check(
 
 def configuration(session: Session, file: Path | None) -> Home:
     """The home with the configuration of a file, or with its own. Raises: HomeMissingError, ConfigInvalidError."""
-    from mailboat.composition.home import configured_home
-
     return (
         session.home() if file is None else configured_home(file, session.home_path if session.is_home_given else None)
     )
@@ -78,7 +74,6 @@ def checked_configuration(
     Raises: HomeMissingError, ConfigInvalidError, UsageError.
     """
     from mailboat.http.access import check_access
-    from mailboat.operations.configuration_check import check_config
 
     home = configuration(session, file)
     if subscriber is not None:
@@ -116,8 +111,6 @@ def summary_of(config: Config) -> str:
 @command
 def schema(session: Session) -> None:
     """Print the JSON Schema of the configuration: for editors and other checks."""
-    from mailboat.config.schema import json_schema
-
     document = json_schema()
     output = Output.JSON if session.output is Output.TABLE else session.output
     show(Report(document, list(document["properties"]), lambda: [json.dumps(document)]), output)

@@ -6,7 +6,7 @@ import shutil
 import sys
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,13 +16,12 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.composition.locations import open_source, source_digest
+from mailboat.content.differences import Difference, differences
 from mailboat.content.port import Source
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
-
-if TYPE_CHECKING:
-    from mailboat.content.differences import Difference
 
 LocationArgument = Annotated[
     str,
@@ -55,8 +54,6 @@ def list_nodes(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of nodes.")] = None,
 ) -> None:
     """List nodes: type, size of their binaries, path."""
-    from mailboat.composition.locations import open_source
-
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
         found = source.walk(root) if deep else _level(source.walk(root), root)
@@ -90,8 +87,6 @@ def node_document(node: Node) -> dict[str, Any]:
 @command
 def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print a file's bytes, or the properties of any other node (and of a file with -o)."""
-    from mailboat.composition.locations import open_source
-
     (where,) = content_paths([path])
     with closing(open_source(location)) as source:
         node = source.node(where)
@@ -136,8 +131,6 @@ def _value(value: str | Binary) -> str:
 @command
 def digest(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print the canonical digest of a subtree: equal for equal content, wherever it is."""
-    from mailboat.composition.locations import open_source, source_digest
-
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
         if not _holds(source, root):
@@ -161,9 +154,6 @@ def diff(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of differences to print.")] = 1000,
 ) -> None:
     """Compare two trees. Exit code 1 when they differ."""
-    from mailboat.composition.locations import open_source
-    from mailboat.content.differences import differences
-
     (root,) = content_paths([path])
     if left == right:
         raise UsageError("a tree is compared with itself")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from mailboat.api.control import Control
+from mailboat.api.records import DistributionView, NotImportedView
 from mailboat.cli.colours import state_style
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
@@ -19,10 +21,6 @@ from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, Deadline, SystemClock
-
-if TYPE_CHECKING:
-    from mailboat.api.control import Control
-    from mailboat.api.records import DistributionView, NotImportedView
 
 _QUEUED = "queued"
 _STATES = ("distributed", "incomplete", _QUEUED, "failed")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.control import Control, error_pages
+from mailboat.api.records import CauseView, GivenUpPage, GivenUpView
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import remote_command
@@ -15,10 +17,6 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
-
-if TYPE_CHECKING:
-    from mailboat.api.control import Control
-    from mailboat.api.records import CauseView, GivenUpPage, GivenUpView
 
 _REDRIVEN_AT_ONCE: Final = 1_000
 _IMPORT: Final = "import"
@@ -121,7 +119,6 @@ def redrive(
 
 
 def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
-    from mailboat.api.control import error_pages
 
     return list(error_pages(control, name))
 

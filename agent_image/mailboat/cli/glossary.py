@@ -15,7 +15,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from mailboat.api.problems import NOT_FOR_USERS, import_all_modules
+from mailboat.control.subscriber_directory import Absence
 from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
+from mailboat.subscriber.figures import SubscriberPhase
 
 _FAMILIES: Final = (MailboatError, PermanentError, StopError, UntrustedInputError)
 """What other errors derive from, and nothing raises itself."""
@@ -47,8 +49,6 @@ class Explanation:
 def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
     import_all_modules()
-    from mailboat.control.subscriber_directory import Absence
-    from mailboat.subscriber.figures import SubscriberPhase
 
     found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]

@@ -82,9 +82,9 @@ class PagedGroup(TyperGroup):
 class PagedTyper(typer.Typer):
     """An application or group whose commands have pages in our style."""
 
-    def __init__(self, **settings: Any) -> None:
-        """As the framework's."""
-        super().__init__(cls=PagedGroup, rich_markup_mode=None, **settings)
+    def __init__(self, cls: type[PagedGroup] = PagedGroup, **settings: Any) -> None:
+        """As the framework's; `cls` is the group that is made of it."""
+        super().__init__(cls=cls, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Any:
         """Register a command."""
@@ -149,7 +149,7 @@ def _write_page(command: Any, context: Any, formatter: Any) -> None:
     _write_rows(formatter, "Arguments", [(one.metavar or one.name.upper(), _meaning(one)) for one in arguments])
     if hasattr(command, "commands"):
         for topic, names in topics_of(command.list_commands(context)):
-            rows = [(name, _summary(command.commands[name])) for name in names]
+            rows = [(name, summary_of_command(command.commands[name])) for name in names]
             _write_rows(formatter, topic, rows)
     common = [one for one in options if one.name in COMMON_OPTIONS and context.parent is not None]
     own = [one for one in options if one not in common]
@@ -201,7 +201,7 @@ def _meaning(parameter: Any) -> str:
     return f"{text} Default: {default}." if default and "Default:" not in text else text
 
 
-def _summary(command: Any) -> str:
+def summary_of_command(command: Any) -> str:
     """The first sentence of a command's help."""
     text = " ".join(_unfolded(command.help or "").split("\n\n")[0].split())
     head, end, _ = text.partition(". ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
@@ -12,17 +14,15 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.errors import UsageError
+from mailboat.composition.workspace import Workspace
+from mailboat.control.subscriber_directory import Member, members_below, position_findings
+from mailboat.errors import MailboatError, UsageError
 from mailboat.journal.port import Record, Start
+from mailboat.maintenance.schedule import journal_damage, remove_expired
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mailboat.composition.workspace import Workspace
-    from mailboat.control.subscriber_directory import Member
-    from mailboat.operations.inspection import Finding, Verification
+from mailboat.operations.inspection import Finding, Verification, decode_record, records_of, summary_of, verify_journal
+from mailboat.retention.borders import whole_package_border
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
@@ -119,16 +119,11 @@ def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: in
 
 
 def _records(workspace: Workspace, topic: TopicName, start: Start, limit: int) -> list[Record]:
-    from itertools import islice
-
-    from mailboat.operations.inspection import records_of
 
     return list(islice(records_of(workspace.journal, topic, start), limit))
 
 
 def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
-    from mailboat.errors import MailboatError
-    from mailboat.operations.inspection import decode_record, summary_of
 
     try:
         message = decode_record(record, is_event=is_event)
@@ -150,10 +145,6 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
-    from mailboat.control.subscriber_directory import position_findings
-    from mailboat.maintenance.schedule import journal_damage
-    from mailboat.operations.inspection import verify_journal
-
     with session.workspace() as workspace:
         found = verify_journal(
             workspace.journal,
@@ -191,8 +182,6 @@ def truncate(
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
-    from mailboat.maintenance.schedule import remove_expired
-
     if (before is None) is not expired:
         raise UsageError("either --before OFFSET or --expired says what to remove")
     with session.workspace() as workspace:
@@ -206,8 +195,6 @@ def truncate(
 
 
 def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: Offset, *, is_sure: bool) -> None:
-    from mailboat.control.subscriber_directory import members_below
-    from mailboat.retention.borders import whole_package_border
 
     name = workspace.topic(role)
     end = workspace.journal.bounds(name).next_offset

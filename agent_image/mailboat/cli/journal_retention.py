@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
-
-if TYPE_CHECKING:
-    from mailboat.retention.keeping import Turn
+from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
+from mailboat.retention.keeping import Turn
 
 _COLUMNS = (
     Column("SUBSCRIBER"),
@@ -34,8 +33,6 @@ def retention(
     apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
 ) -> None:
     """Show the subscribers that hold packages back, and where retention by consumption would put the head."""
-    from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
-
     with session.workspace() as workspace:
         turn = retention_turn(workspace, is_applied=apply)
         now_ms = int(workspace.clock.now().timestamp() * 1000)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
-
-if TYPE_CHECKING:
-    from mailboat.maintenance.topic_check import TopicReport
-    from mailboat.operations.journal_bench import JournalFigures, Latency
+from mailboat.maintenance.topic_check import TopicReport, check_topics, ensure_topics
+from mailboat.operations.journal_bench import BenchPlan, JournalFigures, Latency, measure_journal
 
 
 def register(group: typer.Typer) -> None:
@@ -29,8 +27,6 @@ def ensure(
     check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
 ) -> None:
     """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
-    from mailboat.maintenance.topic_check import check_topics, ensure_topics
-
     with session.workspace() as workspace:
         found = check_topics(workspace) if check else ensure_topics(workspace)
         journal = workspace.journal.description
@@ -82,8 +78,6 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
 ) -> None:
     """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
-    from mailboat.operations.journal_bench import BenchPlan, measure_journal
-
     with session.workspace() as workspace:
         prefix = workspace.home.config.journal.topic_prefix
         found = measure_journal(workspace.journal, prefix, BenchPlan(size, rounds, seconds), workspace.clock)

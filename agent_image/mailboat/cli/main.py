@@ -1,20 +1,18 @@
 """Where `mailboat` starts: finds the command, runs it, turns whatever comes out into an exit code.
 
-Command modules, and the framework that reads their options, are imported when they are needed: a subscriber that
-restarts with nothing to do should not pay for them (`quick.py`). Help, completion and misspelt names import them all.
+The framework that reads options, and the modules of commands, are imported when they are needed: a subscriber that
+restarts with nothing to do should not pay for them (`quick.py`).
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
@@ -27,40 +25,6 @@ from mailboat.cli.quick import run_quickly
 from mailboat.cli.session import Defaults
 from mailboat.composition.settings import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
-
-if TYPE_CHECKING:
-    import typer
-
-COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "init": "starting",
-        "demo": "demo.command",
-        "plan": "publishing",
-        "publish": "publishing",
-        "delete": "publishing",
-        "invalidate": "publishing",
-        "ping": "publishing",
-        "bulk": "bulk",
-        "subscribe": "subscribing",
-        "agent": "agents",
-        "status": "status",
-        "distributions": "distributions",
-        "publishers": "publishers",
-        "queues": "queues",
-        "errors": "giving_up",
-        "subscribers": "subscribers",
-        "content": "content",
-        "packages": "packages",
-        "journal": "journal",
-        "blobs": "blobs",
-        "config": "configuring",
-        "explain": "explain",
-        "completion": "completion",
-    }
-)
-"""Every command and group with the module of this folder that defines it, in the order of the help."""
-
-_TAKE_VALUES: Final = frozenset({"--home", "--url", "--token-file"})
 
 _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
 
@@ -118,17 +82,9 @@ def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
     code = run_quickly(arguments)
     if code is not None:
         return code
-    import typer
+    from mailboat.cli.application import run_application  # with the framework
 
-    app = build_app(named_command(arguments))
-    command = typer.main.get_command(app)
-    try:
-        result = command.main(args=list(arguments), prog_name="mailboat", standalone_mode=False, obj=defaults)
-    except typer.Abort as error:
-        raise KeyboardInterrupt from error
-    except typer.TyperException as error:
-        raise _usage_error(error) from error
-    return result if isinstance(result, int) else 0
+    return run_application(arguments, defaults)
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
@@ -141,41 +97,6 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
             before = arguments[number - 1] if number and not argument else argument.removesuffix("=")
             where = f"after {before}" if number and not argument else f"of {before}" if argument else "at the beginning"
             raise UsageError(f"the value {where} is empty", next_step="see that the variable that it comes from is set")
-
-
-def build_app(named: str | None = None) -> typer.Typer:
-    """The application: with all commands, or with nothing but the one named."""
-    from mailboat.cli.application import new_application
-
-    app = new_application()
-    wanted = COMMANDS.values() if named is None else [COMMANDS[named]]
-    for module in dict.fromkeys(wanted):
-        importlib.import_module(f"mailboat.cli.{module}").register(app)
-    return app
-
-
-def named_command(arguments: Sequence[str]) -> str | None:
-    """The command among the arguments, when it is surely one."""
-    from mailboat.cli.help_page import ALIASES
-
-    remaining = iter(arguments)
-    for one in remaining:
-        if one in _TAKE_VALUES:
-            next(remaining, None)
-        elif not one.startswith("-"):
-            name = ALIASES.get(one, one)
-            return name if name in COMMANDS else None
-        elif one in {"-h", "--help"}:
-            return None
-    return None
-
-
-def _usage_error(error: typer.TyperException) -> MailboatError:
-    context = getattr(error, "ctx", None)
-    path = getattr(context, "command_path", "mailboat")
-    words = " ".join(error.format_message().split())
-    message = words.replace("': Value error, ", "': ")  # pydantic's prefix
-    return UsageError(message or "invalid command line", next_step=f"{path} --help")
 
 
 def _is_verbose(defaults: Defaults) -> bool:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from mailboat.api.control import Control
+from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
 from mailboat.cli.published import Published, published_elsewhere, published_report
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from mailboat.api.control import Control
-    from mailboat.api.records import DistributionView
-    from mailboat.model.requests import DistributionRequest
+from mailboat.model.requests import DistributionRequest
 
 
 class Ordered(Protocol):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,12 +16,14 @@ from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, conten
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
-from mailboat.config.document import PackageType
+from mailboat.composition.home import Home, HomeMissingError
+from mailboat.composition.locations import check_file_place, open_source, open_target
+from mailboat.composition.workspace import Workspace, namespaces_of, package_limits, package_registry
+from mailboat.config.document import LimitsConfig, PackageType
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
-
-if TYPE_CHECKING:
-    from mailboat.operations.package_files import PackageFacts, PackageFiles
+from mailboat.model.requests import add_request
+from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
 TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to write.")]
@@ -40,11 +42,6 @@ def register(app: typer.Typer) -> None:
 @contextmanager
 def _package_files(session: Session) -> Iterator[PackageFiles]:
     """With the blobs and limits of the home, where there is one."""
-    from mailboat.composition.home import Home, HomeMissingError
-    from mailboat.composition.workspace import Workspace, namespaces_of, package_limits, package_registry
-    from mailboat.config.document import LimitsConfig
-    from mailboat.operations.package_files import PackageFiles
-
     try:
         home = Home(session.home_path)
     except HomeMissingError:
@@ -68,10 +65,6 @@ def build(
     ] = None,
 ) -> None:
     """Write paths of a source into a package that carries everything it needs."""
-    from mailboat.composition.locations import check_file_place, open_source
-    from mailboat.model.requests import add_request
-    from mailboat.operations.package_files import parse_properties
-
     named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
     request = add_request(content_paths(paths), is_deep=not shallow)
     check_file_place(into)
@@ -123,8 +116,6 @@ def install(
     into: Annotated[str, typer.Option("--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE.")],
 ) -> None:
     """Import a package into a target that belongs to no subscriber."""
-    from mailboat.composition.locations import open_target
-
     with _package_files(session) as files, closing(open_target(into)) as target, Transfer(sys.stderr) as transfer:
         transfer.begin("installing")
         count = files.install(file, target, transfer.advance)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, followed_lines
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.model.messages import Action
-
-if TYPE_CHECKING:
-    from mailboat.api.records import DistributionView
-    from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.receipts import Receipt
 
 _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
+from mailboat.api.records import PublisherView
 from mailboat.cli.colours import state_style
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, seconds_text, time_text
 from mailboat.cli.session import Session
-
-if TYPE_CHECKING:
-    from mailboat.api.records import PublisherView
 
 _COLUMNS: Final = (
     Column("PUBLISHER"),

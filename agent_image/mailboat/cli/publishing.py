@@ -9,10 +9,11 @@ from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from mailboat.api.records import PublicationPlan, SubscriberStatusView
 from mailboat.cli.declaring import PublisherOption, remote_command
 from mailboat.cli.distributions import end_by
 from mailboat.cli.failures import print_warning
@@ -22,20 +23,18 @@ from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
+from mailboat.composition.locations import open_source, own_roots
+from mailboat.composition.workspace import Workspace, known_publisher
+from mailboat.content.port import Source
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
+from mailboat.maintenance.schedule import maintain
 from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
-
-if TYPE_CHECKING:
-    from mailboat.api.records import PublicationPlan, SubscriberStatusView
-    from mailboat.composition.workspace import Workspace
-    from mailboat.content.port import Source
-    from mailboat.model.requests import DistributionRequest
-    from mailboat.publisher.publication import Publisher
-    from mailboat.publisher.receipts import Receipt
-
+from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.receipts import Receipt
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
@@ -133,8 +132,6 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
 
 
 def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
-    from mailboat.composition.locations import open_source
-    from mailboat.composition.workspace import known_publisher
 
     changed = selected.changed
     source, given = selected.source_and_paths()
@@ -210,7 +207,6 @@ def publish(
     if session.url is not None:
         _publish_own(session, selected, delivery, each=each)
         return
-    from mailboat.composition.locations import open_source
 
     source, given = selected.source_and_paths()
     with (
@@ -299,8 +295,6 @@ def _content_path(text: str) -> NodePath:
 
 def _roots_of(source: Source) -> tuple[NodePath, ...]:
     """What a source says itself that it is of. Raises: UsageError when it says nothing: all is never just assumed."""
-    from mailboat.composition.locations import own_roots
-
     roots = own_roots(source)
     if roots:
         return roots
@@ -321,7 +315,6 @@ def _refuse_both(*, changed: bool, **others: bool) -> None:
 
 
 def _add(paths: Sequence[NodePath], shallow: bool, request_id: RequestId | None = None) -> DistributionRequest:
-    from mailboat.model.requests import add_request
 
     return add_request(paths, is_deep=not shallow, request_id=request_id)
 
@@ -346,7 +339,6 @@ def _ship(agent: Publisher, requests: Sequence[DistributionRequest], source: Sou
 
 
 def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
-    from mailboat.model.requests import DistributionRequest
 
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
     order_all(session, [DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)], delivery)
@@ -356,8 +348,6 @@ def _publish(
     session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
     """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
-    from mailboat.composition.workspace import known_publisher
-
     name = known_publisher(workspace, delivery.publisher, is_new=delivery.new_publisher)
     clock = workspace.clock
     started = clock.monotonic()
@@ -390,8 +380,6 @@ def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
 
 def _maintain(session: Session, workspace: Workspace) -> None:
     """Do the upkeep whose turn has come. Its failure is no failure to publish, or people would publish again."""
-    from mailboat.maintenance.schedule import maintain
-
     try:
         maintain(workspace)
     except MailboatError as error:

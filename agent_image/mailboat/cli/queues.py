@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.control import Control
+from mailboat.api.records import QueueItemView, QueuePage, QueueView
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.completion import publisher_names, queue_names
@@ -18,10 +20,6 @@ from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, co
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.errors import UsageError
-
-if TYPE_CHECKING:
-    from mailboat.api.control import Control
-    from mailboat.api.records import QueueItemView, QueuePage, QueueView
 
 QueueArgument = Annotated[
     str,

@@ -5,21 +5,31 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.cli.configuring import configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
+from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, HomeMissingError
+from mailboat.composition.locations import check_file_place
+from mailboat.composition.roots import roots_of_target
+from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import parse_target
 from mailboat.errors import UsageError
-
-if TYPE_CHECKING:
-    from mailboat.composition.home import Home
-    from mailboat.composition.workspace import Workspace
-    from mailboat.operations.snapshots import Taken
-    from mailboat.operations.stored_snapshots import StoredSnapshot
+from mailboat.operations.snapshots import Taken, restore_snapshot, take_snapshot
+from mailboat.operations.stored_snapshots import (
+    StoredSnapshot,
+    restore_stored,
+    seed,
+    snapshot_missing,
+    store_snapshot,
+    stored_snapshots,
+)
 
 _STORED: Final = "blob:"
 
@@ -58,10 +68,6 @@ def snapshot(
     A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
     only: when what it stands for is as new, nothing is stored, and the exit code is 0.
     """
-    from mailboat.clock import SystemClock
-    from mailboat.composition.locations import check_file_place
-    from mailboat.operations.snapshots import take_snapshot
-
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)
         return
@@ -114,8 +120,6 @@ def snapshots(
     config: ConfigOption = None,
 ) -> None:
     """List the snapshots in the blob store."""
-    from mailboat.operations.stored_snapshots import snapshot_missing, stored_snapshots
-
     with _workspace(session, config) as workspace:
         if remove is not None:
             if not workspace.blobs.documents.remove(remove):
@@ -150,8 +154,6 @@ def snapshots(
 
 def _size_of(target: str) -> int | None:
     """About how many bytes a target holds."""
-    from mailboat.content.locations import parse_target
-
     place = parse_target(target)
     match place.kind:
         case "sqlite":
@@ -163,7 +165,6 @@ def _size_of(target: str) -> int | None:
 
 
 def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
-    from mailboat.operations.stored_snapshots import store_snapshot
 
     target, place = what
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
@@ -181,7 +182,6 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
 
 
 def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
-    from mailboat.operations.stored_snapshots import seed
 
     place, into = what
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
@@ -194,7 +194,6 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
 
 
 def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, *, is_checked: bool) -> None:
-    from mailboat.operations.stored_snapshots import restore_stored
 
     place, into = what
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
@@ -205,9 +204,6 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, *, is_checked: bool) -> None:
-    from mailboat.composition.roots import roots_of_target
-    from mailboat.composition.workspace import Workspace
-    from mailboat.operations.snapshots import restore_snapshot
 
     file, into = what
     home = _home_if_any(session, config)
@@ -235,17 +231,11 @@ def _show_restored(session: Session, taken: Taken, place: str, into: str) -> Non
 
 def _workspace(session: Session, config: Path | None) -> Workspace:
     """The home, or what the configuration says; to be used as a context manager."""
-    from mailboat.cli.configuring import configuration
-    from mailboat.composition.workspace import Workspace
-
     return Workspace(configuration(session, config))
 
 
 def _home_if_any(session: Session, config: Path | None) -> Home | None:
     """The home, or what the configuration says; None without either, unless one was named."""
-    from mailboat.cli.configuring import configuration
-    from mailboat.composition.home import HomeMissingError
-
     try:
         return configuration(session, config)
     except HomeMissingError:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
+from mailboat.composition.home import Home, create_home, home_without_journal
+from mailboat.composition.locations import check_folder_place
+from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config
 from mailboat.config.pages import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
-
-if TYPE_CHECKING:
-    from mailboat.composition.home import Home
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +53,6 @@ def init(
     if only_print:
         typer.echo(commented_yaml(config), nl=False)
         return
-    from mailboat.composition.home import create_home, home_without_journal
-    from mailboat.composition.locations import check_folder_place
-    from mailboat.composition.workspace import initialise
 
     check_folder_place(session.home_path)
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)

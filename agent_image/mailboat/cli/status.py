@@ -7,20 +7,18 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from mailboat.api.control import Control
+from mailboat.api.records import StatusView
 from mailboat.cli.declaring import remote_command
-from mailboat.cli.rendering import Block, Output, seconds_text
+from mailboat.cli.rendering import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
-
-if TYPE_CHECKING:
-    from mailboat.api.control import Control
-    from mailboat.api.records import StatusView
 
 _LINES_AROUND: Final = 2
 """What a terminal needs besides the table: a line for news, and the one that the cursor stands in."""
@@ -90,8 +88,6 @@ def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: 
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
-
-    from mailboat.cli.rendering import blocks_text
 
     def height(blocks: Sequence[Block]) -> int:
         return blocks_text(blocks, sys.stdout).count("\n")

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import DistributionMissingError, TopicMissingError
+from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
-
-if TYPE_CHECKING:
-    from mailboat.composition.workspace import Workspace
-    from mailboat.journal.port import Record
+from mailboat.operations.inspection import decode_record, records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +131,6 @@ class JournalArchive:
 
     def message(self, offset: int) -> MessageView:
         """See `LogArchive`."""
-        from mailboat.operations.inspection import decode_record, records_of
-
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         if bounds.earliest_offset <= offset < bounds.next_offset:

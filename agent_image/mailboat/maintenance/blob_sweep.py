@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.blobs.sweeping import (
     BlobStoreSharedError,
@@ -25,15 +26,15 @@ from mailboat.blobs.sweeping import (
     plan_sweep,
 )
 from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import SQLITE, parse_target
+from mailboat.content.targets.sqlite import sweep_blobs
 from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
+from mailboat.operations.stored_snapshots import stored_snapshots
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import decode_message
-
-if TYPE_CHECKING:
-    from mailboat.blobs.port import BlobInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
@@ -185,9 +186,6 @@ def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[Tar
 
 def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> TargetSweep | None:
     """Sweep the blobs of one target; None where it keeps none. Raises: nothing: the report says what went wrong."""
-    from mailboat.content.locations import SQLITE, parse_target
-    from mailboat.content.targets.sqlite import sweep_blobs
-
     location = parse_target(target)
     if location.kind != SQLITE or not location.path.is_file():
         return None
@@ -202,8 +200,6 @@ def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> Re
 
     Raises: JournalUnavailableError, SnapshotCorruptError, what the store raises.
     """
-    from mailboat.operations.stored_snapshots import stored_snapshots
-
     found = References()
     for _, snapshot in stored_snapshots(workspace.blobs):
         found.digests.add(snapshot.digest)

@@ -7,17 +7,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mailboat.blobs.sweeping import Fate
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFailedError
+from mailboat.maintenance.blob_sweep import SweepReport, sweep, sweep_target
 from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.operations.inspection import Finding
+from mailboat.retention.borders import whole_package_border
 from mailboat.workers import Care, Worker
-
-if TYPE_CHECKING:
-    from mailboat.blobs.sweeping import Fate
-    from mailboat.maintenance.blob_sweep import SweepReport
-    from mailboat.operations.inspection import Finding
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -70,7 +69,6 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
         return True
 
     def sweep_store() -> bool:
-        from mailboat.maintenance.blob_sweep import sweep
 
         _count_sweep(counted, sweep(workspace))
         return True
@@ -83,7 +81,6 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
 
 
 def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
-    from mailboat.blobs.sweeping import Fate
 
     figures.sweeps += 1
     figures.swept_blobs += report.removed
@@ -103,7 +100,6 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
         return
 
     def sweep_it() -> bool:
-        from mailboat.maintenance.blob_sweep import sweep_target
 
         swept = sweep_target(name, target)
         return swept is None or swept.problem is None
@@ -165,7 +161,6 @@ def maintenance_worker(
 
 def remove_expired(workspace: Workspace) -> int:
     """Apply the retention that the configuration says now, at borders of whole packages; how many messages went."""
-    from mailboat.retention.borders import whole_package_border
 
     def border(topic: TopicName, before: Offset) -> Offset:
         if topic != workspace.package_topic:
@@ -178,6 +173,4 @@ def remove_expired(workspace: Workspace) -> int:
 
 def journal_damage(workspace: Workspace) -> Sequence[Finding]:
     """What the journal itself finds wrong with its storage."""
-    from mailboat.operations.inspection import Finding
-
     return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mailboat.composition.credentials import read_secret
 from mailboat.composition.home import Home, line_of
 from mailboat.composition.journals import kafka_settings, topic_retention
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoding import ConfigInvalidError, Mistake, encode_config, invalid_config
-from mailboat.config.document import Config, Expose, PackageType
+from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
 from mailboat.config.storage import Secret
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
@@ -27,9 +28,6 @@ from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import parse_path
 from mailboat.telemetry.posting import Poster
-
-if TYPE_CHECKING:
-    from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -195,7 +193,6 @@ def _bucket_problems(home: Home) -> Iterator[Mistake]:
 
 
 def _secret_problems(home: Home) -> Iterator[Mistake]:
-    from mailboat.composition.credentials import read_secret
 
     for key, secret in _secrets_in(home.config, ""):
         try:

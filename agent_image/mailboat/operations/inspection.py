@@ -28,6 +28,8 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
+from mailboat.subscriber.pieces import PieceStore
+from mailboat.wire.events import decode_event
 from mailboat.wire.messages import decode_message
 from mailboat.wire.parsing import MAX_NAME_CHARACTERS
 
@@ -91,7 +93,6 @@ def decode_record(record: Record, *, is_event: bool = False) -> Message | Distri
     """What a record says. Raises: MessageCorruptError."""
     if not is_event:
         return decode_message(record.headers, record.value)
-    from mailboat.wire.events import decode_event
 
     return decode_event(record.headers, record.value)
 
@@ -171,7 +172,6 @@ class _Check:
             yield from self._blob_problems(BlobReference(binary.digest, binary.length_bytes), "a binary")
 
     def _piece_problems(self, message: PackageMessage, topic: TopicName, record: Record) -> Iterator[str]:
-        from mailboat.subscriber.pieces import PieceStore
 
         pieces = PieceStore(self._journal, topic, SystemClock())
         try:

@@ -34,6 +34,7 @@ from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
+from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.packaging import shipment_of
@@ -152,14 +153,12 @@ class PackageFiles:
         return facts
 
     def _read_entries(self, file: Path) -> None:
-        from mailboat.packages.filevault.inspection import read_entries
 
         with io.BufferedReader(open_regular_file(file)) as stream:
             if self._codecs.codec_of(stream).package_type == FILEVAULT:
                 read_entries(stream, self._limits)
 
     def _problems_of(self, file: Path) -> Sequence[MailboatError]:
-        from mailboat.packages.filevault.inspection import problems_of
 
         with io.BufferedReader(open_regular_file(file)) as stream:
             try:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from mailboat.clock import Clock
 from mailboat.composition.workspace import Workspace
-from mailboat.content.locations import open_target, parse_target
+from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Target
 from mailboat.content.snapshots import (
     Snapshot,
@@ -163,8 +163,6 @@ def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None, 
 
 def _check_is_empty(target: str) -> None:
     """Before it is opened for writing, which would finish what an earlier process left undone."""
-    from mailboat.content.locations import opened_ledger
-
     with opened_ledger(target) as ledger:
         if ledger.position() is not None:
             raise _not_empty(target)

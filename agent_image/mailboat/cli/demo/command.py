@@ -12,26 +12,30 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from mailboat.cli.declaring import command
-from mailboat.cli.demo.board import LATE
+from mailboat.cli.demo.board import AUTHOR, LATE, MEMBERS, Actor, Troupe, cast_of
+from mailboat.cli.demo.cast import agent_command
+from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
 from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
+from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.sample_site import write_site
+from mailboat.cli.demo.screen import screen_for
+from mailboat.cli.demo.stage import Script, Stage
 from mailboat.cli.demo.staging import Odd, stage
 from mailboat.cli.rendering import Output, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, create_home, parse_config
+from mailboat.composition.locations import check_folder_place, open_source
+from mailboat.composition.workspace import initialise
+from mailboat.config.decoding import decode_config, encode_changes
 from mailboat.errors import SourceMissingError, UsageError
+from mailboat.model.messages import TopicRole
 from mailboat.model.paths import ROOT
-
-if TYPE_CHECKING:
-    from mailboat.cli.demo.board import Troupe
-    from mailboat.cli.demo.portions import Survey
-    from mailboat.composition.home import Home
-
 
 PACKAGES: Final = 40
 MARK: Final = "demo"
@@ -89,9 +93,6 @@ def demo(
 
 def _storage(file: Path) -> dict[str, Any]:
     """The sections `journal` and `blobs` of a configuration file. Raises: ConfigInvalidError, UsageError."""
-    from mailboat.composition.home import parse_config
-    from mailboat.config.decoding import encode_changes
-
     storage = encode_changes(parse_config(file))
     others = sorted(set(storage) - set(_STORAGE_SECTIONS))
     if others:
@@ -127,12 +128,6 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def _new_home(session: Session, storage: dict[str, Any]) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError if the folder or the journal is in use."""
-    from mailboat.composition.home import create_home
-    from mailboat.composition.locations import check_folder_place
-    from mailboat.composition.workspace import initialise
-    from mailboat.config.decoding import decode_config
-    from mailboat.model.messages import TopicRole
-
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     check_folder_place(path)
     if (path / MARK).is_file():
@@ -156,12 +151,6 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
 
 def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     from mailboat.api.client import HttpControl
-    from mailboat.cli.demo.cast import agent_command
-    from mailboat.cli.demo.configurations import Setting, configuration_file, write_configurations
-    from mailboat.cli.demo.portions import cut, survey
-    from mailboat.cli.demo.screen import screen_for
-    from mailboat.cli.demo.stage import Script, Stage
-    from mailboat.composition.locations import open_source
 
     folder, odd = stage(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
@@ -211,8 +200,6 @@ def _is_free(port: int) -> bool:
 
 
 def _troupes(home: Path, subscribers: int) -> list[Troupe]:
-    from mailboat.cli.demo.board import AUTHOR, Actor, Troupe, cast_of
-    from mailboat.cli.demo.configurations import KINDS
 
     targets = home / "targets"
     targets.mkdir()
@@ -232,7 +219,6 @@ def _heaviest(found: Survey) -> str:
 
 
 def _opening_lines(source: Path, found: Survey, subscribers: int, home: Path) -> list[str]:
-    from mailboat.cli.demo.board import MEMBERS
 
     size = f"{count_text(found.files, 'file')}, {bytes_text(found.content_bytes)}"
     lines = [f"Publishing {source} ({size})", f"to {count_text(subscribers, 'subscriber')} through {home}"]

@@ -9,18 +9,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mailboat.cli.demo.board import AUTHOR, MISTAKE_ID
+from mailboat.cli.demo.board import AUTHOR, MISTAKE_ID, Actor, Board
 from mailboat.cli.demo.configurations import configuration_file
-from mailboat.cli.demo.portions import binary_bytes
+from mailboat.cli.demo.portions import Survey, binary_bytes
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.content.digest import TreeHash, node_digest
+from mailboat.content.port import Source
 from mailboat.model.paths import ROOT
-
-if TYPE_CHECKING:
-    from mailboat.cli.demo.board import Actor, Board
-    from mailboat.cli.demo.portions import Survey
-    from mailboat.content.port import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,6 @@ class Outcome:
 
 def held_by(source: Source) -> Held:
     """Digest and size of a tree, read from the first byte to the last."""
-    from mailboat.content.digest import TreeHash, node_digest
-
     total, count = TreeHash(), 0
     for node in source.walk(ROOT):
         total.add(node.path, node_digest(node))
