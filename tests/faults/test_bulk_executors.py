@@ -28,7 +28,8 @@ from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.locations import PlaceUnusableError, open_source
+from mailboat.composition.locations import PlaceUnusableError
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import (

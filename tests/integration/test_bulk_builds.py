@@ -17,7 +17,7 @@ from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.running import BuildOrder
-from mailboat.composition.locations import open_source, own_roots
+from mailboat.composition.sources import open_source, own_roots
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
 from mailboat.model.paths import NodePath

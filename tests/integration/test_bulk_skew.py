@@ -41,7 +41,7 @@ CUT = """
 import json, sys
 from contextlib import closing
 from pathlib import Path
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
 from mailboat.model.paths import ROOT

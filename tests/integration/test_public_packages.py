@@ -18,8 +18,9 @@ import pytest
 from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
-from mailboat.composition.locations import open_source
-from mailboat.composition.workspace import Workspace, initialise, package_limits, package_registry
+from mailboat.composition.package_formats import package_limits, package_registry
+from mailboat.composition.sources import open_source
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
     Config,
     LimitsConfig,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.composition.workspace import CodecsOnDemand, codec_names, package_registry
+from mailboat.composition.package_formats import CodecsOnDemand, codec_names, package_registry
 from mailboat.config.document import Config
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.composition.workspace import are_pieces_cut
+from mailboat.composition.package_formats import are_pieces_cut
 from mailboat.config.decoding import decode_config
 
 S3 = {"s3": {"bucket": "content"}}

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final, Self
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.observability import Observability
 from mailboat.agent.pulse import PulsingClock
+from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.composition.home import KnownSubscriber
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
@@ -184,8 +186,6 @@ class AgentProcess:
         workspace = self.workspace
 
         def open_subscriber() -> RunnableSubscriber:
-            from mailboat.agent.subscriber import SubscriberProcess, subscription_of
-            from mailboat.composition.home import KnownSubscriber
 
             wanted = subscription_of(workspace.home, config)
             process = SubscriberProcess(workspace, wanted, self._listener, self.observability)

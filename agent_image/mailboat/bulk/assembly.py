@@ -15,8 +15,9 @@ from mailboat.bulk.listing import outermost
 from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.running import BuildStages, DriverPorts
-from mailboat.composition.locations import absolute_source, open_source
-from mailboat.composition.workspace import Workspace, are_pieces_cut, package_type_of
+from mailboat.composition.package_formats import are_pieces_cut, package_type_of
+from mailboat.composition.sources import absolute_source, open_source
+from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Transfer
 from mailboat.content.port import Source
 from mailboat.errors import UsageError

@@ -26,8 +26,8 @@ from mailboat.cli.publishing import SourceArgument, content_paths
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
 from mailboat.composition.home import Home, configured_home
-from mailboat.composition.locations import absolute_source, open_source, own_roots
 from mailboat.composition.settings import variable
+from mailboat.composition.sources import absolute_source, open_source, own_roots
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity

@@ -16,8 +16,9 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.composition.locations import open_source, source_digest
+from mailboat.composition.sources import open_source
 from mailboat.content.differences import Difference, differences
+from mailboat.content.digest import source_digest
 from mailboat.content.port import Source
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node

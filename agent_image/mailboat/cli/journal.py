@@ -18,10 +18,18 @@ from mailboat.composition.workspace import Workspace
 from mailboat.control.subscriber_directory import Member, members_below, position_findings
 from mailboat.errors import MailboatError, UsageError
 from mailboat.journal.port import Record, Start
-from mailboat.maintenance.schedule import journal_damage, remove_expired
+from mailboat.maintenance.schedule import remove_expired
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
-from mailboat.operations.inspection import Finding, Verification, decode_record, records_of, summary_of, verify_journal
+from mailboat.operations.inspection import (
+    Finding,
+    Verification,
+    decode_record,
+    journal_damage,
+    records_of,
+    summary_of,
+    verify_journal,
+)
 from mailboat.retention.borders import whole_package_border
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
@@ -153,7 +161,7 @@ def verify(
             event_topic=workspace.topic(TopicRole.EVENT),
             reads_blobs=deep,
         )
-        findings = [*found.findings, *journal_damage(workspace), *position_findings(workspace)]
+        findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
     session.show(_verification(found, findings, is_deep=deep))
     if findings:
         raise typer.Exit(1)

@@ -17,8 +17,10 @@ from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
-from mailboat.composition.locations import check_file_place, open_source, open_target
-from mailboat.composition.workspace import Workspace, namespaces_of, package_limits, package_registry
+from mailboat.composition.locations import check_file_place, open_target
+from mailboat.composition.package_formats import namespaces_of, package_limits, package_registry
+from mailboat.composition.sources import open_source
+from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError

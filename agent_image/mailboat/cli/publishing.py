@@ -23,7 +23,7 @@ from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
-from mailboat.composition.locations import open_source, own_roots
+from mailboat.composition.sources import open_source, own_roots
 from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.content.port import Source
 from mailboat.content.watched import WatchedSource

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mailboat.cli.rendering import Output, Report, printable, show
+from mailboat.composition.credentials import read_secret
 from mailboat.composition.settings import Settings
+from mailboat.config.storage import Secret
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
@@ -44,7 +46,7 @@ class Session(Frozen):
 
     def home(self) -> Home:
         """The home. Raises: HomeMissingError."""
-        from mailboat.composition.home import Home
+        from mailboat.composition.home import Home  # the engine is not imported for help
 
         return Home(self.home_path)
 
@@ -146,7 +148,5 @@ def session_from(settings: Settings, defaults: Defaults, given: Given) -> Sessio
 
 
 def _read_token(file: Path) -> str:
-    from mailboat.composition.credentials import read_secret
-    from mailboat.config.storage import Secret
 
     return read_secret(Secret(file=str(file)), "--token-file", Path())

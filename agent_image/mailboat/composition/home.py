@@ -24,9 +24,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
+from mailboat.content.locations import TARGET_KINDS
 from mailboat.durable_file import Draft, replaced_file
 from mailboat.errors import MailboatError, StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.faults import Fault, fault_of
@@ -189,7 +191,6 @@ class Home:
 
 
 def _resolved(location: str, folder: Path) -> str:
-    from mailboat.content.locations import TARGET_KINDS
 
     kind, colon, place = location.partition(":")
     if colon and kind in TARGET_KINDS:
@@ -271,8 +272,6 @@ def _noted_config_file(path: Path) -> Path:
 
 def make_folders(path: Path) -> None:
     """Make the folders of a home. Raises: PlaceUnusableError, StorageReadOnlyError, StorageFullError."""
-    from mailboat.composition.locations import check_folder_place
-
     check_folder_place(path)
     for folder in (path, path / "publishers", path / "subscribers"):
         with translated_writes(folder):

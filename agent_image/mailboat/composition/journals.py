@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock
+from mailboat.composition.credentials import read_secret
+from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
 from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism, TopicRetentionConfig
-from mailboat.errors import UsageError
+from mailboat.errors import JournalMissingError, UsageError
 from mailboat.journal.port import TopicSettings
+from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
@@ -48,9 +51,6 @@ def open_journal(home: Home, clock: Clock) -> Journal:
 def make_journal(home: Home, clock: Clock) -> None:
     """Make the file of an embedded journal, unless it is there; on Kafka there is nothing to make but topics."""
     if home.config.journal.kafka is None:
-        from mailboat.composition.locations import check_folder_place
-        from mailboat.journal.sqlite import SqliteJournal
-
         check_folder_place(home.journal_path.parent)
         SqliteJournal.create(home.journal_path, clock).close()
 
@@ -116,8 +116,6 @@ def kafka_settings(kafka: KafkaConfig, folder: Path) -> KafkaSettings:
 
 
 def _open_file(home: Home, clock: Clock) -> Journal:
-    from mailboat.errors import JournalMissingError
-    from mailboat.journal.sqlite import SqliteJournal
 
     try:
         return SqliteJournal(home.journal_path, clock)
@@ -142,7 +140,6 @@ def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
 
 
 def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
-    from mailboat.composition.credentials import read_secret
     from mailboat.journal.kafka_settings import KafkaTls
 
     tls = kafka.tls
@@ -174,7 +171,6 @@ def _file(file: Path, key: str) -> Path:
 
 
 def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | None:
-    from mailboat.composition.credentials import read_secret
     from mailboat.journal.kafka_settings import PasswordLogin, PasswordMechanism, TokenLogin
 
     sasl = kafka.sasl

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.clock import Clock
+from mailboat.composition.credentials import read_secret
 from mailboat.composition.journals import ClientMissingError
+from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.storage import S3Config
@@ -46,8 +49,6 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
     s3 = home.config.blobs.s3
     if s3 is not None:
         return _open_bucket(home, s3, clock, user)
-    from mailboat.blobs.directory import DirectoryBlobStore
-    from mailboat.composition.locations import check_folder_place
 
     check_folder_place(home.blobs_path)
     return DirectoryBlobStore(home.blobs_path.resolve(), clock, user)
@@ -108,7 +109,6 @@ def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None)
 
 def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
     from mailboat.blobs.s3_connection import S3Keys
-    from mailboat.composition.credentials import read_secret
 
     if s3.access_key_id is None or s3.secret_access_key is None:
         raise ConfigInvalidError(f"{_SECTION} names no credentials", key=_SECTION)

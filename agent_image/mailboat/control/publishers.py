@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mailboat.api.records import PublicationPlan, PublisherView
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.content.port import Source

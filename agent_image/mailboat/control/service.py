@@ -25,7 +25,8 @@ from mailboat.api.records import (
     StatusView,
 )
 from mailboat.clock import Deadline
-from mailboat.composition.workspace import Workspace, are_pieces_cut
+from mailboat.composition.package_formats import are_pieces_cut
+from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.control.build_progress import BuildProgress
 from mailboat.control.builds import BuildsSeen

@@ -90,6 +90,11 @@ class SweepReport:
     abandoned_uploads: int = 0
     unreadable: Unreadable | None = None
 
+    @property
+    def kept(self) -> SweepFigures:
+        """The figures of the blobs that stay."""
+        return {fate: tally for fate, tally in self.figures.items() if fate is not Fate.REMOVABLE}
+
 
 @dataclass(frozen=True, slots=True)
 class TargetSweep:

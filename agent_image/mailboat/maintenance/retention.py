@@ -9,7 +9,8 @@ from contextlib import closing
 from math import inf
 from typing import Final
 
-from mailboat.composition.workspace import Workspace, is_head_kept
+from mailboat.composition.package_formats import is_head_kept
+from mailboat.composition.workspace import Workspace
 from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole

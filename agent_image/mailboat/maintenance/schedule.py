@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mailboat.blobs.sweeping import Fate
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFailedError
-from mailboat.maintenance.blob_sweep import SweepReport, sweep, sweep_target
 from mailboat.model.identifiers import AgentName, Offset, TopicName
-from mailboat.operations.inspection import Finding
 from mailboat.retention.borders import whole_package_border
 from mailboat.workers import Care, Worker
+
+if TYPE_CHECKING:
+    from mailboat.blobs.sweeping import Fate
+    from mailboat.maintenance.blob_sweep import SweepReport
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
 
     def sweep_store() -> bool:
 
+        from mailboat.maintenance.blob_sweep import sweep  # not for a subscriber that restarts with nothing to do
+
         _count_sweep(counted, sweep(workspace))
         return True
 
@@ -85,9 +88,8 @@ def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
     figures.sweeps += 1
     figures.swept_blobs += report.removed
     figures.abandoned_uploads += report.abandoned_uploads
-    stayed = [(fate, tally) for fate, tally in report.figures.items() if fate is not Fate.REMOVABLE]
-    figures.kept = {fate: tally.count for fate, tally in stayed}
-    figures.kept_bytes = {fate: tally.total_bytes for fate, tally in stayed}
+    figures.kept = {fate: tally.count for fate, tally in report.kept.items()}
+    figures.kept_bytes = {fate: tally.total_bytes for fate, tally in report.kept.items()}
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
@@ -100,6 +102,8 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
         return
 
     def sweep_it() -> bool:
+
+        from mailboat.maintenance.blob_sweep import sweep_target
 
         swept = sweep_target(name, target)
         return swept is None or swept.problem is None
@@ -169,8 +173,3 @@ def remove_expired(workspace: Workspace) -> int:
 
     workspace.ensure_topics()
     return workspace.journal.remove_expired(border)
-
-
-def journal_damage(workspace: Workspace) -> Sequence[Finding]:
-    """What the journal itself finds wrong with its storage."""
-    return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]

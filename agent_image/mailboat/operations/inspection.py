@@ -97,6 +97,11 @@ def decode_record(record: Record, *, is_event: bool = False) -> Message | Distri
     return decode_event(record.headers, record.value)
 
 
+def journal_damage(journal: Journal) -> Sequence[Finding]:
+    """What the journal itself finds wrong with its storage."""
+    return [Finding(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
+
+
 def verify_journal(
     journal: Journal, topics: Sequence[TopicName], blobs: BlobStore, *, event_topic: TopicName, reads_blobs: bool
 ) -> Verification:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mailboat.composition.workspace import package_registry
+from mailboat.composition.package_formats import package_registry
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import NodePath

@@ -14,7 +14,7 @@ from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
 from mailboat.composition.home import Home
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.model.paths import ROOT
 

@@ -40,8 +40,8 @@ from mailboat.bulk.spark.exchange import (
 )
 from mailboat.bulk.spark.stages import Gathered, Stage, StageRunner, even_groups, runs_of
 from mailboat.clock import SystemClock
+from mailboat.composition.package_formats import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.composition.stores import open_blobs
-from mailboat.composition.workspace import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 

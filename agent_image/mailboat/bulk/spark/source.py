@@ -25,7 +25,7 @@ from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
 from mailboat.bulk.spark.source_state import state_of
 from mailboat.bulk.spark.stages import runs_of
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
 from mailboat.errors import LimitExceededError, SourceChangedError, UsageError

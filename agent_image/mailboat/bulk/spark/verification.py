@@ -20,7 +20,7 @@ from mailboat.bulk.listing import Branch, plan_branches
 from mailboat.bulk.spark.columns import Column
 from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
-from mailboat.composition.locations import open_source
+from mailboat.composition.sources import open_source
 from mailboat.content.branches import children_of
 from mailboat.content.differences import changed_parts, differences
 from mailboat.content.digest import node_digest

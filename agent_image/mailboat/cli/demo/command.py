@@ -30,7 +30,8 @@ from mailboat.cli.rendering import Output, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home, parse_config
-from mailboat.composition.locations import check_folder_place, open_source
+from mailboat.composition.locations import check_folder_place
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import initialise
 from mailboat.config.decoding import decode_config, encode_changes
 from mailboat.errors import SourceMissingError, UsageError
