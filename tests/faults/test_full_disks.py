@@ -15,7 +15,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import StorageFullError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.publisher.pieces import PieceSettings
+from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
 from support.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site

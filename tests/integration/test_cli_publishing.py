@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.publisher import Publisher
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.inspection import summary_of, verify_journal
-from mailboat.publisher.pieces import PieceSettings
-from mailboat.publisher.publication import Publisher
+from mailboat.publisher.piece_writer import PieceSettings
+from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries

@@ -19,8 +19,8 @@ from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.pieces import PieceSettings
+from mailboat.publisher.piece_writer import PieceSettings
+from mailboat.publisher.settings import ChangeBudget
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import encode_message

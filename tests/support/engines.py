@@ -36,7 +36,7 @@ from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.database import Synchronous
-from mailboat.publisher.publication import Publisher
+from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.admission import ImportGuard, StopSignal

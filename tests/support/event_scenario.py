@@ -27,7 +27,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
-from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event

@@ -26,7 +26,7 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message

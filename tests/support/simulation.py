@@ -25,8 +25,7 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.settings import PublisherSettings
+from mailboat.publisher.settings import ChangeBudget, PublisherSettings
 from mailboat.subscriber.settings import RetryPolicy, SkipCommits
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock

@@ -15,8 +15,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
-from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
-from mailboat.publisher.distributed_run import EventSettings
+from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.subscriber.commands import Addressee, CommandListener
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import SkippingClock

@@ -25,7 +25,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record, TopicSett
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
-from mailboat.publisher.pieces import PieceAppender, PieceSender, PieceSettings, PieceWriter
+from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceSettings, PieceWriter
 from mailboat.subscriber.pieces import PieceFigures, PieceLimits, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples

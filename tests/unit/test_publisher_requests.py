@@ -8,7 +8,7 @@ from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request, check_request
-from mailboat.publisher.publication import check_source
+from mailboat.publisher.publisher import check_source
 from mailboat.testing.memory_content import MemorySource
 
 A, B = NodePath("/a"), NodePath("/b")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import ThrottledError
+from mailboat.publisher.batcher import QUANTUM, FairQueue
 from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, ThrottleSettings, plan_delay
-from mailboat.publisher.turns import QUANTUM, Turns
 from mailboat.testing import patience
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
@@ -120,7 +120,7 @@ class TestAdmission:
 
 class TestTurns:
     def test_callers_take_turns_and_each_keeps_its_order(self) -> None:
-        turns: Turns[str] = Turns(quantum=2)
+        turns: FairQueue[str] = FairQueue(quantum=2)
         for number in range(6):
             turns.put("ann", f"a{number}")
         for number in range(2):
@@ -129,21 +129,21 @@ class TestTurns:
         assert len(turns) == 0
 
     def test_a_burst_of_one_caller_delays_the_others_by_its_turn_only(self) -> None:
-        turns: Turns[str] = Turns()
+        turns: FairQueue[str] = FairQueue()
         for number in range(500):
             turns.put("burst", f"x{number}")
         turns.put("ann", "hers")
         assert turns.take(QUANTUM + 1).index("hers") == QUANTUM
 
     def test_what_costs_more_than_a_turn_is_saved_up_for(self) -> None:
-        turns: Turns[str] = Turns(quantum=10)
+        turns: FairQueue[str] = FairQueue(quantum=10)
         turns.put("heavy", "large", cost=25)
         for number in range(40):
             turns.put("light", f"l{number}")
         assert turns.take(100).index("large") == 20
 
     def test_who_has_nothing_in_line_saves_nothing(self) -> None:
-        turns: Turns[str] = Turns(quantum=10)
+        turns: FairQueue[str] = FairQueue(quantum=10)
         turns.put("ann", "first")
         turns.take(1)
         turns.put("ann", "large", cost=11)
@@ -158,7 +158,7 @@ class TestTurns:
     def test_everything_comes_out_once_and_each_callers_in_its_order(
         self, puts: list[tuple[str, int]], quantum: int, at_once: int
     ) -> None:
-        turns: Turns[tuple[str, int]] = Turns(quantum)
+        turns: FairQueue[tuple[str, int]] = FairQueue(quantum)
         for place, (caller, cost) in enumerate(puts):
             turns.put(caller, (caller, place), cost)
         taken: list[tuple[str, int]] = []

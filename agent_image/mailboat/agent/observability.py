@@ -19,8 +19,7 @@ from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.model.messages import TopicRole
 from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
-from mailboat.publisher.distributed_run import EventSettings
+from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.queues.standing import Capability, QueueState
 from mailboat.retention.keeping import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition

@@ -26,9 +26,8 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.registry import FILEVAULT
-from mailboat.publisher.changes import change_digest
-from mailboat.publisher.packaging import ancestors_in
-from mailboat.publisher.storing import with_stored_binaries
+from mailboat.publisher.builder import ancestors_in, with_stored_binaries
+from mailboat.publisher.published import change_digest
 
 _SPOOL_BYTES: Final = 1024 * 1024
 _NO_BOUNDS: Final = Budget(2**62, 2**62)

@@ -17,9 +17,8 @@ from mailboat.errors import BlobMissingError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Binary
-from mailboat.publisher.appending import Placed
-from mailboat.publisher.lane import Part
-from mailboat.publisher.parts import PartShipper
+from mailboat.publisher.appender import Placed
+from mailboat.publisher.bulk_lane import BulkLane, Part
 from mailboat.publisher.published import StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
@@ -33,7 +32,7 @@ _LOOKS: Final = 1_000
 class BuildPublication:
     """Publishes one build."""
 
-    def __init__(self, build: Build, manifest: Manifest, parts: PartShipper, blobs: BlobStore) -> None:
+    def __init__(self, build: Build, manifest: Manifest, parts: BulkLane, blobs: BlobStore) -> None:
         """Publish nothing yet."""
         self._build = build
         self._manifest = manifest
@@ -49,7 +48,7 @@ class BuildPublication:
         Raises:
             BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
             ManifestDamagedError: Rows of the build are gone or can't be read; nothing more is published.
-            RequestConflictError, JournalUnavailableError, StorageFullError: see `PartShipper.ship`.
+            RequestConflictError, JournalUnavailableError, StorageFullError: see `BulkLane.ship`.
         """
         build = self._build
         known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))

@@ -9,7 +9,7 @@ from typing import Protocol
 from mailboat.bulk.library import Build
 from mailboat.bulk.records import BuiltBin, Problem
 from mailboat.model.identifiers import BuildId, Offset
-from mailboat.publisher.appending import Placed
+from mailboat.publisher.appender import Placed
 
 
 class Progress(Protocol):

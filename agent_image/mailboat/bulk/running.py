@@ -31,7 +31,7 @@ from mailboat.errors import MailboatError, SourceChangedError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec
-from mailboat.publisher.parts import PartShipper
+from mailboat.publisher.bulk_lane import BulkLane
 from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
 
 STORE_SECONDS: Final = 5.0
@@ -69,7 +69,7 @@ class DriverPorts:
     """
 
     stages: BuildStages
-    parts: PartShipper
+    parts: BulkLane
     blobs: BlobStore
     codec: PackageCodec
     driver: Driver

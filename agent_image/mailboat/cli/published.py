@@ -10,7 +10,7 @@ from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, followed_lines
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.model.messages import Action
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
 
 _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")
 

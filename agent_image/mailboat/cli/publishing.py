@@ -33,8 +33,8 @@ from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.publisher import Publisher
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")

@@ -16,11 +16,9 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.packages.port import PackageCodec
-from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.metering import PublicationMeter
-from mailboat.publisher.pieces import PieceSettings
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.piece_writer import PieceSettings
+from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.settings import ChangeBudget, PublicationMeter, PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import Tracer
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mailboat.config.document import AgentsConfig
     from mailboat.journal.port import Journal, TopicSettings
     from mailboat.packages.port import PackageCodec, PackageLimits
-    from mailboat.publisher.publication import Publisher
+    from mailboat.publisher.publisher import Publisher
 
 _SUBSCRIBER_TOPICS: Final = (TopicRole.PACKAGE, TopicRole.STATUS, TopicRole.DISCOVERY, TopicRole.COMMAND)
 

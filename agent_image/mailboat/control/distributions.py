@@ -20,7 +20,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.inspection import readable
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 

@@ -18,9 +18,9 @@ from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.counter import PublishingCounter
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.batcher import PublishBatcher
+from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.throttle import Throttle, ThrottleSettings
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
@@ -44,7 +44,7 @@ class PublisherRoom:
             ThrottleSettings(settings.max_queue_entries, settings.max_delay_seconds), workspace.clock
         )
         self._opening = threading.Lock()
-        self._opened: PublishingCounter | None = None
+        self._opened: PublishBatcher | None = None
         self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)
 
     def publish(self, request: DistributionRequest) -> Receipt:
@@ -119,12 +119,12 @@ class PublisherRoom:
         ]
         return min(reading, default=None)
 
-    def _counter(self) -> PublishingCounter:
+    def _counter(self) -> PublishBatcher:
         """The counter, opened with the first request: a publisher's state is one connection."""
         with self._opening:
             if self._opened is None:
                 open_source = None if self._config.source is None else self._open_source
-                self._opened = PublishingCounter(self.name, self._workspace.publisher(self.name), open_source)
+                self._opened = PublishBatcher(self.name, self._workspace.publisher(self.name), open_source)
             return self._opened
 
     def _open_source(self) -> Source:

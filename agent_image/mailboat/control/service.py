@@ -46,7 +46,7 @@ from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.inspection import recent_publishers
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 

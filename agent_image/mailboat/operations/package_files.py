@@ -37,7 +37,7 @@ from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
-from mailboat.publisher.packaging import shipment_of
+from mailboat.publisher.builder import shipment_of
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""

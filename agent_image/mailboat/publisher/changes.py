@@ -1,59 +1,36 @@
-"""How the changes of a source are cut into packages: a pure plan, in the order in which they must be published.
+"""Publishing what changed in a source: compare, cut into packages, and append each with the memory of it.
 
-The order is given (`published.py`): removals whose parent changes too come first, since a folder may become a file;
-then what is new or different, parents before children; then the other removals, so that readers find the new pages
-before the old ones go. A package takes what comes next until a budget is spent. Its filter owns exactly what changed:
-single nodes alone, a subtree that is wholly new and wholly in the package as one deep root, a removed subtree as one.
-Filters of one run never overlap, and the same changes give the same packages.
+How changes are cut is a pure plan (`plan_changes`), in the order in which they must be published. The order is given
+(`published.py`): removals whose parent changes too come first, since a folder may become a file; then what is new or
+different, parents before children; then the other removals, so that readers find the new pages before the old ones go.
+A package takes what comes next until a budget is spent. Its filter owns exactly what changed: single nodes alone, a
+subtree that is wholly new and wholly in the package as one deep root, a removed subtree as one. Filters of one run
+never overlap, and the same changes give the same packages.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
-from mailboat.content.digest import node_digest
+from mailboat.content.binaries import content_bytes_of
+from mailboat.content.port import Source
+from mailboat.content.watched import namespaces_of
+from mailboat.errors import SourceChangedError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import RequestId
+from mailboat.model.messages import Action
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
-from mailboat.model.requests import MAX_PATHS
-from mailboat.packages.prefixes import prefixes_of
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBudget:
-    """How much one package of `publish_changed` may carry; a single node beyond it travels alone.
-
-    Attributes:
-        max_nodes: Nodes put or removed. At most the request's limit of paths, as each is named in the message.
-        max_content_bytes: Bytes of the nodes' values and binaries, wherever the binaries travel.
-    """
-
-    max_nodes: int = MAX_PATHS
-    max_content_bytes: int = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One difference between the source and what was published.
-
-    Attributes:
-        path: Where.
-        is_removal: It is gone from the source.
-        is_alone: Nothing is said of what is below it. A removal otherwise takes the subtree; a node otherwise is new,
-            and so is all below it.
-        content_bytes: Bytes of its values and binaries.
-        is_file: It is a file, for people.
-    """
-
-    path: NodePath
-    is_removal: bool = False
-    is_alone: bool = True
-    content_bytes: int = 0
-    is_file: bool = False
+from mailboat.model.requests import DistributionRequest
+from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
+from mailboat.publisher.builder import PackageBuilder, shipment_from
+from mailboat.publisher.published import Change, SourceNode, StagedNode, change_digest
+from mailboat.publisher.settings import ChangeBudget, PublisherPorts, PublisherSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +58,6 @@ class ChangeGroup:
         """What the package owns, the most specific root first."""
         ordered = sorted(self.roots, key=lambda root: (root == "/", -root.count("/"), root))
         return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in self.deep_roots) for root in ordered))
-
-
-def change_digest(node: Node, namespaces: NamespaceTable | None) -> bytes:
-    """Digest of a node and of what its prefixes stand for in the source: a change of either is published."""
-    digest = node_digest(node)
-    if not namespaces:
-        return digest
-    used = sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
-    if not used:
-        return digest
-    return hashlib.sha256(digest + "\0".join("\t".join(one) for one in used).encode()).digest()
 
 
 def plan_changes(changes: Iterable[Change], budget: ChangeBudget) -> Iterator[ChangeGroup]:
@@ -153,3 +119,86 @@ def _is_complete(put: Change, following: Change | None) -> bool:
     if put.is_alone or put.path == ROOT:
         return False
     return following is None or following.is_removal or not is_within(following.path, put.path)
+
+
+_STRAYS_LIVE: Final = timedelta(days=7)
+
+
+class ChangeShipper:
+    """Ships the changes of sources for one publisher."""
+
+    def __init__(
+        self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder, appender: Appender
+    ) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._builder = builder
+        self._appender = appender
+        self._published = ports.state.published
+
+    def ship(
+        self,
+        source: Source,
+        roots: Sequence[NodePath],
+        user_id: str | None,
+        on_compared: Callable[[int], None] | None = None,
+    ) -> Iterator[Receipt]:
+        """Publish the differences, package by package; see `Publisher.publish_changed`."""
+        state = self._ports.state
+        with state.locks.exclusive("changes"), state.locks.publication_under_way():
+            source_id = self._published.follow(source.uri, self._appender.identity())
+            self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))
+            for group in self.groups(source, roots, on_compared):
+                yield self._ship_group(source, source_id, group, user_id)
+
+    def groups(
+        self, source: Source, roots: Sequence[NodePath], on_compared: Callable[[int], None] | None = None
+    ) -> Iterator[ChangeGroup]:
+        """What would be shipped. Changes nothing but temporary tables."""
+        source_id = self._published.source_id(source.uri, self._appender.identity())
+        outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
+        namespaces = namespaces_of(source)
+        nodes = (_described(node, namespaces) for root in dict.fromkeys(outermost) for node in source.walk(root))
+        content_bytes = self._published.compare(source_id, outermost, nodes)
+        if on_compared is not None:
+            on_compared(content_bytes)
+        yield from plan_changes(self._published.changes(), self._settings.changes)
+
+    def checked_groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
+        """The same; nodes that the format of the packages can't hold are refused, as shipping them would be."""
+        for group in self.groups(source, roots):
+            shipment = shipment_from(source, group.filter, ())
+            check = self._builder.checker(shipment)
+            if check is not None:
+                for node in (*shipment.ancestors, *(self._node(source, path) for path in group.puts)):
+                    check(node)
+            yield group
+
+    def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
+        nodes = [self._node(source, path) for path in group.puts]
+        namespaces = namespaces_of(source)
+        digests = [change_digest(node, namespaces) for node in nodes]
+        request_id = request_id_for(source.uri, self._published.packages(source_id), group, digests)
+        request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, request_id, user_id)
+        package_id = self._builder.new_package_id()
+        with self._published.stager(package_id, (source_id,)) as staged:
+            for removal in group.removals:
+                staged.add(StagedNode(removal.path, None))
+            for node, digest in zip(nodes, digests, strict=True):
+                staged.add(StagedNode(node.path, digest))
+        shipment = shipment_from(source, group.filter, nodes)
+        built = self._builder.build(request, package_id, shipment)
+        placed = self._appender.append([Prepared(built.message, request.fingerprint, True, (source_id,))])
+        return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))
+
+    @staticmethod
+    def _node(source: Source, path: NodePath) -> Node:
+        node = source.node(path)
+        if node is None:
+            raise SourceChangedError("a path vanished while changes were published", path=path)
+        return node
+
+
+def _described(node: Node, namespaces: NamespaceTable | None) -> SourceNode:
+    return SourceNode(node.path, change_digest(node, namespaces), content_bytes_of(node), node.data is not None)

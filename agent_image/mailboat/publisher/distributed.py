@@ -78,8 +78,10 @@ class _Member:
     claims: Claims = field(default_factory=Claims)
     facts: MemberFacts = _NO_FACTS
 
-    def claim(self, next_offset: int, heard_seconds: float) -> None:
-        """It says that everything below `next_offset` is done."""
+    def hear(self, next_offset: int, heard_seconds: float, facts: MemberFacts) -> None:
+        """It announces that everything below `next_offset` is done."""
+        self.heard_seconds = max(self.heard_seconds, heard_seconds)
+        self.facts = facts
         self.claims = self.claims.and_then(next_offset, heard_seconds)
 
     def done_to(self, confirmed: int, now_seconds: float) -> int:
@@ -122,9 +124,7 @@ class Audience:
             return False  # who is known is not pushed out by invented names
         member = known or _Member(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
-        member.heard_seconds = max(member.heard_seconds, heard_seconds)
-        member.facts = facts
-        member.claim(0 if next_offset is None else next_offset, heard_seconds)
+        member.hear(0 if next_offset is None else next_offset, heard_seconds, facts)
         return known is None
 
     def leave(self, queue_name: QueueName) -> bool:

@@ -1,24 +1,36 @@
-"""The thread that raises a publisher's distributed events.
+"""The thread that raises a publisher's distributed events, and what it does in one turn.
 
 Of several processes of one publisher agent only the one with the lease raises events; the others try for it every few
-seconds, so one takes over when that process ends in whatever way. A failing journal or state is waited out. Started and
-stopped by the agent.
+seconds, so one takes over when that process ends in whatever way. Events are appended first and the cursor is stored
+after that, so a crash loses none. At a start the event topic is read from where it ended when the cursor was stored:
+what was appended but not noted is found there and not appended again. A failing journal or state is waited out. Started
+and stopped by the agent.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.failpoints import Failpoints, NoFailpoints
-from mailboat.journal.port import Journal
-from mailboat.model.identifiers import Offset
-from mailboat.model.messages import DistributedEvent
-from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings, begin_events
-from mailboat.workers import Care, Worker
+from mailboat.errors import UntrustedInputError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
+from mailboat.model.messages import Action, DistributedEvent, PackageMessage
+from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
+from mailboat.publisher.distributed import MAX_MEMBERS, Audience, Candidate, Distributed, KnownReports, MemberFacts
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory, HeardTo, StoredAudience
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
+from mailboat.queues.reports import PackageReports
+from mailboat.queues.statuses import StatusFollower
+from mailboat.wire.events import decode_event, encode_event
+from mailboat.wire.messages import decode_message
+from mailboat.workers import Care, Worker, heartbeat
 
 _LEASE_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 1.0
@@ -128,3 +140,287 @@ class DistributedNotifier:
 
     def _count_failure(self, _: Exception) -> None:
         self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
+
+
+_LOG: Final = logging.getLogger(__name__)
+_READ: Final = ReadLimits(max_records=200)
+_MOST_PENDING: Final = 500
+_EVENTS_AT_ONCE: Final = 100
+_ANNOUNCEMENTS: Final = ReadLimits(max_records=1000)
+_IDLE_STRIDE: Final = 1000
+"""The cursor is stored at the latest after so many packages or announcements that needed no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSettings:
+    """What the events of a publisher are told.
+
+    Attributes:
+        publisher: Whose packages.
+        package_topic: Where they are.
+        status_topic: Where subscribers say what they gave up.
+        discovery_topic: Where they announce how far they are.
+        event_topic: Where events go.
+        silent_seconds: So long an event waits for a subscriber that says nothing.
+    """
+
+    publisher: AgentName
+    package_topic: TopicName = PACKAGE_TOPIC
+    status_topic: TopicName = STATUS_TOPIC
+    discovery_topic: TopicName = DISCOVERY_TOPIC
+    event_topic: TopicName = EVENT_TOPIC
+    silent_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventPorts:
+    """What raising events works with; nothing of it is closed."""
+
+    journal: Journal
+    memory: EventMemory
+    clock: Clock
+    failpoints: Failpoints
+
+
+def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
+    """Where the cursor stands; in a log that never had one, it stands from now on where the log ends now.
+
+    Raises: the journal's errors, and those of the publisher's state.
+    """
+    identity = journal.identity(settings.package_topic)
+    found = memory.cursor(TOPIC_READER, identity)
+    if found is not None:
+        return found
+    events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
+    first = EventCursor(packages.next_offset, events.next_offset)
+    memory.begin(TOPIC_READER, identity, first)
+    return memory.cursor(TOPIC_READER, identity) or first
+
+
+class EventRun:
+    """Raises events from where the cursor stands."""
+
+    def __init__(self, settings: EventSettings, ports: EventPorts) -> None:
+        """Find the place. Raises: the journal's errors, and those of the publisher's state."""
+        self._settings = settings
+        self._ports = ports
+        journal, clock = ports.journal, ports.clock
+        self._beat = heartbeat(clock)
+        self._identity = journal.identity(settings.package_topic)
+        cursor = self._start()
+        self._noted = cursor.next_offset
+        self._event_offset = cursor.event_offset
+        self._appended = self._appended_already(cursor)
+        self._pending: deque[Candidate] = deque()
+        self._looked_seconds = clock.monotonic()
+        self._audience = Audience(ports.memory.audience(), clock.monotonic())
+        self._reports = PackageReports(lambda one: one == settings.publisher, max_queues=2 * MAX_MEMBERS)
+        self._log = KnownLog(journal, settings.package_topic)
+        self._discovery = journal.identity(settings.discovery_topic)
+        discovery = journal.bounds(settings.discovery_topic)
+        self._announced_to = discovery.next_offset
+        self._heard_to = self._first_announcement(discovery)
+        self._packages = journal.reader(settings.package_topic, cursor.next_offset)
+        self._announcements = journal.reader(settings.discovery_topic, self._heard_to)
+        self._statuses = StatusFollower([self._reports], journal, settings.status_topic, clock)
+        self._known = KnownReports(settings.publisher, self._reports, self._statuses.are_complete_since)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Everything below has had its event, or needs none."""
+        return self._pending[0].offset if self._pending else self._packages.next_offset
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether something will count in a moment."""
+        return self._audience.is_settling(self._looked_seconds)
+
+    def interrupt(self) -> None:
+        """End the current or the next wait, from any thread."""
+        self._announcements.interrupt()
+
+    def close(self) -> None:
+        """Release the readers."""
+        self._packages.close()
+        self._announcements.close()
+        self._statuses.close()
+
+    def step(self, wait_seconds: float) -> Sequence[DistributedEvent]:
+        """Hear what is new, waiting so long at most, and raise what is due; the events raised.
+
+        Raises: the journal's errors, and those of the publisher's state. Make a new run then.
+        """
+        has_changed = self._hear(wait_seconds)
+        if self._announcements.next_offset < self._announced_to:
+            return ()  # somebody may have joined meanwhile whom the package has to wait for
+        while self._statuses.follow(0.0) or not self._statuses.is_caught_up:
+            pass
+        has_changed = self._drop_silent() or has_changed
+        self._fill()
+        raised: list[DistributedEvent] = []
+        self._looked_seconds = self._ports.clock.monotonic()
+        while ready := self._audience.plan(self._pending, self._known, self._looked_seconds, _EVENTS_AT_ONCE):
+            raised += self._raise(ready)
+            self._fill()
+        self._forget_absent()
+        unnoted = max(self.next_offset - self._noted, self._announcements.next_offset - self._heard_to)
+        if has_changed or unnoted >= _IDLE_STRIDE:
+            self._note()
+        return raised
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _hear(self, wait_seconds: float) -> bool:
+        has_changed = False
+        for record in self._announcements.read(_ANNOUNCEMENTS, wait_seconds).records:
+            announced = heard(record)
+            if announced is not None and announced.message is None:
+                has_changed = self._audience.leave(announced.queue_name) or has_changed
+            elif announced is not None and announced.follows(self._settings.publisher):
+                has_changed = self._hear_one(announced) or has_changed
+        return has_changed
+
+    def _hear_one(self, announced: Announced) -> bool:
+        clock = self._ports.clock
+        now_seconds = clock.now().timestamp()
+        age_seconds = max(0.0, now_seconds - announced.appended_ms / 1000)
+        position = self._log.believed(announced, announced.claimed_for(self._settings.publisher))
+        heard_ms = min(announced.appended_ms, int(now_seconds * 1000))
+        message = announced.message
+        facts = MemberFacts()
+        if message is not None:
+            facts = MemberFacts(message.is_editable, message.reports_of(self._settings.publisher))
+        return self._audience.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
+
+    def _drop_silent(self) -> bool:
+        clock = self._ports.clock
+        now_ms = int(clock.now().timestamp() * 1000)
+        gone = self._audience.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
+        for queue in gone:
+            _LOG.warning(
+                "events of %s no longer wait for %s, which said nothing for %g s",
+                self._settings.publisher,
+                queue,
+                self._settings.silent_seconds,
+                extra={"publisher": self._settings.publisher, "subscriber": queue.agent_name},
+            )
+        return bool(gone)
+
+    def _forget_absent(self) -> None:
+        if self._audience.has_absent and not self._pending:
+            bounds = self._ports.journal.bounds(self._settings.package_topic)
+            if self._packages.next_offset >= bounds.next_offset:
+                self._audience.forget_absent()
+
+    def _fill(self) -> None:
+        """Read packages as far as somebody may be past them."""
+        while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._audience.horizon():
+            batch = self._packages.read(_READ, 0.0)
+            for record in batch.records:
+                candidate = self._candidate(record)
+                if candidate is not None:
+                    self._pending.append(candidate)
+            if not batch.records:
+                return
+
+    def _candidate(self, record: Record) -> Candidate | None:
+        message = _readable(record)
+        if not isinstance(message, PackageMessage) or message.action is Action.TEST:
+            return None
+        if message.pub_agent_name != self._settings.publisher:
+            return None
+        return Candidate(record.offset, record.appended_ms, message._replace(payload=None, binaries=()))
+
+    # ------------------------------------------------------------------------------------------------------- raising
+
+    def _raise(self, ready: Sequence[Distributed]) -> Sequence[DistributedEvent]:
+        events = [_event(one, self._settings.publisher) for one in ready]
+        fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
+        if fresh:
+            records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
+            self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
+        self._beat(0.0)
+        self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
+        for _ in ready:
+            self._pending.popleft()
+        self._note()
+        self._ports.failpoints.reach(Failpoint.EVENTS_CURSOR_STORED)
+        return fresh
+
+    def _note(self) -> None:
+        self._noted, self._heard_to = self.next_offset, self._announcements.next_offset
+        cursor = EventCursor(self._noted, self._event_offset)
+        audience = StoredAudience(self._audience.stored(), HeardTo(self._discovery, self._heard_to))
+        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, audience)
+        self._reports.trim(self._noted)
+
+    # ------------------------------------------------------------------------------------------------------ the start
+
+    def _start(self) -> EventCursor:
+        journal, memory, identity = self._ports.journal, self._ports.memory, self._identity
+        found = begin_events(self._settings, journal, memory)
+        events, bounds = journal.bounds(self._settings.event_topic), journal.bounds(self._settings.package_topic)
+        start = Offset(min(max(found.next_offset, bounds.earliest_offset), bounds.next_offset))
+        event_offset = Offset(min(max(found.event_offset, events.earliest_offset), events.next_offset))
+        if start != found.next_offset:
+            _warn_of_jump(self._settings, identity, found.next_offset, start)
+            memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
+        return EventCursor(start, event_offset)
+
+    def _first_announcement(self, bounds: Bounds) -> Offset:
+        """From where on they were not heard, and at least so far back that all alive say again where they are."""
+        noted = self._ports.memory.heard_to(self._discovery)
+        recent = bounds.next_offset - RETAINED_ANNOUNCEMENTS
+        return Offset(max(bounds.earliest_offset, recent if noted is None else min(noted, recent)))
+
+    def _appended_already(self, cursor: EventCursor) -> dict[Offset, PackageId]:
+        found: dict[Offset, PackageId] = {}
+        reader = self._ports.journal.reader(self._settings.event_topic, cursor.event_offset)
+        try:
+            while records := reader.read(_READ, 0.0).records:
+                self._beat(0.0)
+                for record in records:
+                    event = _readable_event(record)
+                    if event is not None and event.pub_agent_name == self._settings.publisher:
+                        found[event.offset] = event.package_id
+        finally:
+            reader.close()
+        return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
+
+
+def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:
+    message = one.candidate.message
+    return DistributedEvent(
+        publisher,
+        message.package_id,
+        one.candidate.offset,
+        message.paths,
+        message.deep_paths,
+        one.missed,
+        message.trace_parent,
+    )
+
+
+def _readable(record: Record) -> object:
+    try:
+        return decode_message(record.headers, record.value)
+    except UntrustedInputError:
+        return None  # anyone may write to a topic; `journal verify` names such records
+
+
+def _readable_event(record: Record) -> DistributedEvent | None:
+    try:
+        return decode_event(record.headers, record.value)
+    except UntrustedInputError:
+        return None
+
+
+def _warn_of_jump(settings: EventSettings, identity: LogIdentity, cursor: Offset, start: Offset) -> None:
+    _LOG.warning(
+        "events of %s go on at offset %d instead of %d: the log %s does not hold what is between",
+        settings.publisher,
+        start,
+        cursor,
+        identity,
+        extra={"publisher": settings.publisher, "topic": settings.package_topic, "offset": start},
+    )

@@ -9,20 +9,25 @@ and transactions it uses.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mailboat.clock import Clock
+from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action
+from mailboat.model.namespaces import NamespaceTable
+from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.changes import Change
+from mailboat.packages.prefixes import prefixes_of
 from mailboat.publisher.database import translated_failures
 
 _CHUNK: Final = 1000
@@ -60,6 +65,26 @@ AND NOT EXISTS (SELECT 1 FROM current AS c WHERE c.key = p.key) ORDER BY p.key
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between the source and what was published.
+
+    Attributes:
+        path: Where.
+        is_removal: It is gone from the source.
+        is_alone: Nothing is said of what is below it. A removal otherwise takes the subtree; a node otherwise is new,
+            and so is all below it.
+        content_bytes: Bytes of its values and binaries.
+        is_file: It is a file, for people.
+    """
+
+    path: NodePath
+    is_removal: bool = False
+    is_alone: bool = True
+    content_bytes: int = 0
+    is_file: bool = False
+
+
 class SourceNode(NamedTuple):
     """A node of the source, as far as the comparison needs it; `content_bytes` are those of values and binaries."""
 
@@ -78,6 +103,17 @@ class StagedNode(NamedTuple):
 
 PackageChanges = Sequence[tuple[PackageId, Sequence[StagedNode]]]
 """What several packages change."""
+
+
+def change_digest(node: Node, namespaces: NamespaceTable | None) -> bytes:
+    """Digest of a node and of what its prefixes stand for in the source: a change of either is published."""
+    digest = node_digest(node)
+    if not namespaces:
+        return digest
+    used = sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
+    if not used:
+        return digest
+    return hashlib.sha256(digest + "\0".join("\t".join(one) for one in used).encode()).digest()
 
 
 class SourceEnd(NamedTuple):

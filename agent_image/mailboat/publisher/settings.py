@@ -1,10 +1,11 @@
-"""What a publisher is told, and what it is given to work with."""
+"""The settings of a publisher, the ports that it works with, and the port of its meter."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -12,19 +13,31 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.messages import Action
 from mailboat.model.requests import MAX_PATHS
 from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.packages.port import PackageCodec
-from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.metering import PublicationMeter, SilentMeter
-from mailboat.publisher.pieces import PieceSettings
+from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeBudget:
+    """How much one package of `publish_changed` may carry; a single node beyond it travels alone.
+
+    Attributes:
+        max_nodes: Nodes put or removed. At most the request's limit of paths, as each is named in the message.
+        max_content_bytes: Bytes of the nodes' values and binaries, wherever the binaries travel.
+    """
+
+    max_nodes: int = MAX_PATHS
+    max_content_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class PublisherSettings:
-    """What a publisher is told.
+    """The settings of one publisher.
 
     Attributes:
         name: The publisher agent.
@@ -66,6 +79,44 @@ class PublisherSettings:
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
     changes: ChangeBudget = field(default_factory=ChangeBudget)
+
+
+class PublicationMeter(Protocol):
+    """Called from the publisher's thread; must neither block nor raise."""
+
+    def built(self, package_bytes: int, seconds: float) -> None:
+        """A package was built."""
+
+    def appended(self, actions: Sequence[Action], seconds: float) -> None:
+        """Messages are durable in the log, all of one append."""
+
+    def appended_in_pieces(self, pieces: int) -> None:
+        """A message is durable whose package travels in so many pieces before it."""
+
+    def repeated(self) -> None:
+        """A request was asked for again that stands in the log already."""
+
+    def refused(self, error: Exception) -> None:
+        """A request failed; nothing of it was published."""
+
+
+class SilentMeter:
+    """Nobody measures."""
+
+    def built(self, package_bytes: int, seconds: float) -> None:
+        """See `PublicationMeter`."""
+
+    def appended(self, actions: Sequence[Action], seconds: float) -> None:
+        """See `PublicationMeter`."""
+
+    def appended_in_pieces(self, pieces: int) -> None:
+        """See `PublicationMeter`."""
+
+    def repeated(self) -> None:
+        """See `PublicationMeter`."""
+
+    def refused(self, error: Exception) -> None:
+        """See `PublicationMeter`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,18 @@
-"""Where requests of many callers come together: one publisher, used by one of them at a time, for all who wait.
+"""Batches the requests of many callers: group commit for one publisher, with a fair order between callers.
 
-Whoever finds nobody at work publishes for everybody in line, in one durable append where it can be, and hands out the
-receipts; the others wait for theirs. So the cost of making something durable is shared, and no thread of ours is
-needed. The order between callers is that of `turns.py`; of one caller's requests, which it may send at once, the order
-in which they came.
+A caller that finds the publisher idle publishes for all callers that wait, in one durable append where possible, and
+hands out the receipts; the others wait for theirs. So the cost of a durable append is shared, and no thread of ours is
+needed. `FairQueue` orders the callers; the requests of one caller, which it may send concurrently, keep their order.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from mailboat.content.port import Source
 from mailboat.errors import (
@@ -30,9 +29,8 @@ from mailboat.errors import (
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.turns import Turns
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.publisher import Publisher
 
 MAX_BATCH: Final = 64
 MAX_WAITING: Final = 1_000
@@ -60,6 +58,9 @@ class _Ticket:
     request: DistributionRequest
     answer: Receipt | BaseException | None = None
 
+    def resolve(self, answer: Receipt | BaseException) -> None:
+        self.answer = answer
+
     def result(self) -> Receipt:
         if isinstance(self.answer, Receipt):
             return self.answer
@@ -67,16 +68,16 @@ class _Ticket:
         raise self.answer
 
 
-class PublishingCounter:
+class PublishBatcher:
     """Publishes for one publisher agent. Safe to use from several threads."""
 
     def __init__(self, name: AgentName, publisher: Publisher, open_source: OpenSource | None) -> None:
-        """Publish with `publisher`, which nobody else uses; without a source an ADD is refused."""
+        """Publish with `publisher`, which has no other user; without a source an ADD is refused."""
         self._name = name
         self._publisher = publisher
         self._open_source = open_source
         self._changed = threading.Condition()
-        self._turns: Turns[_Ticket] = Turns()
+        self._queue: FairQueue[_Ticket] = FairQueue()
         self._is_busy = False
         self._places: OrderedDict[str, Offset] = OrderedDict()
 
@@ -91,7 +92,7 @@ class PublishingCounter:
             raise self._source_missing()
         ticket = _Ticket(request)
         with self._changed:
-            self._stand_in_line(ticket, caller)
+            self._enqueue(ticket, caller)
             while ticket.answer is None:
                 if self._is_busy:
                     self._changed.wait()
@@ -129,20 +130,20 @@ class PublishingCounter:
             next_step="set `source` of this publisher in the agent's configuration",
         )
 
-    def _stand_in_line(self, ticket: _Ticket, caller: str) -> None:
-        if self._turns.line_length(caller) >= MAX_WAITING_OF_ONE or len(self._turns) >= MAX_WAITING:
+    def _enqueue(self, ticket: _Ticket, caller: str) -> None:
+        if self._queue.line_length(caller) >= MAX_WAITING_OF_ONE or len(self._queue) >= MAX_WAITING:
             raise ThrottledError(
-                f"{self._turns.line_length(caller)} requests of {caller} wait already, and {len(self._turns)} in all",
+                f"{self._queue.line_length(caller)} requests of {caller} wait already, and {len(self._queue)} in all",
                 retry_after_seconds=1.0,
                 publisher=self._name,
             )
-        self._turns.put(caller, ticket, len(ticket.request.paths))
+        self._queue.put(caller, ticket, len(ticket.request.paths))
 
     def _serve(self) -> None:
-        """Publish for those whose turn it is; the lock is free meanwhile."""
-        batch = self._turns.take(MAX_BATCH)
+        """Publish the next batch; the lock is free meanwhile, so that others can queue up for the one after it."""
+        batch = self._queue.take(MAX_BATCH)
         self._is_busy = True
-        self._changed.release()
+        self._changed.release()  # within the `with` of `publish`, which expects the lock held when this returns
         try:
             self._publish(batch)
         except BaseException as error:
@@ -174,7 +175,7 @@ class PublishingCounter:
         waiting = list(batch)
         try:
             for receipt in self._publisher.publish_all([one.request for one in batch], source):
-                waiting.pop(0).answer = receipt
+                waiting.pop(0).resolve(receipt)
         except Exception as error:  # noqa: BLE001  # answered to who asked, whatever it is
             if len(waiting) == 1 or isinstance(error, _FAILURES_OF_ALL):
                 _answer_all(waiting, error)
@@ -194,4 +195,58 @@ class PublishingCounter:
 def _answer_all(tickets: Sequence[_Ticket], error: BaseException) -> None:
     for one in tickets:
         if one.answer is None:
-            one.answer = error
+            one.resolve(error)
+
+
+QUANTUM: Final = 8
+
+_T = TypeVar("_T")
+
+
+class _Waiting(NamedTuple, Generic[_T]):
+    cost: int
+    item: _T
+
+
+class FairQueue(Generic[_T]):
+    """Orders the requests of several callers: deficit round robin (Shreedhar and Varghese, 1995). For one thread.
+
+    Each caller has a line of its own and takes turns with the others; a turn is worth a quantum, and what a request
+    costs more is saved up for over several turns. So a burst, or a request with hundreds of paths, delays its own
+    caller.
+    """
+
+    def __init__(self, quantum: int = QUANTUM) -> None:
+        self._quantum = quantum
+        self._lines: OrderedDict[str, deque[_Waiting[_T]]] = OrderedDict()
+        self._savings: dict[str, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def line_length(self, caller: str) -> int:
+        """How many requests of a caller wait."""
+        return len(self._lines.get(caller, ()))
+
+    def put(self, caller: str, item: _T, cost: int = 1) -> None:
+        """Add to the end of the caller's line."""
+        self._lines.setdefault(caller, deque()).append(_Waiting(max(1, cost), item))
+        self._savings.setdefault(caller, 0)
+        self._count += 1
+
+    def take(self, max_items: int) -> list[_T]:
+        """The next items, at most so many."""
+        taken: list[_T] = []
+        while self._lines and len(taken) < max_items:
+            caller, line = next(iter(self._lines.items()))
+            self._savings[caller] += self._quantum
+            while line and len(taken) < max_items and line[0].cost <= self._savings[caller]:
+                self._savings[caller] -= line[0].cost
+                taken.append(line.popleft().item)
+            if line:
+                self._lines.move_to_end(caller)
+            else:
+                del self._lines[caller], self._savings[caller]
+        self._count -= len(taken)
+        return taken

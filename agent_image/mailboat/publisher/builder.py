@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
+from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
+from mailboat.content.binaries import binaries_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
 from mailboat.content.watched import description_of, namespaces_of
-from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
+from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import PackageId
@@ -29,9 +31,8 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.packages.registry import FILEVAULT
-from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
+from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
-from mailboat.publisher.storing import with_stored_binaries
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
@@ -320,3 +321,28 @@ def _missing(path: NodePath, source: Source) -> SourceMissingError:
         next_step=f"to publish a removal: mailboat delete {path}",
         path=path,
     )
+
+
+def with_stored_binaries(
+    nodes: Iterable[Node], limit_bytes: int, blobs: BlobStore, stored: dict[bytes, Binary]
+) -> Iterator[Node]:
+    """The nodes, each given on when its binaries above the limit are stored; `stored` collects these by digest.
+
+    Raises:
+        SourceChangedError: A binary is no longer what its digest says.
+        StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
+    """
+    for node in nodes:
+        for binary in binaries_of(node):
+            if binary.length_bytes > limit_bytes and binary.digest not in stored:
+                _store(node, binary, blobs)
+                stored[binary.digest] = binary
+        yield node
+
+
+def _store(node: Node, binary: Binary, blobs: BlobStore) -> None:
+    try:
+        with binary.open() as content:
+            blobs.put(content, binary.digest)
+    except BlobCorruptError as error:
+        raise SourceChangedError("a binary changed while it was published", path=node.path) from error

@@ -14,9 +14,9 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.counter import MAX_BATCH, MAX_WAITING_OF_ONE, PublishingCounter
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.batcher import MAX_BATCH, MAX_WAITING_OF_ONE, PublishBatcher
+from mailboat.publisher.publisher import Publisher
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
@@ -61,14 +61,14 @@ def publisher() -> PlayedPublisher:
 
 
 @pytest.fixture
-def counter(publisher: PlayedPublisher) -> PublishingCounter:
+def counter(publisher: PlayedPublisher) -> PublishBatcher:
     return counter_of(publisher)
 
 
 def counter_of(
     publisher: PlayedPublisher, open_source: Callable[[], Source] | None = lambda: cast("Source", ClosableSource())
-) -> PublishingCounter:
-    return PublishingCounter(AgentName("author"), cast("Publisher", publisher), open_source)
+) -> PublishBatcher:
+    return PublishBatcher(AgentName("author"), cast("Publisher", publisher), open_source)
 
 
 class ClosableSource(MemorySource):
@@ -86,7 +86,7 @@ def request(name: str, action: Action = Action.DELETE) -> DistributionRequest:
     return DistributionRequest(action, (NodePath(f"/{name}"),))
 
 
-def in_line(counter: PublishingCounter, publisher: PlayedPublisher, pool: ThreadPoolExecutor) -> list[Future[Any]]:
+def in_line(counter: PublishBatcher, publisher: PlayedPublisher, pool: ThreadPoolExecutor) -> list[Future[Any]]:
     """Somebody is at work; until the gate opens, others stand in line."""
     publisher.gate.clear()
     publisher.entered.clear()
@@ -95,12 +95,12 @@ def in_line(counter: PublishingCounter, publisher: PlayedPublisher, pool: Thread
     return [first]
 
 
-def await_line(counter: PublishingCounter, length: int) -> None:
-    wait_until(lambda: len(counter._turns) == length, f"{length} in line")
+def await_line(counter: PublishBatcher, length: int) -> None:
+    wait_until(lambda: len(counter._queue) == length, f"{length} in line")
 
 
 def test_those_who_come_while_one_is_at_work_are_published_together(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         done = in_line(counter, publisher, pool)
@@ -112,7 +112,7 @@ def test_those_who_come_while_one_is_at_work_are_published_together(
     assert (first, sorted(second)) == (["/first"], [f"/{n}" for n in range(6)])
 
 
-def test_a_burst_of_one_caller_does_not_starve_another(counter: PublishingCounter, publisher: PlayedPublisher) -> None:
+def test_a_burst_of_one_caller_does_not_starve_another(counter: PublishBatcher, publisher: PlayedPublisher) -> None:
     with ThreadPoolExecutor(MAX_BATCH + 40) as pool:
         in_line(counter, publisher, pool)
         for number in range(MAX_BATCH + 20):
@@ -126,7 +126,7 @@ def test_a_burst_of_one_caller_does_not_starve_another(counter: PublishingCounte
 
 
 def test_a_line_that_is_full_is_told_and_only_to_its_caller(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(MAX_WAITING_OF_ONE + 10) as pool:
         in_line(counter, publisher, pool)
@@ -141,7 +141,7 @@ def test_a_line_that_is_full_is_told_and_only_to_its_caller(
 
 
 def test_all_in_line_are_published_together_and_the_source_is_opened_once_where_content_is_read(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
@@ -157,7 +157,7 @@ def test_all_in_line_are_published_together_and_the_source_is_opened_once_where_
 
 
 def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
@@ -168,9 +168,7 @@ def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
     assert publisher.batches[1:] == [["/0", "/1", "/2", "/3", "/4"]]
 
 
-def test_a_request_that_can_not_be_published_fails_alone(
-    counter: PublishingCounter, publisher: PlayedPublisher
-) -> None:
+def test_a_request_that_can_not_be_published_fails_alone(counter: PublishBatcher, publisher: PlayedPublisher) -> None:
     publisher.failures["/2"] = SourceMissingError("/2 is not there")
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
@@ -186,7 +184,7 @@ def test_a_request_that_can_not_be_published_fails_alone(
 
 
 def test_a_source_that_changes_under_one_request_fails_that_request_alone(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     publisher.failures["/1"] = SourceChangedError("/1 was written while it was read")
     with ThreadPoolExecutor(8) as pool:
@@ -199,7 +197,7 @@ def test_a_source_that_changes_under_one_request_fails_that_request_alone(
 
 
 def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
@@ -216,7 +214,7 @@ def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other
 
 
 def test_a_defect_is_answered_and_the_next_request_is_served(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     publisher.failures["/bad"] = RuntimeError("a defect")
     with pytest.raises(RuntimeError):
@@ -225,7 +223,7 @@ def test_a_defect_is_answered_and_the_next_request_is_served(
 
 
 def test_an_interrupt_of_who_is_at_work_leaves_nobody_waiting(
-    counter: PublishingCounter, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher
 ) -> None:
     publisher.failures["/bad"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -248,6 +246,6 @@ def test_without_a_source_there_is_nothing_to_read(publisher: PlayedPublisher) -
         counter_of(publisher, None).publish(request("page", Action.ADD), "ann")
 
 
-def test_what_was_published_is_located_without_asking_and_the_rest_by_the_publisher(counter: PublishingCounter) -> None:
+def test_what_was_published_is_located_without_asking_and_the_rest_by_the_publisher(counter: PublishBatcher) -> None:
     counter.publish(request("a"), "ann")
     assert [counter.locate(one) for one in ("package/a", "request/a", "old", "nobody")] == [7, 7, 99, None]

@@ -1,14 +1,16 @@
 """Appending messages so that each request has one: intents before, receipts after, the log as the judge in between.
 
 The log is the judge of receipts, too: one whose message is gone from the end, or is another, counts for nothing, and
-what was remembered of the source is put in doubt. Requests without an id of their own need no intent: who can't name a
-request can't retry it.
+what was remembered of the source is put in doubt. Requests without an id of their own need no intent: a caller that
+cannot name a request cannot retry it. `find_requests` and `find_packages` search the log for a publisher's messages.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mailboat.errors import (
@@ -19,14 +21,14 @@ from mailboat.errors import (
     RequestConflictError,
 )
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.journal.port import Journal, NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.paths import NodePath
 from mailboat.model.pieces import is_run, parse_run
 from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
-from mailboat.publisher.finding import find_packages, find_requests
-from mailboat.publisher.packaging import PackageBuilder
+from mailboat.publisher.builder import BuiltPackage, PackageBuilder
 from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
@@ -287,3 +289,111 @@ def _named(one: Prepared) -> RequestId:
     if one.message.request_id is None:
         raise ValueError("a named request has an id")
     return one.message.request_id
+
+
+_READ: Final = ReadLimits(max_records=200)
+
+
+def find_requests(
+    journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
+) -> dict[RequestId, tuple[Offset, PackageId]]:
+    """Where the messages of some requests of one publisher stand, from `scan_from` (or the head) to the end."""
+    publisher, request_ids = wanted
+    found: dict[RequestId, tuple[Offset, PackageId]] = {}
+    for offset, message in messages_from(journal, topic, scan_from):
+        if message.request_id is not None and message.request_id in request_ids and message.pub_agent_name == publisher:
+            found.setdefault(message.request_id, (offset, message.package_id))
+    return found
+
+
+def find_packages(
+    journal: Journal, topic: TopicName, scan_from: Offset, wanted: Collection[PackageId]
+) -> dict[PackageId, Offset]:
+    """Where some packages stand, from `scan_from` (or the head) to the end. Raises: the journal's errors."""
+    found: dict[PackageId, Offset] = {}
+    for offset, message in messages_from(journal, topic, scan_from):
+        if message.package_id in wanted:
+            found.setdefault(message.package_id, offset)
+    return found
+
+
+def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+    """The packages from `scan_from` (or the head) to what is the end now, without what can't be understood."""
+    bounds = journal.bounds(topic)
+    start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
+    with closing(journal.reader(topic, start)) as reader:
+        while reader.next_offset < bounds.next_offset:
+            batch = reader.read(_READ, 0.0)
+            for record in batch.records:
+                try:
+                    yield record.offset, decode_package(record.value)
+                except (MessageCorruptError, PathRefusedError):
+                    continue  # another's, and no matter of ours
+            if batch.is_at_end and not batch.records:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """That a request's message is durable in the journal.
+
+    Attributes:
+        action: What was asked for.
+        paths: The request's paths; empty in the receipt of a repeated request found only in the state.
+        package_id: The package.
+        offset: The message's place on the package topic.
+        request_id: The caller's id, or the one that the publisher made.
+        is_repeat: The request was published before; nothing was appended now.
+        nodes: Nodes in the package.
+        removed: Paths that the package removes (DELETE, and the deletes of `publish_changed`).
+        package_bytes: Size of the package.
+        content_bytes: Bytes of all binaries, wherever they travel.
+        is_inline: The package travels in the message, not through the blob store.
+    """
+
+    action: Action
+    paths: tuple[NodePath, ...]
+    package_id: PackageId
+    offset: Offset
+    request_id: RequestId
+    is_repeat: bool = False
+    nodes: int = 0
+    removed: int = 0
+    package_bytes: int = 0
+    content_bytes: int = 0
+    is_inline: bool = True
+
+
+def receipt_of(
+    request: DistributionRequest,
+    request_id: RequestId,
+    placed: Placed,
+    built: BuiltPackage | None = None,
+    *,
+    removed: int = 0,
+) -> Receipt:
+    """The receipt of a request that stands at a place; figures are known of what was built just now."""
+    if request.action is Action.DELETE:
+        removed = len(request.paths)
+    if built is None or built.summary is None or placed.is_repeat:
+        return Receipt(
+            request.action,
+            request.paths,
+            placed.package_id,
+            placed.offset,
+            request_id,
+            placed.is_repeat,
+            removed=removed,
+        )
+    return Receipt(
+        request.action,
+        request.paths,
+        placed.package_id,
+        placed.offset,
+        request_id,
+        nodes=built.summary.node_count,
+        removed=removed,
+        package_bytes=built.summary.length_bytes,
+        content_bytes=built.summary.content_bytes,
+        is_inline=built.message.payload is not None,
+    )

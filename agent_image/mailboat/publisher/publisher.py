@@ -1,28 +1,41 @@
 """The publisher: requests in, messages on the package topic out, each request exactly once.
 
 A request with an id is idempotent, also over a crash of the publisher at any instant and between several processes that
-share the state. What is appended is durable when the call returns. Called by the command line, the HTTP API and jobs.
+share the state. What is appended is durable when the call returns. A request is checked, looked up, prepared (package
+built, changes of followed sources staged), appended, and answered with a receipt. `plan_request` and `plan_groups` say
+what a publish would ship, and change nothing. Called by the command line, the HTTP API and jobs.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from mailboat.api.records import PublicationPlan
+from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
+from mailboat.content.watched import namespaces_of
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
+from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, check_request
-from mailboat.publisher.appending import Appender
-from mailboat.publisher.packaging import PackageBuilder
-from mailboat.publisher.parts import PartShipper
-from mailboat.publisher.plan import plan_groups, plan_request
-from mailboat.publisher.preparing import Preparation, RequestPreparer, end_span
-from mailboat.publisher.receipts import Receipt, receipt_of
+from mailboat.packages.tree_order import PathOrder, check_order
+from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
+from mailboat.publisher.builder import BuiltPackage, ObserveNode, PackageBuilder, Shipment, shipment_of
+from mailboat.publisher.bulk_lane import BulkLane
+from mailboat.publisher.changes import ChangeGroup, ChangeShipper
+from mailboat.publisher.published import StagedNode, Stager, change_digest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
-from mailboat.publisher.shipping import ChangeShipper
+from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
+
+_SHOWN: Final = 20
+
+MakeChecker = Callable[[Shipment], ObserveNode | None]
+"""Gives what refuses nodes that a package of this shipment can't hold: `PackageBuilder.checker`."""
 
 
 class Publisher:
@@ -40,7 +53,7 @@ class Publisher:
         self._appender = Appender(settings, ports, builder)
         self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
-        self.parts = PartShipper(settings, ports, builder, self._appender)
+        self.parts = BulkLane(settings, ports, builder, self._appender)
 
     def publish(self, request: DistributionRequest, source: Source | None = None) -> Receipt:
         """Publish one request. ADD needs a `source`, the others none.
@@ -176,3 +189,146 @@ def check_source(request: DistributionRequest, source: Source | None) -> None:
         raise UsageError("an ADD needs a source to read the content from")
     if request.action is not Action.ADD and source is not None:
         raise UsageError(f"{request.action} carries no content, so it takes no source")
+
+
+# ------------------------------------------------------------------------------------------------------ one request
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A request whose message is ready to append."""
+
+    request: DistributionRequest
+    request_id: RequestId
+    prepared: Prepared
+    built: BuiltPackage
+    span: PublicationSpan
+
+    @property
+    def message_bytes(self) -> int:
+        """About how long the message is."""
+        return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
+
+
+def end_span(preparation: Preparation, offset: Offset | None, error: Exception | None = None) -> None:
+    """The publication is over: its package stands at `offset`, or why it does not."""
+    preparation.span.end(TracedPackage.of(preparation.built.message, offset), error)
+
+
+class RequestPreparer:
+    """Prepares the requests of one publisher."""
+
+    def __init__(self, ports: PublisherPorts, builder: PackageBuilder, appender: Appender) -> None:
+        """Nothing is read yet."""
+        self._ports = ports
+        self._builder = builder
+        self._appender = appender
+
+    def prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
+        """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
+        parent = parse_trace_parent(request.trace_parent)
+        span = self._ports.tracer.publication(request.action, parent)
+        context = span.context or parent
+        try:
+            return self._prepare(replace(request, trace_parent=None if context is None else str(context)), source, span)
+        except Exception as error:
+            span.end(None, error)
+            raise
+
+    def _prepare(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
+        uri = None if source is None else source.uri
+        published = self._ports.state.published
+        if uri is not None and ROOT in request.deep_paths:
+            published.follow(uri, self._appender.identity())  # all of it: what changes from here on is known
+        source_ids = published.followed(request.action, uri, self._appender.identity())
+        package_id = self._builder.new_package_id()
+        request_id = request.request_id
+        if request_id is None:
+            request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
+        named = replace(request, request_id=request_id)
+        if source is None:
+            self._stage_removals(named, published.stager(package_id, source_ids))
+            built = self._builder.build_bare(named, package_id)
+        else:
+            built = self._build(named, package_id, source, published.stager(package_id, source_ids))
+        is_named = request.request_id is not None or bool(source_ids)
+        prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
+        return Preparation(named, request_id, prepared, built, span)
+
+    @staticmethod
+    def _stage_removals(request: DistributionRequest, stager: Stager) -> None:
+        if request.action is Action.DELETE:
+            with stager as staged:
+                for path in request.paths:
+                    staged.add(StagedNode(path, None))
+
+    def _build(
+        self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
+    ) -> BuiltPackage:
+        if not stager.is_needed:
+            return self._builder.build(request, package_id, shipment_of(request, source))
+        with stager as staged:
+            namespaces = namespaces_of(source)
+            for path in request.deep_paths:
+                staged.add(StagedNode(path, None))
+
+            def observe(node: Node) -> None:
+                staged.add(StagedNode(node.path, change_digest(node, namespaces)))
+
+            return self._builder.build(request, package_id, shipment_of(request, source, observe))
+
+
+# ------------------------------------------------------------------------------------------------------------- plans
+
+
+def plan_request(
+    request: DistributionRequest, source: Source | None, checker: MakeChecker, *, are_collisions_refused: bool
+) -> PublicationPlan:
+    """What publishing a checked request would ship.
+
+    Raises:
+        UsageError: The format of the packages can't hold a node.
+        LimitExceededError: Names collide, see `PathOrder.add`.
+        SourceMissingError, and what the source raises.
+    """
+    shown = request.paths[:_SHOWN]
+    if source is None:
+        deletes = len(request.paths) if request.action is Action.DELETE else 0
+        removed = shown if deletes else ()
+        return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
+    nodes = files = content_bytes = 0
+    order = PathOrder(are_collisions_refused=are_collisions_refused)
+    shipment = shipment_of(request, source)
+    check = checker(shipment)
+    if check is not None:
+        for ancestor in shipment.ancestors:
+            check(ancestor)
+    for node in shipment.nodes:
+        if check is not None:
+            check(node)
+        order.add(node.path)
+        nodes += 1
+        files += node.data is not None
+        content_bytes += content_bytes_of(node)
+    return PublicationPlan(1, nodes, files, content_bytes, 0, content_bytes, shown)
+
+
+def plan_groups(groups: Iterable[ChangeGroup], *, are_collisions_refused: bool) -> PublicationPlan:
+    """What publishing these groups would ship. Raises: LimitExceededError, where names in one of them collide."""
+    packages = nodes = files = content_bytes = deletes = largest = 0
+    shown: list[NodePath] = []
+    removed: set[NodePath] = set()
+    for group in groups:
+        check_order(group.puts, are_collisions_refused=are_collisions_refused)
+        packages += 1
+        nodes += len(group.puts)
+        files += group.files
+        content_bytes += group.content_bytes
+        deletes += len(group.removals)
+        largest = max(largest, group.content_bytes)
+        first = group.roots[: _SHOWN - len(shown)]
+        shown += first
+        removed |= {removal.path for removal in group.removals}.intersection(first)
+    return PublicationPlan(
+        packages, nodes, files, content_bytes, deletes, largest, tuple(shown), tuple(sorted(removed))
+    )

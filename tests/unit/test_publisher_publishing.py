@@ -31,9 +31,8 @@ from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.publication import Publisher
-from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.settings import ChangeBudget, PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
