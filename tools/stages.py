@@ -429,8 +429,6 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
     due = plan_due(automatic, read_records()) if only_due else [(name, "asked for") for name in names or known]
     started, costs, waiting = time.monotonic(), list[Cost](), list[str]()
     deadline = None if minutes is None else started + minutes * 60
-    if not _prepare(is_compiled=any(known[name].is_compiled for name, _ in due)):
-        return _refuse("the compiled modules or the programs of the tests could not be built")
     for name, reason in due:
         record = read_records().get(name, Record())
         if deadline is not None and not has_time(record, known[name].minutes, deadline - time.monotonic()):
@@ -454,15 +452,20 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
     return _refuse(f"failed: {', '.join(failed)}") if failed else 0
 
 
-def _prepare(*, is_compiled: bool) -> bool:
-    """Build what the tests of slices need; returns whether that succeeded."""
-    builds = [("tests/kind/builds.py", "kubebox", "helm"), *([("tools/build_compiled.py",)] if is_compiled else [])]
-    return all(run(Stage("preparation", python(*build))).code == 0 for build in builds)
+def preparations_of(one: Slice) -> list[Stage]:
+    """What is built before a slice, unless the cache has it."""
+    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", "kubebox", "helm"))
+    compiled = Stage(f"{one.name} compile", python("tools/build_compiled.py"))
+    return [programs, compiled] if one.is_compiled else [programs]
 
 
 def _run_slice(one: Slice, workers: int, deadline: float | None) -> list[Cost]:
     """Run the stages of a slice, until one is ended at the deadline of the monotonic clock."""
     made = list[Cost]()
+    for preparation in preparations_of(one):  # without a limit: the next slices use what they build
+        cost = run(preparation)
+        if cost.code != 0:
+            return [cost]
     try:
         stages = stages_of(one, workers)
     except subprocess.CalledProcessError as error:  # uv printed why

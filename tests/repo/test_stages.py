@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import build_compiled
 import pytest
@@ -112,11 +113,13 @@ def test_slices_are_named_before_or_after_options(words: list[str]) -> None:
     assert (options.run, options.slices, options.workers) == ("long", ["spark"], 3)
 
 
-def test_only_slices_of_compiled_tests_need_compiled_modules() -> None:
-    plain = stages.Slice("a", "", (), ("tests",), 1.0)
-    assert plain.is_compiled
-    assert not replace(plain, pythons=("3.12",)).is_compiled
-    assert not replace(plain, select=("tests", "--cov")).is_compiled
+@pytest.mark.parametrize(
+    ("changes", "builds"),
+    [({}, ["programs", "compile"]), ({"pythons": ("3.12",)}, ["programs"]), ({"select": ("--cov",)}, ["programs"])],
+)
+def test_only_slices_of_compiled_tests_compile(changes: dict[str, Any], builds: list[str]) -> None:
+    one = replace(stages.Slice("a", "", (), ("tests",), 1.0), **changes)
+    assert [stage.name for stage in stages.preparations_of(one)] == [f"a {name}" for name in builds]
 
 
 def test_a_stage_is_ended_at_its_limit() -> None:
