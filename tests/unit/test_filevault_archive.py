@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mailboat.errors import (
     LimitExceededError,
@@ -315,6 +315,7 @@ NAMES = st.sampled_from(["a", "b/c", "jcr_root/.content.xml", "jcr_root/\u00e4",
     method=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.binary(min_size=1, max_size=3)), max_size=3),
 )
+@example(entries={"jcr_root/\u00e4": b""}, method=zipfile.ZIP_STORED, edits=[(7, b"\x00")])
 def test_it_agrees_with_zipfile_or_refuses(
     entries: dict[str, bytes], method: int, edits: Sequence[tuple[int, bytes]]
 ) -> None:
@@ -330,6 +331,15 @@ def test_it_agrees_with_zipfile_or_refuses(
         return
     with zipfile.ZipFile(io.BytesIO(payload)) as theirs:
         assert found == {name: theirs.read(name) for name in theirs.namelist()}
+
+
+def test_a_utf8_flag_in_one_header_only_is_refused_for_a_name_beyond_ascii() -> None:
+    umlaut = zipped(("jcr_root/\u00e4", b""))
+    with pytest.raises(PackageCorruptError, match="local header of an entry differs") as caught:
+        read_all(umlaut[:7] + b"\x00" + umlaut[8:])
+    assert caught.value.where["entry"] == "jcr_root/\u00e4"
+    plain = zipped(("jcr_root/a", b"text"))
+    assert read_all(plain[:7] + b"\x08" + plain[8:]) == {"jcr_root/a": b"text"}
 
 
 def test_an_entry_that_needs_a_later_version_of_the_format_is_refused() -> None:

@@ -130,7 +130,7 @@ class Archive:
         start: int = entry.header_offset + LOCAL.size + name_length + extra_length
         if (
             signature != LOCAL_SIGNATURE
-            or (flags != entry.flags and (flags ^ entry.flags) & _COMPARED_FLAGS)
+            or (flags != entry.flags and _is_other_reading(flags ^ entry.flags, raw_name))
             or method != entry.method
             or not header.endswith(raw_name)
             or name_length != len(raw_name)
@@ -257,6 +257,11 @@ class _EntryStream(io.RawIOBase):
             if not packed or inflater.decompress(packed, 1):
                 return True
         return bool(inflater.unused_data or self._packed_left)
+
+
+def _is_other_reading(changed_flags: int, raw_name: bytes) -> bool:
+    """Whether flags that differ change how the data is read, or the name, which only UTF-8 beyond ASCII can."""
+    return bool(changed_flags & _COMPARED_FLAGS or (changed_flags & _UTF8_FLAG and not raw_name.isascii()))
 
 
 def _inflate(entry: Entry, packed: bytes) -> bytes:
