@@ -18,6 +18,7 @@ from mailboat.composition.locations import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
+from mailboat.content.port import Target
 from mailboat.discovery.announcements import former_states, states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.errors import MailboatError, RetryableError, UsageError
@@ -38,6 +39,7 @@ from mailboat.subscriber.figures import ReadinessPolicy, SubscriberPhase, Subscr
 from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.settings import (
     ExposureSettings,
+    Processors,
     RetryPolicy,
     StagingSettings,
     SubscriberPorts,
@@ -93,6 +95,18 @@ class Subscription(Frozen):
     roots: tuple[NodePath, ...] = ()
 
 
+class ExternalParts(Frozen):
+    """What a program that embeds the subscriber brings itself.
+
+    Attributes:
+        target: An open target, which is closed with the subscriber; None opens the one that the subscription names.
+        processors: Hooks in place of the subscription's commands.
+    """
+
+    target: Target | None = None
+    processors: Processors | None = None
+
+
 class SubscriberProcess:
     """One subscriber, from opening its target to closing it."""
 
@@ -102,13 +116,16 @@ class SubscriberProcess:
         subscription: Subscription,
         listener: Listener,
         observed: Observability | None = None,
+        parts: ExternalParts | None = None,
     ) -> None:
         """Open the target. Raises: TargetBusyError, SubscriberBusyError, TargetCorruptError, UsageError."""
         settings = subscriber_settings(workspace, subscription)
         self._workspace = workspace
         self._subscription = subscription
         self._listener = listener
-        self._target = open_target(subscription.target)
+        own = parts or ExternalParts()
+        self._is_target_external = own.target is not None
+        self._target = own.target or open_target(subscription.target)
         self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
         self._deadline: Deadline | None = None
         self._publishers: frozenset[AgentName] = frozenset()
@@ -117,14 +134,13 @@ class SubscriberProcess:
         self._meter: SubscriberMetrics | None = None
         self._narrator: Narrator | None = None
         try:
-            ports = SubscriberPorts(
-                workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
-            )
-            ports = replace(ports, processors=self._hooks.processors)
+            processors = own.processors or self._hooks.processors
+            stores = (workspace.journal, workspace.blobs, workspace.codecs, self._target)
+            ports = SubscriberPorts(*stores, workspace.clock, processors=processors, observer=self)
             if observed is not None:
                 self._meter = observed.subscriber_meter(subscription.name, self.statistics)
                 self._narrator = observed.narrator(subscription.name)
-                processors = observed.measured(self._hooks.processors, self._meter)
+                processors = observed.measured(processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(settings, ports)
             self._hold = SubscriberHold(workspace.home.lock_file(subscription.name), subscription.name)
@@ -188,7 +204,8 @@ class SubscriberProcess:
         self._hooks.close()
         self._hold.release()
         self._target.close()
-        sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
+        if not self._is_target_external:
+            sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""

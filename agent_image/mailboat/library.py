@@ -1,0 +1,148 @@
+"""The public Python API: `mailboat.open(…)` and what a program does with a home. `docs/python.md` has the examples.
+
+Everything else in the package is private and may change in any release, except what `docs/python.md` names. A thin
+facade: each method is one call of the use case that the command line and the agents run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from mailboat.agent.subscriber import ExternalParts, SubscriberProcess, Subscription
+from mailboat.api.records import StatusView
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.locations import absolute_target
+from mailboat.composition.roots import configured_roots
+from mailboat.composition.sources import absolute_source, open_source
+from mailboat.composition.workspace import Workspace, initialise
+from mailboat.config.document import Config
+from mailboat.content.port import Source, Target
+from mailboat.control.service import ControlRoom
+from mailboat.model.identifiers import parse_agent_name, parse_request_id
+from mailboat.model.messages import Action
+from mailboat.model.paths import parse_path
+from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.publisher.appender import Receipt
+from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.settings import Processors
+from mailboat.subscriber.subscriber import Until
+
+Place = str | os.PathLike[str]
+
+
+class Boat:
+    """An opened home. A context manager; use it from one thread.
+
+    Methods raise the errors of `mailboat.errors`; `docs/errors.md` has the reaction to each.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        """Use `mailboat.open` instead."""
+        self._workspace = workspace
+
+    def publish(
+        self, source: Place | Source, paths: Iterable[str] = ("/",), *, deep: bool = True, request_id: str | None = None
+    ) -> Receipt:
+        """Publish paths of a source as one package; the message is durable when it returns.
+
+        Args:
+            source: A folder, a FileVault checkout or zip, `sqlite:FILE`, or an object of your own.
+            paths: What to publish.
+            deep: With everything below the paths.
+            request_id: Idempotency key: reusing it never publishes twice.
+        """
+        request = add_request(map(parse_path, paths), is_deep=deep)
+        with _opened(source) as opened:
+            return self._workspace.publisher().publish(_with_id(request, request_id), opened)
+
+    def publish_changed(self, source: Place | Source) -> list[Receipt]:
+        """Publish what changed in a source since its last `publish_changed`, deletes included; empty if nothing did."""
+        with _opened(source) as opened:
+            return list(self._workspace.publisher().publish_changed(opened))
+
+    def delete(self, paths: Iterable[str], *, request_id: str | None = None) -> Receipt:
+        """Publish the deletion of paths, with everything below them."""
+        request = DistributionRequest(Action.DELETE, tuple(dict.fromkeys(map(parse_path, paths))))
+        return self._workspace.publisher().publish(_with_id(request, request_id))
+
+    def subscribe(
+        self, name: str, target: str | Target, *, follow: Iterable[str] = (), processors: Processors | None = None
+    ) -> SubscriberStatistics:
+        """Import everything that the journal holds now into a target, each package exactly once, and return.
+
+        Args:
+            name: The subscriber's name. Its target keeps the position, so the next call goes on from there.
+            target: `files:DIR`, `generations:DIR`, `sqlite:FILE`, or an open target of your own, which is closed.
+            follow: Import only the packages of these publishers. Default: all.
+            processors: Called before and after each package.
+
+        Returns:
+            Figures: `imported`, `failed`, `next_offset`, `log_next_offset`, …
+        """
+        home = self._workspace.home
+        subscriber = parse_agent_name(name)
+        subscription = Subscription(
+            subscriber,
+            absolute_target(target) if isinstance(target, str) else target.uri,
+            tuple(map(parse_agent_name, follow)),
+            home.config.subscriber.max_retries,
+            roots=configured_roots(home.config, subscriber),
+        )
+        parts = ExternalParts(None if isinstance(target, str) else target, processors)
+        process = SubscriberProcess(self._workspace, subscription, lambda _: None, parts=parts)
+        with closing(process):
+            process.claim()
+            return process.run(Until.CAUGHT_UP)
+
+    def status(self) -> StatusView:
+        """Journal, publishers and subscribers with position and lag, as `mailboat status` shows them."""
+        with closing(ControlRoom(self._workspace)) as room:
+            return room.status()
+
+    def close(self) -> None:
+        """Close journal and blobs."""
+        self._workspace.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workspace.__exit__(kind, error, trace)
+
+
+def open_boat(path: Place, *, create: bool = False) -> Boat:
+    """Open a home.
+
+    Args:
+        path: Its folder, as for `mailboat --home`.
+        create: Create it if it does not exist, as `mailboat init` does.
+
+    Raises: HomeMissingError, ConfigInvalidError.
+    """
+    folder = Path(path)
+    if create and not (folder.is_dir() and any(folder.iterdir())):
+        return Boat(initialise(create_home(folder, Config())))
+    return Boat(Workspace(Home(folder)))
+
+
+@contextmanager
+def _opened(source: Place | Source) -> Iterator[Source]:
+    """The source: the caller's own, left open, or one opened at a place."""
+    if isinstance(source, str | os.PathLike):
+        with closing(open_source(absolute_source(os.fspath(source)))) as opened:
+            yield opened
+    else:
+        yield source
+
+
+def _with_id(request: DistributionRequest, request_id: str | None) -> DistributionRequest:
+    if request_id is None:
+        return request
+    return DistributionRequest(request.action, request.paths, request.deep_paths, parse_request_id(request_id))

@@ -1,0 +1,70 @@
+"""The public Python API: the examples of docs/python.md, and what they do not show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import mailboat
+import pytest
+from mailboat.errors import RequestConflictError, SourceMissingError, UsageError
+from mailboat.testing.memory_content import MemoryStore, MemoryTarget
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+
+
+def test_examples_of_the_page_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(examples) == 6
+    for example in examples:
+        exec(compile(example, str(PAGE), "exec"), names)
+    assert (tmp_path / "www" / "index.html").read_text() == "hello"
+    assert (tmp_path / "www" / "greetings" / "fr").read_text() == "Salut"
+    assert not (tmp_path / "www" / "greetings" / "de").exists()
+    printed = capsys.readouterr().out
+    assert "1 package imported, now at offset 1" in printed
+    assert "web 1 0" in printed
+    assert "SourceMissing" in printed
+    assert "['/greetings']" in printed
+    assert "/greetings/fr" in printed
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "a").write_text("1")
+    return tmp_path / "site"
+
+
+def test_publish_with_the_same_request_id_is_idempotent(tmp_path: Path, site: Path) -> None:
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        first = boat.publish(site, request_id="one")
+        assert boat.publish(site, request_id="one").offset == first.offset
+        with pytest.raises(RequestConflictError):
+            boat.delete(["/a"], request_id="one")
+
+
+def test_changes_and_deletes_reach_a_target_in_memory(tmp_path: Path, site: Path) -> None:
+    store = MemoryStore()
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        assert len(boat.publish_changed(site)) == 1
+        assert boat.publish_changed(site) == []
+        boat.subscribe("memory", MemoryTarget(store))
+        assert "/a" in store.bodies
+        boat.delete(["/a"])
+        assert boat.subscribe("memory", MemoryTarget(store)).imported == 1
+        assert "/a" not in store.bodies
+
+
+def test_open_refuses_a_missing_home_and_keeps_an_existing_one(tmp_path: Path, site: Path) -> None:
+    with pytest.raises(UsageError, match="no Mailboat home"):
+        mailboat.open(tmp_path / "boat")
+    with mailboat.open(tmp_path / "boat", create=True) as boat, pytest.raises(SourceMissingError):
+        boat.publish(site, ["/b"])
+    with mailboat.open(tmp_path / "boat", create=True) as boat:
+        assert boat.publish(site).offset == 0
