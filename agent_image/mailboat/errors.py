@@ -434,7 +434,7 @@ class DistributionMissingError(UsageError):
 class QueueNotClearableError(PermanentError):
     """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
 
-    Set `is_editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
+    Set `editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
     up (`subscriber.max_retries`).
     """
 

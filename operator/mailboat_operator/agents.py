@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import httpx2
@@ -30,7 +31,10 @@ _PACKAGING_SECONDS: Final = 50.0
 """A package of a large tree is made before the answer; one that takes longer is found by the same request later."""
 _LARGEST_ANSWER: Final = 16 << 20
 _LONGEST_TEXT: Final = 512
-_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last that datetime holds
+_LARGEST_OFFSET: Final = 2**53 - 1
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""One day before the last moment that datetime holds, so that it has a time in each zone."""
 _SUCCESS: Final = range(200, 300)
 _REFUSED: Final = frozenset({400, 409, 413, 422})
 """The same again would be refused again; what else is no success may pass: a token that rolls, a pod that starts."""
@@ -80,9 +84,9 @@ class Agents:
     async def fleet(self, address: AgentAddress) -> StatusView:
         """The status of the publisher's journal. Raises: AgentUnreachableError, AgentRefusedError."""
         status = await self._ask(address, operations.status())
-        numbers = [one.last_published_ms for one in status.publishers]
+        times = [one.last_published_at for one in status.publishers]
         names = [*(one.name for one in status.publishers), *(one.name for one in status.subscribers)]
-        _check_bounds([status.journal.next_offset, *numbers], names)
+        _check_bounds([status.journal.next_offset], times, names)
         return status
 
     async def distribute(self, address: AgentAddress, request: DistributionRequest) -> DistributionView:
@@ -153,7 +157,7 @@ def _error_of(status: int, problem: Problem | None, publisher: str) -> MailboatE
     name = reason_of("" if problem is None else problem.title, f"Status{status}")
     detail = None if problem is None else problem.detail
     text = (detail or f"publisher {publisher} answered with status {status}")[:_LONGEST_TEXT]
-    if status in _REFUSED and (problem is None or problem.decision != "passing"):
+    if status in _REFUSED and (problem is None or problem.decision != "transient"):
         return AgentRefusedError(text, error=name)
     seconds = None if problem is None else problem.retry_after_seconds
     return AgentUnreachableError(text, error=name, retry_after_seconds=seconds)
@@ -162,13 +166,16 @@ def _error_of(status: int, problem: Problem | None, publisher: str) -> MailboatE
 def _checked(view: DistributionView) -> DistributionView:
     passed = (*view.skipped, *view.unknown)
     named = [*view.imported, *view.waiting, *view.removed, *(one.subscriber for one in view.failed)]
-    _check_bounds([view.offset, view.published_ms], [view.package_id, *named, *(one.subscriber for one in passed)])
+    names = [view.package_id, *named, *(one.subscriber for one in passed)]
+    _check_bounds([view.offset], [view.published_at], names)
     return view
 
 
-def _check_bounds(numbers: Iterable[int | None], names: Iterable[str]) -> None:
-    """Refuse numbers and names that a status cannot hold. Raises: AgentUnreachableError."""
-    if any(number is not None and not 0 <= number <= _LATEST_MS for number in numbers):
+def _check_bounds(offsets: Iterable[int], times: Iterable[datetime | None], names: Iterable[str]) -> None:
+    """Refuse offsets, times and names that a status cannot hold. Raises: AgentUnreachableError."""
+    if any(not 0 <= offset <= _LARGEST_OFFSET for offset in offsets):
         raise AgentUnreachableError("the answer is no document of an agent: a number is out of range")
+    if any(at is not None and not _EARLIEST <= at <= _LATEST for at in times):
+        raise AgentUnreachableError("the answer is no document of an agent: a time is out of range")
     if any(len(name) > _LONGEST_TEXT for name in names):
         raise AgentUnreachableError("the answer is no document of an agent: a name is too long")

@@ -257,7 +257,7 @@ def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
         "security.protocol": transport if sasl is None else f"SASL_{transport}",
     }
     if tls is not None:
-        options["ssl.endpoint.identification.algorithm"] = "https" if tls.is_host_checked else "none"
+        options["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else "none"
         if tls.ca_secret_ref is not None:
             options["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")
         if tls.certificate_secret_ref is not None:

@@ -56,7 +56,7 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
 def bucket_url(s3: S3) -> str:
     """Where the bucket is asked for."""
     parts = urlsplit(s3.endpoint_url or f"https://s3.{s3.region or _REGION}.amazonaws.com")
-    if s3.is_path_style:
+    if s3.path_style:
         return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{s3.bucket}", "", ""))
     return urlunsplit((parts.scheme, f"{s3.bucket}.{parts.netloc}", parts.path or "/", "", ""))
 

@@ -36,7 +36,7 @@ def home_in_bucket(bench: Any, folder: Path, server: S3Server, prefix: str) -> P
             "prefix": prefix,
             "endpoint_url": server.url,
             "region": "us-east-1",
-            "is_path_style": True,
+            "path_style": True,
             "access_key_id": {"file": "key"},
             "secret_access_key": {"file": "secret"},
         }

@@ -22,7 +22,7 @@ def test_an_agent_that_lost_all_its_volumes_gets_the_tree_from_kafka_and_the_buc
             bucket: mailboat
             endpoint_url: {s3}
             region: us-east-1
-            is_path_style: true
+            path_style: true
             access_key_id: {{file: /run/secrets/mailboat/access-key}}
             secret_access_key: {{file: /run/secrets/mailboat/secret-key}}
         """,

@@ -25,7 +25,7 @@ agents:
   publishers:
     - {{name: author, source: {source}}}
   subscribers:
-    - {{name: edge-1, target: "files:{folder}/edge-1", is_editable: true}}
+    - {{name: edge-1, target: "files:{folder}/edge-1", editable: true}}
     - {{name: edge-2, target: "sqlite:{folder}/edge-2.db"}}
 http: {{port: 0, requests_per_second: 10000, burst_requests: 10000}}
 subscriber: {{shutdown_seconds: 20, announce_seconds: 0.2}}
@@ -108,7 +108,7 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
         with HttpControl(url) as control:
             for request, before in load.accepted.items():
                 after = control.distribute("author", parse_request("ADD", before.paths, request_id=request))
-                assert (after.is_repeat, after.offset) == (True, before.offset)
+                assert (after.repeated, after.offset) == (True, before.offset)
             wait_until(lambda: {one.name for one in control.status().subscribers} == EDGES, "both to be known")
             last = max(load.accepted.values(), key=lambda one: one.offset)
             done = control.distribution("author", last.package_id, wait_seconds=60.0)

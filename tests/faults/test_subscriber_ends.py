@@ -45,7 +45,7 @@ until [ "$count" -lt 20 ] || [ -e "$0/open" ]; do sleep 0.01; done
 def home(tmp_path: Path) -> Home:
     """A home with a backlog, whose configuration runs one editable subscriber in many small commits."""
     hooks = HooksConfig(before=("sh", "-c", GATE, str(tmp_path)))
-    edge = SubscriberAgentConfig(name="edge", target="files:edge", is_editable=True, hooks=hooks)
+    edge = SubscriberAgentConfig(name="edge", target="files:edge", editable=True, hooks=hooks)
     config = Config(
         subscriber=SubscriberConfig(max_batch_records=2, shutdown_seconds=10.0),
         agents=AgentsConfig(subscribers=(edge,)),

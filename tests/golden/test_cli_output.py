@@ -13,7 +13,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "cli"
 SUBSTITUTES = (
     (r"dstrpck-\d+-[0-9a-f-]{36}", "dstrpck-<ID>"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "<TIME>"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3,6})?Z", "<TIME>"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "<UUID>"),
     (r"\d[\d.]* (ms|s) ago", "<AGO> ago"),
     (r"\b(in|waiting) \d[\d.]* (ms|s)\b", r"\1 <SECONDS>"),

@@ -56,7 +56,7 @@ def edge(tmp_path: Path, name: str, **settings: Any) -> SubscriberAgentConfig:
 
 def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_path: Path, source: Path) -> None:
     publisher = PublisherAgentConfig("author", str(source))
-    home = made(tmp_path, edge(tmp_path, "edge-1", is_editable=True), edge(tmp_path, "edge-2"), publisher=publisher)
+    home = made(tmp_path, edge(tmp_path, "edge-1", editable=True), edge(tmp_path, "edge-2"), publisher=publisher)
     with AgentProcess(home) as process:
         process.start()
         room = process.room
@@ -72,14 +72,14 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 sent = control.distribute("author", order)
                 done = control.distribution("author", "first", wait_seconds=PATIENCE_SECONDS)
                 assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
-                assert control.distribute("author", order).is_repeat
+                assert control.distribute("author", order).repeated
                 assert {one.subscriber for one in control.queues("author")} == {"edge-1", "edge-2"}
                 assert [one.count for one in control.queues("author") if not one.name.endswith("-error")] == [0, 0]
                 assert archive.message(sent.offset).request_id == "first"
                 assert {one.role for one in archive.topics()} >= {"package", "status", "discovery", "command", "event"}
             assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"
-            assert process.liveness().is_alive
-            wait_until(lambda: process.readiness().is_ready)
+            assert process.liveness().alive
+            wait_until(lambda: process.readiness().ready)
         finally:
             deadline = process.deadline()
             server.stop(deadline)
@@ -100,9 +100,9 @@ def test_a_subscriber_that_stops_leaves_the_others_running_and_tells_by_the_exit
         process.start()
         stopped = wait_until(lambda: [one for one in process.readiness().agents if one.state == "stopped"])
         assert [(one.name, one.reason) for one in stopped] == [("bad", "TargetOwned")]
-        wait_until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.is_ready])
-        assert not process.readiness().is_ready
-        assert process.liveness().is_alive
+        wait_until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.ready])
+        assert not process.readiness().ready
+        assert process.liveness().alive
         assert process.stop(process.deadline()) == 5
 
 
@@ -111,9 +111,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
 ) -> None:
     caplog.set_level("INFO")
     retention = RetentionConfig(consumption=ConsumptionConfig(ConsumptionPolicy.DURABLE))
-    home = made(
-        tmp_path, edge(tmp_path, "edge", is_editable=True), publisher=PublisherAgentConfig("author", str(source))
-    )
+    home = made(tmp_path, edge(tmp_path, "edge", editable=True), publisher=PublisherAgentConfig("author", str(source)))
     home.config = replace(home.config, retention=retention)
     expected = {
         "announcer-edge",
@@ -130,7 +128,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
     }
     with AgentProcess(home) as process:
         process.start()
-        wait_until(lambda: process.readiness().is_ready)
+        wait_until(lambda: process.readiness().ready)
 
         def stuck() -> set[str]:
             for one in list(process._pulse._watched.values()):
@@ -145,7 +143,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         wait_until(lambda: "mailboat_retention_turns_total 1.0" in scraped())
         assert "mailboat_sweep_failures_total 0.0" in scraped()
         assert process.stop(process.deadline()) == 0
-        assert process.liveness().is_alive
+        assert process.liveness().alive
     lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.process"]
     assert lines[0].startswith("stopping within ")
     assert "mailboat-subscriber-edge" in lines[0]
@@ -175,14 +173,14 @@ def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: 
     clock, before = SystemClock(), set(threading.enumerate())
     with AgentProcess(home) as process:
         process.start()
-        wait_until(lambda: process.readiness().is_ready)
+        wait_until(lambda: process.readiness().ready)
         waiting = threading.Thread(target=process.wait)
         waiting.start()
         began = clock.monotonic()
         process.ask_to_stop()
         waiting.join(5.0)
         assert not waiting.is_alive()
-        assert not process.readiness().is_ready
+        assert not process.readiness().ready
         assert process.stop(Deadline(clock, 15.0)) == 0
         assert clock.monotonic() - began < 15.0
         assert {one.state for one in process.readiness().agents if one.kind == "subscriber"} == {"stopped"}

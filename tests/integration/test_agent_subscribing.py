@@ -131,7 +131,7 @@ def agents(tmp_path: Path) -> Iterator[Agents]:
 
 
 def edge(**values: object) -> SubscriberAgentConfig:
-    plain = SubscriberAgentConfig(name="edge", target="sqlite:edge.db", is_editable=True)
+    plain = SubscriberAgentConfig(name="edge", target="sqlite:edge.db", editable=True)
     return replace(plain, **values)  # type: ignore[arg-type]  # checked by the record
 
 
@@ -144,7 +144,7 @@ def is_current(process: SubscriberProcess) -> bool:
 
 def test_an_announcement_says_all_that_a_control_plane_needs(agents: Agents) -> None:
     agents.publish("/page")
-    agents.start(edge(is_durable=True))
+    agents.start(edge(durable=True))
     wait_until(lambda: agents.says(lambda one: (one.state, one.next_offset) == ("current", 1)))
     said = agents.announcements()[-1]
     assert (said.is_editable, said.is_durable, said.max_retries, said.given_up) == (True, True, 10, 0)
@@ -196,7 +196,7 @@ def test_one_that_follows_all_announces_itself_to_those_it_hears_of(agents: Agen
 
 
 def test_several_run_in_one_process_and_a_staged_one_follows_the_golden_one(agents: Agents) -> None:
-    golden = SubscriberAgentConfig(name="golden", target="sqlite:golden.db", is_editable=True)
+    golden = SubscriberAgentConfig(name="golden", target="sqlite:golden.db", editable=True)
     staged = edge(staging=StagingConfig("golden"))
     agents.start(staged)
     offset = agents.publish("/page")
@@ -211,7 +211,7 @@ def test_several_run_in_one_process_and_a_staged_one_follows_the_golden_one(agen
 
 def test_a_golden_one_that_died_before_it_told_tells_at_its_start(agents: Agents) -> None:
     """Nothing more is published, so only the start can send what is pending."""
-    golden = SubscriberAgentConfig(name="golden", target="sqlite:golden.db", is_editable=True)
+    golden = SubscriberAgentConfig(name="golden", target="sqlite:golden.db", editable=True)
     offset = agents.publish("/page")
     plain = SubscriberProcess(agents.workspace, subscription_of(agents.home, golden), lambda _: None)
     with closing(plain):
@@ -338,7 +338,7 @@ def test_what_is_announced_is_what_a_killed_subscriber_goes_on_from(
     was_looked_at, store = threading.Event(), ImportRun._commit_skipped
     monkeypatch.setattr(ImportRun, "_commit_skipped", lambda run: store(run) if was_looked_at.is_set() else None)
     offset = agents.publish("/a")
-    process = agents.start(SubscriberAgentConfig("edge", "sqlite:edge.db", follow=("author",), is_durable=True))
+    process = agents.start(SubscriberAgentConfig("edge", "sqlite:edge.db", follow=("author",), durable=True))
     wait_until(lambda: process.statistics().next_offset == offset + 1)
     last = agents.publish("/b", publisher="other") + 1
     wait_until(lambda: process.statistics().next_offset == last)

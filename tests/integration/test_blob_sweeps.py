@@ -66,7 +66,7 @@ def use_bucket(home: Path, server: S3Server, prefix: str) -> None:
             "prefix": prefix,
             "endpoint_url": server.url,
             "region": "us-east-1",
-            "is_path_style": True,
+            "path_style": True,
             "access_key_id": {"file": "key"},
             "secret_access_key": {"file": "secret"},
         }
@@ -227,7 +227,7 @@ def test_a_store_that_another_journal_uses_is_not_swept(
 
 def test_the_command_says_first_what_would_go(home: Home, boat: Any) -> None:
     document = boat.json("blobs", "sweep")
-    assert document["is_dry_run"] is True
+    assert document["dry_run"] is True
     assert document["blobs"]["referenced"] == {"count": 1, "bytes": len(LARGE)}
     assert document["blobs"]["young"] == {"count": 1, "bytes": 6}
     assert document["blobs"]["removable"] == {"count": 0, "bytes": 0}

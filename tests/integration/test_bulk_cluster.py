@@ -102,7 +102,7 @@ def boat(
             "prefix": f"{name}/",
             "endpoint_url": proxy.url,
             "region": "us-east-1",
-            "is_path_style": True,
+            "path_style": True,
             "access_key_id": {"file": "key"},
             "secret_access_key": {"file": "secret"},
         }

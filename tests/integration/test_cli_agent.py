@@ -127,7 +127,7 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     author: Agent, write: Any, start: Any, site: Path, tmp_path: Path
 ) -> None:
     hooks = {"before": ["sh", "-c", "! grep -q DELETE"]}
-    golden = {"name": "golden", "target": "files:golden", "is_editable": True, "hooks": hooks}
+    golden = {"name": "golden", "target": "files:golden", "editable": True, "hooks": hooks}
     edge = {"name": "edge", "target": "sqlite:edge.db", "staging": {"golden": "golden"}}
     patience = {"announce_seconds": 0.2, "max_retries": None, "longest_pause_seconds": 0.5}
     edges = start(write("edges", {"subscribers": [golden, edge]}, subscriber=patience))
@@ -214,7 +214,7 @@ def test_an_agent_waits_for_silent_brokers_alive_and_not_ready(write: Any, site:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             status, text = wait_until(lambda: answer_of(f"http://127.0.0.1:{port}/readyz"))
-            assert (status, json.loads(text)["is_ready"]) == (503, False)
+            assert (status, json.loads(text)["ready"]) == (503, False)
             [agent] = json.loads(text)["agents"]
             assert (agent["name"], agent["state"], agent["reason"]) == ("author", "starting", "JournalUnavailable")
             assert answer_of(f"http://127.0.0.1:{port}/healthz")[0] == 200

@@ -51,7 +51,7 @@ def test_health_asks_the_configured_port(
 ) -> None:
     probes.status = status  # type: ignore[attr-defined]
     ran = new_boat.run("agent", "health", "--config", config_of(tmp_path, probes.server_port, host), "-o", "json")
-    assert (ran.code, json.loads(ran.out)["is_alive"]) == (code, code == 0)
+    assert (ran.code, json.loads(ran.out)["alive"]) == (code, code == 0)
 
 
 def test_health_without_an_agent_is_a_temporary_failure(new_boat: Any, probes: HTTPServer, tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def test_differences_left_out_are_told(new_boat: Any, site: Path, tmp_path: Path
     words = ("content", "diff", site, tmp_path / "empty", "--limit")
     assert new_boat.run(*words, "2").lines[-1] == "2 differences shown, more left out: see --limit"
     assert new_boat.run(*words, "5").lines[-1] == "5 differences"
-    assert new_boat.run(*words, "2", "-o", "json").document["is_complete"] is False
-    assert new_boat.run(*words, "5", "-o", "json").document["is_complete"] is True
+    assert new_boat.run(*words, "2", "-o", "json").document["complete"] is False
+    assert new_boat.run(*words, "5", "-o", "json").document["complete"] is True
 
 
 def test_diff_of_a_path_in_neither_tree_is_refused(new_boat: Any, site: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, 
     ]
     some = new_boat.run("content", "diff", site, other, "-o", "json", "--limit", "1")
     first = {"path": "/en/index.html", "change": "changed"}
-    assert json.loads(some.out) == {"differences": [first], "is_complete": False}
+    assert json.loads(some.out) == {"differences": [first], "complete": False}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_journal_that_fits_together_is_said_to(full: Any) -> None:
     unread = "1 blob checked (of blobs that they are there; their bytes are read by --deep), all fits together\n"
     assert full.do("journal", "verify").out.endswith(unread)
     assert full.do("journal", "verify", "--deep").out.endswith("1 blob checked, all fits together\n")
-    assert [full.json("journal", "verify", *more)["are_blobs_read"] for more in ((), ("--deep",))] == [False, True]
+    assert [full.json("journal", "verify", *more)["blobs_read"] for more in ((), ("--deep",))] == [False, True]
 
 
 def blob_of(boat: Any) -> Path:

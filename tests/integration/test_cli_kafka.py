@@ -121,7 +121,7 @@ def test_a_new_home_leaves_topics_that_are_there_as_others_keep_them(
         (new.home / "mailboat.yaml").write_text(journal)
         new.do("init")
     assert (tmp_path / "new" / "instance").exists()
-    assert on_kafka.json("journal", "ensure", "--check")["is_right"]
+    assert on_kafka.json("journal", "ensure", "--check")["ok"]
 
 
 def test_topics_that_are_missing_are_named_with_the_command_that_makes_them(on_kafka: Any, site: Path) -> None:
@@ -162,7 +162,7 @@ def test_topics_are_made_once_and_are_right_afterwards(on_kafka: Any, prefix: st
     assert [one["state"] for one in on_kafka.json("journal", "ensure")["topics"]] == ["made"] * 5
     for words in (("journal", "ensure"), ("journal", "ensure", "--check")):
         found = on_kafka.json(*words)
-        assert found["is_right"]
+        assert found["ok"]
         assert [one["topic"] for one in found["topics"]] == [f"{prefix}{role}" for role in ROLES]
         assert {one["state"] for one in found["topics"]} == {"right"}
 
@@ -178,7 +178,7 @@ def test_a_new_retention_is_told_and_then_applied(either: Any) -> None:
     assert {one["state"] for one in others} == {"right"}
     assert either.run("journal", "ensure", "--check").err.count("journal ensure") == 1
     assert either.json("journal", "ensure")["topics"][0]["state"] == "changed"
-    assert either.json("journal", "ensure", "--check")["is_right"]
+    assert either.json("journal", "ensure", "--check")["ok"]
 
 
 def test_what_drifted_on_the_brokers_is_shown_and_put_right(

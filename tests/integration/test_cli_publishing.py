@@ -70,9 +70,9 @@ def test_a_shallow_publish_ships_the_node_alone(boat: Any, site: Path) -> None:
 def test_the_same_request_id_is_published_once(boat: Any, site: Path) -> None:
     first = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
     again = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
-    assert (again["offset"], again["package_id"], again["is_repeat"]) == (first["offset"], first["package_id"], True)
+    assert (again["offset"], again["package_id"], again["repeated"]) == (first["offset"], first["package_id"], True)
     assert boat.json("journal", "topics")[0]["messages"] == 1
-    figures = ("nodes", "removed", "package_bytes", "content_bytes", "is_inline")
+    figures = ("nodes", "removed", "package_bytes", "content_bytes", "inline")
     assert [again[name] for name in figures] == [None] * 5
     other = boat.run("publish", site, "/index.html", "--request-id", "monday")
     assert (other.code, "RequestConflict" in other.err) == (2, True)
@@ -323,7 +323,7 @@ def test_source_option_leaves_only_content_paths_as_arguments(boat: Any, site: P
 def test_source_option_and_first_word_name_the_same_source(boat: Any, site: Path) -> None:
     first = boat.json("publish", site, "/en", "--request-id", "r-1")["packages"][0]
     again = boat.json("publish", "/en", "--source", site, "--request-id", "r-1")["packages"][0]
-    assert (again["is_repeat"], again["package_id"]) == (True, first["package_id"])
+    assert (again["repeated"], again["package_id"]) == (True, first["package_id"])
 
 
 def test_interrupted_publish_prints_the_packages_that_are_published(

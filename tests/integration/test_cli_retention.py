@@ -39,7 +39,7 @@ def head_of(boat: Any) -> int:
 
 def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
     shown = kept.json("journal", "retention")
-    assert (shown["head"], shown["earliest"], shown["next"], shown["is_applied"]) == (2, 0, 4, False)
+    assert (shown["head"], shown["earliest"], shown["next"], shown["applied"]) == (2, 0, 4, False)
     assert [(one["name"], one["position"], one["holds"]) for one in shown["subscribers"]] == [
         ("fast", 4, 0),
         ("slow", 2, 2),
@@ -51,7 +51,7 @@ def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
 
 
 def test_it_is_done_by_hand(kept: Any) -> None:
-    assert kept.json("journal", "retention", "--apply")["is_applied"]
+    assert kept.json("journal", "retention", "--apply")["applied"]
     assert head_of(kept) == 2
     assert kept.do("journal", "retention", "-o", "name").lines == ["2"]
 

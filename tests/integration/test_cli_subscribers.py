@@ -75,5 +75,5 @@ def test_one_that_runs_or_is_not_known_is_not_forgotten(boat: Any) -> None:
 def test_an_announcement_of_another_instance_is_withdrawn(boat: Any) -> None:
     announce(boat, "stopped")
     document = boat.json("subscribers", "forget", "far")
-    assert document == {"name": "far", "was_registered": False, "target": None, "instances": ["1" * 36]}
+    assert document == {"name": "far", "registered": False, "target": None, "instances": ["1" * 36]}
     assert names(boat) == []

@@ -52,12 +52,12 @@ class TestDistribute:
         assert (found.action, found.paths, found.deep_paths) == ("ADD", ("/1.html",), ("/1.html",))
         assert (found.request_id, found.user_id, found.offset) == ("r1", "ann", 0)
         assert found.package_bytes > 0
-        assert found.published_ms is not None
+        assert found.published_at is not None
 
     def test_the_same_request_id_is_the_same_request(self, room: ControlRoom) -> None:
         order = parse_request("DELETE", ("/old",), request_id="r1")
         first, again = room.distribute(AUTHOR, order), room.distribute(AUTHOR, order)
-        assert (again.offset, again.package_id, again.is_repeat) == (first.offset, first.package_id, True)
+        assert (again.offset, again.package_id, again.repeated) == (first.offset, first.package_id, True)
         with pytest.raises(RequestConflictError):
             room.distribute(AUTHOR, replace(order, paths=("/other",)))
 
@@ -187,7 +187,7 @@ class TestThrottle:
         harbour.subscriber(is_editable=True).announce(-1)
         room = harbour.room(is_running=True)
         wait_until(lambda: room.status().publishers[0].delay_seconds > 0)
-        assert room.distribute(AUTHOR, order).is_repeat
+        assert room.distribute(AUTHOR, order).repeated
 
 
 class TestDistribution:
@@ -216,10 +216,10 @@ class TestDistribution:
         ):
             room.distribute(AUTHOR, parse_request("INVALIDATE", paths))
         long, many = room.distributions(AUTHOR).items
-        assert (len(many.paths), many.path_count, many.are_paths_cut) == (100, 101, True)
-        assert (len(long.paths), long.path_count, long.are_paths_cut) == (13, 20, True)
+        assert (len(many.paths), many.path_count, many.paths_truncated) == (100, 101, True)
+        assert (len(long.paths), long.path_count, long.paths_truncated) == (13, 20, True)
         alone = room.distribution(AUTHOR, many.package_id)
-        assert (len(alone.paths), alone.path_count, alone.are_paths_cut) == (101, 101, False)
+        assert (len(alone.paths), alone.path_count, alone.paths_truncated) == (101, 101, False)
 
     def test_a_request_far_behind_those_of_others_is_listed_with_a_few_looks(
         self, room: ControlRoom, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
+from mailboat.clock import moment_of
 from mailboat.control.service import ControlRoom
 from mailboat.errors import (
     AgentMissingError,
@@ -313,7 +314,7 @@ class TestErrors:
         ]
         assert found[0].error is not None
         assert (found[0].publisher, found[0].attempts, found[0].error.trace) == (AUTHOR, 4, "Traceback …")
-        assert found[0].given_up_ms == 1_700_000_000_000
+        assert found[0].given_up_at == moment_of(1_700_000_000_000)
         for name in ("west", west.queue_name):
             assert [one.offset for one in room.errors(name).items] == [0]
 

@@ -49,10 +49,10 @@ class TestStatus:
             1, retries=2, state="retrying", cause=CAUSE, given_up=3, is_ready=False, ready_reason="blocked", target="t"
         )
         found = seen(room)
-        assert found.heard_ms is not None
+        assert found.announced_at is not None
         assert found.error is not None
         assert (found.error.code, found.error.path) == ("StorageFull", "/a")
-        assert replace(found, heard_ms=None, error=None) == SubscriberStatusView(
+        assert replace(found, announced_at=None, error=None) == SubscriberStatusView(
             "edge",
             "retrying",
             SLING_ID,
@@ -61,8 +61,8 @@ class TestStatus:
             attempts=2,
             max_retries=3,
             given_up=3,
-            is_editable=True,
-            is_ready=False,
+            editable=True,
+            ready=False,
             ready_reason="blocked",
             target="t",
             follow=(AUTHOR,),
@@ -90,8 +90,8 @@ class TestStatus:
         harbour.subscriber("west", publishers=(OTHER,)).announce(0)
         author, other = room.status().publishers
         assert (author.name, author.state, author.source) == ("author", "blocked", str(harbour.source))
-        assert author.last_published_ms is not None
-        assert (other.name, other.state, other.last_published_ms) == ("other", "idle", None)
+        assert author.last_published_at is not None
+        assert (other.name, other.state, other.last_published_at) == ("other", "idle", None)
 
     def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
         self, harbour: Harbour, room: ControlRoom
@@ -222,7 +222,7 @@ class TestTopologyAfterARestart:
         room._picture.hear_announcements()
         page = room.queue(AUTHOR, "edge", max_items=50)
         assert [one.offset for one in page.items] == list(range(5001, 5051))
-        assert (page.queue.count, page.queue.is_exact) == (15_000, False)
+        assert (page.queue.count, page.queue.exact) == (15_000, False)
         assert read["package"] <= 600
         monkeypatch.undo()
         room.close()

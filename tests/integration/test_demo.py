@@ -129,7 +129,7 @@ def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> N
         )
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
-        assert (found["packages"], found["is_equal"], found["subscribers"][0]["restarts"]) == (1, True, 0)
+        assert (found["packages"], found["equal"], found["subscribers"][0]["restarts"]) == (1, True, 0)
 
 
 def test_a_directory_with_odd_entries_is_published_without_them(tmp_path: Path) -> None:

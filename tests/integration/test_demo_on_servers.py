@@ -28,7 +28,7 @@ def test_demo_on_kafka_and_s3_makes_targets_equal(command_line: Any, site: Path,
     with demo_servers.running_servers(tmp_path) as config:
         boat = command_line(home)
         ran = boat.do("demo", site, "--config", config, "--subscribers", "3", "--seconds", "2", "-o", "json")
-        assert ran.document["is_equal"]
+        assert ran.document["equal"]
         assert len(ran.document["subscribers"]) == 3
         assert ran.document["next"]
         assert not (home / "journal.db").exists()

@@ -128,7 +128,7 @@ def test_a_subscriber_that_is_gone_is_forgotten_over_http(control: FakeControl, 
 def test_a_request_that_is_sent_twice_is_published_once(client: HttpControl) -> None:
     first = client.distribute("author", replace(ADD, request_id="once"))
     again = client.distribute("author", replace(ADD, request_id="once"))
-    assert (again.offset, again.is_repeat) == (first.offset, True)
+    assert (again.offset, again.repeated) == (first.offset, True)
     assert client.distribution("author", "once").package_id == first.package_id
 
 

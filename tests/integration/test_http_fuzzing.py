@@ -81,7 +81,7 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for number in range(3):
         (folder / f"site/{number}.html").write_text("page")
     subscribers = tuple(
-        SubscriberAgentConfig(name, f"sqlite:{folder / name}.db", is_editable=name == "edge-1")
+        SubscriberAgentConfig(name, f"sqlite:{folder / name}.db", editable=name == "edge-1")
         for name in ("edge-1", "edge-2")
     )
     agents = AgentsConfig((PublisherAgentConfig("author", str(folder / "site")),), subscribers)

@@ -59,8 +59,8 @@ def test_a_publication_says_where_to_ask_for_it(agent: httpx2.Client) -> None:
 def test_an_idempotency_key_is_the_request_id(agent: httpx2.Client, key: str) -> None:
     where, order = "/api/v1/publishers/author/distributions", {"action": "ADD", "paths": ["/a"]}
     first, again = (agent.post(where, json=order, headers={"Idempotency-Key": key}).json() for _ in range(2))
-    assert (first["request_id"], first["is_repeat"]) == ("once", False)
-    assert (again["offset"], again["is_repeat"]) == (first["offset"], True)
+    assert (first["request_id"], first["repeated"]) == ("once", False)
+    assert (again["offset"], again["repeated"]) == (first["offset"], True)
     other = agent.post(where, json={**order, "request_id": "other"}, headers={"Idempotency-Key": key})
     assert (other.status_code, other.json()["title"]) == (400, "Usage")
     conflict = agent.post(where, json={**order, "paths": ["/b"]}, headers={"Idempotency-Key": key})
@@ -236,11 +236,11 @@ def test_the_first_page_of_an_agent_without_a_publisher_links_to_its_probes(tmp_
 
 
 def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, serve: Any) -> None:
-    behind = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
-    health = FakeHealth(LivenessView(is_alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))
+    behind = AgentView("edge-1", "subscriber", "running", ready=False, reason="lag")
+    health = FakeHealth(LivenessView(alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))
     url = serve(control, health=health).url
     alive, ready = (httpx2.get(f"{url}/{probe}", timeout=PATIENCE_SECONDS) for probe in ("healthz", "readyz"))
-    assert (alive.status_code, alive.json()) == (503, {"is_alive": False, "stuck": ["mailboat-log"]})
+    assert (alive.status_code, alive.json()) == (503, {"alive": False, "stuck": ["mailboat-log"]})
     assert (ready.status_code, ready.json()["agents"][0]["reason"]) == (503, "lag")
 
 

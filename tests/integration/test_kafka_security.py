@@ -377,10 +377,10 @@ def test_each_role_can_do_its_work_with_the_rights_of_the_page_and_no_more(home_
     site.mkdir()
     (site / "a.html").write_text("a")
     operator, publisher, subscriber, observer = map(home_of, ("operator", "publisher", "subscriber", "observer"))
-    assert operator.json("journal", "ensure")["is_right"]
+    assert operator.json("journal", "ensure")["ok"]
     operator.do("journal", "bench", "--rounds", "10", "--seconds", "0.05")
     publisher.do("publish", site, "/", "--request-id", "r-1")
-    assert publisher.json("publish", site, "/", "--request-id", "r-1")["packages"][0]["is_repeat"]
+    assert publisher.json("publish", site, "/", "--request-id", "r-1")["packages"][0]["repeated"]
     subscriber.do("subscribe", "web", "--into", f"files:{target}", "--until", "caught-up")
     assert (target / "a.html").read_text() == "a"
     assert observer.json("journal", "verify")["problems"] == []
@@ -411,7 +411,7 @@ def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_n
         prepare(home)
         return home
 
-    edge = {"name": "edge", "target": f"files:{target}", "is_editable": True}
+    edge = {"name": "edge", "target": f"files:{target}", "editable": True}
     edge["hooks"] = {"before": ["sh", "-c", "! grep -q DELETE"]}
     with (
         AgentProcess(agents("publisher", publishers=[{"name": "author", "source": str(site)}])) as publisher,
@@ -427,7 +427,7 @@ def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_n
         wrong = room.distribute("author", parse_request("DELETE", ("/a.html",)))
         assert room.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
         assert room.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
-        wait_until(lambda: subscriber.readiness().is_ready, "the subscriber is ready")
+        wait_until(lambda: subscriber.readiness().ready, "the subscriber is ready")
         with KafkaJournal(KafkaSettings(secured.broker.bootstrap_servers), SystemClock()) as journal:
             wait_until(lambda: journal.bounds(TopicName(f"{prefix}event")).count > 0, "the event is raised")
     assert (target / "a.html").read_text() == "a"

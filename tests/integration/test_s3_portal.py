@@ -46,7 +46,7 @@ def portal() -> Iterator[S3BlobStore]:
         "bucket",
         endpoint_url=f"http://127.0.0.1:{server.server_port}",
         region="us-east-1",
-        is_path_style=True,
+        path_style=True,
         max_attempts=1,
         read_keys=lambda: S3Keys("key", "secret"),
     )

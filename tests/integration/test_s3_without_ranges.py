@@ -86,7 +86,7 @@ def store(server: OneObjectServer) -> Iterator[S3BlobStore]:
         "bucket",
         endpoint_url=f"http://127.0.0.1:{server.server_address[1]}",
         region="us-east-1",
-        is_path_style=True,
+        path_style=True,
         read_keys=lambda: S3Keys("key", "secret"),
     )
     store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(3)), SystemClock())

@@ -44,13 +44,13 @@ def use_bucket(home: Path, server: S3Server, prefix: str) -> None:
     place = {"bucket": server.bucket, "prefix": f"{prefix}/", "endpoint_url": server.url, "region": "us-east-1"}
     keys = {"access_key_id": {"file": "key"}, "secret_access_key": {"file": "secret"}}
     document = yaml.safe_load((home / "mailboat.yaml").read_text()) or {}
-    document["blobs"] = {"s3": {**place, "is_path_style": True, **keys}}
+    document["blobs"] = {"s3": {**place, "path_style": True, **keys}}
     (home / "mailboat.yaml").write_text(yaml.safe_dump(document))
 
 
 def test_a_new_member_begins_where_the_snapshot_of_its_pool_stands(home: Path, boat: Any, tmp_path: Path) -> None:
     stored = boat.json("content", "snapshot", f"generations:{tmp_path / 'second'}", "blob:edge")
-    assert (stored["is_new"], stored["next_offset"]) == (True, 2)
+    assert (stored["stored"], stored["next_offset"]) == (True, 2)
     into = f"sqlite:{tmp_path / 'third.db'}"
     restored = boat.json("content", "restore", "blob:edge", "--into", into)
     assert restored["next_offset"] == 2
@@ -62,17 +62,17 @@ def test_a_new_member_begins_where_the_snapshot_of_its_pool_stands(home: Path, b
 def test_a_name_is_moved_on_only(home: Path, boat: Any, tmp_path: Path) -> None:  # made by it
     second, first = f"generations:{tmp_path / 'second'}", f"files:{tmp_path / 'first'}"
     newest = boat.json("content", "snapshot", second, "blob:edge")
-    assert boat.json("content", "snapshot", first, "blob:edge") == newest | {"is_new": False}
+    assert boat.json("content", "snapshot", first, "blob:edge") == newest | {"stored": False}
     assert "is as new already: it stands at 2" in boat.do("content", "snapshot", second, "blob:edge").out
     forced = boat.json("content", "snapshot", first, "blob:edge", "--force")
-    assert (forced["is_new"], forced["next_offset"]) == (True, 1)
-    assert boat.json("content", "snapshot", second, "blob:edge")["is_new"]
+    assert (forced["stored"], forced["next_offset"]) == (True, 1)
+    assert boat.json("content", "snapshot", second, "blob:edge")["stored"]
 
 
 def test_snapshots_are_listed_until_they_are_forgotten(home: Path, boat: Any, tmp_path: Path) -> None:
     assert boat.json("content", "snapshots") == []
     stored = boat.json("content", "snapshot", f"files:{tmp_path / 'first'}", "blob:edge")
-    del stored["is_new"]
+    del stored["stored"]
     assert boat.json("content", "snapshots") == [stored]
     assert "blob:edge" in boat.do("content", "snapshots").out
     boat.do("content", "snapshots", "--remove", "edge")
@@ -137,7 +137,7 @@ def test_seeding_is_done_once_and_succeeds_where_there_is_nothing_to_do(
     into = f"files:{tmp_path / 'new'}"
     seed = ("content", "restore", "blob:edge", "--into", into, "--seed")
     nothing = boat.json(*seed)
-    assert (nothing["is_restored"], (tmp_path / "new").exists()) == (False, False)
+    assert (nothing["restored"], (tmp_path / "new").exists()) == (False, False)
     assert "there is no snapshot blob:edge" in nothing["reason"]
     boat.do("content", "snapshot", f"files:{tmp_path / 'first'}", "blob:edge")
     assert boat.json(*seed)["next_offset"] == 1

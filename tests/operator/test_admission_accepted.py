@@ -91,7 +91,7 @@ def test_the_defaults_of_a_pool_are_these(stored: Any) -> None:
     assert spec["replicas"] == 1
     assert spec["delivery"] == "broadcast"
     assert spec["volumeRetention"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
-    assert spec["retries"] == {"max": 10, "isEndless": False, "firstPause": "1s", "longestPause": "5m"}
+    assert spec["retries"] == {"max": 10, "unlimited": False, "firstPause": "1s", "longestPause": "5m"}
 
 
 def test_what_is_not_known_is_dropped_where_the_writer_does_not_ask_to_be_told(

@@ -168,6 +168,13 @@ def test_the_value_of_a_variable_is_never_quoted() -> None:
     assert caught.value.where["field"].endswith("env[0].value")
 
 
+def test_a_former_field_with_its_default_is_ignored(manifest_of: Any) -> None:
+    """An API server stored the default of the former name in objects that did not set it."""
+    assert decode(manifest_of("Publisher", {"throttle": {"isOff": False}})) == decode(manifest_of("Publisher"))
+    with pytest.raises(ResourceInvalidError, match="isOff was renamed: use enabled"):
+        decode(manifest_of("Publisher", {"throttle": {"isOff": True}}))
+
+
 def test_a_control_character_is_refused() -> None:
     pool = copy.deepcopy(next(one for one in ACCEPTED if one["kind"] == "SubscriberPool"))
     pool["spec"]["template"]["spec"]["containers"][0]["args"] = ["a\x00b"]

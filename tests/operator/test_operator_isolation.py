@@ -135,7 +135,7 @@ def test_buckets_that_never_answer_hold_up_nobody(replicas: Any, kafka_broker: A
     replicas.server.http.post(url, json={"metadata": {"name": "keys"}, "stringData": keys}).raise_for_status()
     for number, server in enumerate(silent):
         s3 = {"bucket": "any", "endpointUrl": f"http://{server}", "credentialsSecretRef": {"name": "keys"}}
-        blobs = {"s3": {**s3, "isPathStyle": True}}
+        blobs = {"s3": {**s3, "pathStyle": True}}
         replicas.make("Journal", f"dark-{number}", journal(kafka_broker.bootstrap_servers, blobs=blobs))
     replicas.start("one", workers=3)
     replicas.wait(lambda: replicas.leads("one"))

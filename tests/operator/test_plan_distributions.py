@@ -57,8 +57,8 @@ def delivered(*, is_new: bool = False, **seen: Any) -> DistributionView:
     failed = tuple(FailureView(name, CauseView(*cause)) for name, cause in seen.pop("failed", {}).items())
     for kind in ("skipped", "unknown"):
         seen[kind] = tuple(NotImportedView(name, reason) for name, reason in seen.get(kind, {}).items())
-    at = None if is_new else int(NOW.timestamp() * 1000)
-    return DistributionView("author", "p-1", 7, "ADD", published_ms=at, failed=failed, **seen)
+    at = None if is_new else NOW
+    return DistributionView("author", "p-1", 7, "ADD", published_at=at, failed=failed, **seen)
 
 
 def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:

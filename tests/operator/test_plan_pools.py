@@ -48,12 +48,11 @@ def around(**changes: Any) -> Surroundings:
 
 
 def fleet(*members: SubscriberStatusView, publisher: str = "author") -> StatusView:
-    last_ms = int(NOW.timestamp() * 1000)
-    return StatusView(JournalView("memory", 0, 100), (PublisherView(publisher, last_published_ms=last_ms),), members)
+    return StatusView(JournalView("memory", 0, 100), (PublisherView(publisher, last_published_at=NOW),), members)
 
 
 def member(number: int, lag: int = 0, **more: Any) -> SubscriberStatusView:
-    return SubscriberStatusView(f"edge-{number}", "current", lag=lag, **{"is_ready": True, **more})
+    return SubscriberStatusView(f"edge-{number}", "current", lag=lag, **{"ready": True, **more})
 
 
 def workload(asked: int, pods: int, ready: int) -> dict[ChildKey, Any]:
@@ -91,7 +90,7 @@ def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
 
 
 def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
-    health = health_of(pool(), fleet(member(0), member(1), member(2, 90_000, is_ready=False)))
+    health = health_of(pool(), fleet(member(0), member(1), member(2, 90_000, ready=False)))
     assert lagging(health) == "False"
     assert (health.caught_up, health.max_lag) == (2, 90_000)
 
@@ -163,7 +162,7 @@ def test_a_pool_shrinks_by_one_and_only_while_enough_others_serve(
 
 
 def test_a_member_that_does_not_serve_goes_whatever_the_others_do() -> None:
-    seen = fleet(member(0), member(1), member(2, is_ready=False), member(3), member(4, is_ready=False))
+    seen = fleet(member(0), member(1), member(2, ready=False), member(3), member(4, ready=False))
     assert next_step(pool(), workload(5, 5, 3), seen).replicas == 4
     serving = fleet(member(0), member(3), member(4))
     step = next_step(pool(), workload(5, 5, 3), serving)
@@ -209,7 +208,7 @@ def test_pods_that_somebody_else_added_go_at_once_and_an_event_says_so() -> None
 
 def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -> None:
     gone = [SubscriberStatusView(f"edge-{n}", state) for n, state in [(2, "stopped"), (3, "stopped"), (4, "silent")]]
-    running = SubscriberStatusView("edge-5", "current", is_ready=True)
+    running = SubscriberStatusView("edge-5", "current", ready=True)
     seen = fleet(
         member(0),
         member(1),
@@ -332,7 +331,7 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
         "journalRef": {"name": "main"},
         "filevaultName": "journal",
         "limits": {"maxEntries": 10, "maxTotalSize": "1Gi"},
-        "throttle": {"isOff": True},
+        "throttle": {"enabled": False},
         "events": {"silent": "1m", "webhook": {"url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}},
     }
     author = stored("Publisher", "author", spec)

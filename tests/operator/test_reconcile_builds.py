@@ -50,8 +50,8 @@ PROGRESS: dict[str, Any] = {
     "package_bytes": 700,
     "first_offset": 0,
     "last_offset": 6,
-    "first_published_ms": 1,
-    "last_published_ms": 2,
+    "first_published_at": "2026-01-01T00:00:00Z",
+    "last_published_at": "2026-01-01T00:00:01Z",
 }
 
 

@@ -98,7 +98,7 @@ def test_a_certificate_that_is_none_is_named_and_not_quoted(harbour: Harbour, ka
 
 
 def on_bucket(url: str, bucket: str, broker: Any) -> dict[str, Any]:
-    s3 = {"bucket": bucket, "endpointUrl": url, "isPathStyle": True, "credentialsSecretRef": {"name": "keys"}}
+    s3 = {"bucket": bucket, "endpointUrl": url, "pathStyle": True, "credentialsSecretRef": {"name": "keys"}}
     return {"kafka": {"bootstrapServers": [broker.bootstrap_servers]}, "blobs": {"s3": s3}}
 
 

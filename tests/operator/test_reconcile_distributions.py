@@ -160,7 +160,7 @@ class Harbour:
         )
 
     def run_member(self, name: str, **more: Any) -> None:
-        self.run_agent(name, {"subscribers": [{"name": name, "target": "files:content", "is_editable": True, **more}]})
+        self.run_agent(name, {"subscribers": [{"name": name, "target": "files:content", "editable": True, **more}]})
 
     def stop(self, name: str) -> None:
         """End a member, and wait until the publisher has heard its farewell."""
@@ -356,7 +356,7 @@ def test_publisher_and_pool_tell_what_their_agents_announce(harbour: Harbour) ->
     harbour.know("edge-0", "edge-1")
     harbour.distribute("release", "Add", "/en")
     harbour.follow("release", "Distributed")
-    eventually(lambda: all(one["is_ready"] and one["lag"] == 0 for one in harbour.ask("subscribers")))
+    eventually(lambda: all(one["ready"] and one["lag"] == 0 for one in harbour.ask("subscribers")))
     harbour.let_pods_be_ready("author", 1)
     harbour.let_pods_be_ready("edge", 2)
     assert harbour.reconcile("Publisher", "author").again_seconds == 30.0
@@ -536,7 +536,7 @@ STRANGE = {
     "a time beyond time": (
         200,
         "application/json",
-        b'{"journal": {"next_offset": 1}, "publishers": [{"name": "a", "last_published_ms": 9e99}], "subscribers": []}',
+        b'{"journal": {"next_offset": 1}, "publishers": [{"name": "a", "last_published_at": "9999-12-31T23:59:59-23:00"}]}',  # noqa: E501
     ),
     "more than it can be": (200, "application/json", b"[" + b"1," * (9 << 20)),
     "a page of a proxy": (502, "text/html", b"bad gateway"),

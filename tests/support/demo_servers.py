@@ -65,7 +65,7 @@ def running_servers(folder: Path) -> Iterator[Path]:
         for name in _KEY_FILES:
             (folder / name).write_text(getattr(ADMIN, name))
         keys = {name: {"file": str(folder / name)} for name in _KEY_FILES}
-        bucket = {"bucket": s3.bucket, "endpoint_url": s3.url, "region": "us-east-1", "is_path_style": True, **keys}
+        bucket = {"bucket": s3.bucket, "endpoint_url": s3.url, "region": "us-east-1", "path_style": True, **keys}
         config = folder / "servers.yaml"
         journal = {"kafka": {"bootstrap_servers": [broker.bootstrap_servers]}}
         config.write_text(yaml.safe_dump({"journal": journal, "blobs": {"s3": bucket}}))

@@ -32,6 +32,7 @@ from mailboat.api.records import (
     StatusView,
     SubscriberStatusView,
 )
+from mailboat.clock import moment_of
 from mailboat.control.journal_archive import MessageView, TopicView
 from mailboat.control.page_tokens import page_of
 from mailboat.errors import (
@@ -102,7 +103,7 @@ class FakeControl:
                 if request.request_id is not None and one.request_id == request.request_id:
                     if (one.action, one.paths) != (request.action, request.paths):
                         raise RequestConflictError(f"the request id {request.request_id} was used for another request")
-                    return replace(self._view(one), is_repeat=True)
+                    return replace(self._view(one), repeated=True)
             offset = len(self._packages)
             package_id = f"dstrpck-{_APPENDED_MS + offset}-{offset:08d}-0000-4000-8000-000000000000"
             made = DistributionView(
@@ -115,7 +116,7 @@ class FakeControl:
                 request.request_id or f"request-{offset}",
                 user_id=request.user_id,
                 package_bytes=100,
-                published_ms=_APPENDED_MS + offset,
+                published_at=moment_of(_APPENDED_MS + offset),
                 path_count=len(request.paths),
             )
             self._packages.append(made)
@@ -241,7 +242,7 @@ class FakeControl:
             if subscriber not in self.subscribers:
                 raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
             del self.subscribers[subscriber]
-            return ForgottenView(subscriber, was_registered=False, instances=(SLING_ID,))
+            return ForgottenView(subscriber, registered=False, instances=(SLING_ID,))
 
     def published(self, offset: int) -> DistributionView:
         """The package at an offset. Raises: DistributionMissingError."""
@@ -274,8 +275,8 @@ class FakeControl:
             lag,
             attempts=3 if one.error else 0,
             given_up=len(one.given_up),
-            is_editable=one.is_editable,
-            is_ready=one.is_ready,
+            editable=one.is_editable,
+            ready=one.is_ready,
             error=one.error,
         )
 
@@ -307,7 +308,7 @@ class FakeControl:
             one.package_bytes,
             one.paths[0],
             len(one.paths),
-            one.published_ms or 0,
+            one.published_at or moment_of(0),
             "error" if error else "queued",
             attempts=3 if error else 0,
             user_id=one.user_id or "",
@@ -376,7 +377,7 @@ class FakeArchive:
         one = self._control.published(offset)
         return MessageView(
             offset,
-            one.published_ms or 0,
+            one.published_at or moment_of(0),
             one.package_id,
             one.action,
             one.publisher,
@@ -394,8 +395,8 @@ class FakeArchive:
 class FakeHealth:
     """See `Health`: as the test says."""
 
-    is_alive: LivenessView = field(default_factory=lambda: LivenessView(is_alive=True))
-    is_ready: ReadinessView = field(default_factory=lambda: ReadinessView(is_ready=True))
+    is_alive: LivenessView = field(default_factory=lambda: LivenessView(alive=True))
+    is_ready: ReadinessView = field(default_factory=lambda: ReadinessView(ready=True))
 
     def liveness(self) -> LivenessView:
         """See `Health`."""

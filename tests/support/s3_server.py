@@ -111,7 +111,7 @@ class S3Server:
             prefix,
             endpoint_url=url or self.url,
             region="us-east-1",
-            is_path_style=True,
+            path_style=True,
             ca_file=None if self._settings.tls is None else str(self._settings.tls.ca_file),
             read_keys=lambda: keys,
         )

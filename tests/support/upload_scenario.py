@@ -46,7 +46,7 @@ class BucketPlace(NamedTuple):
             self.prefix,
             endpoint_url=self.url,
             region="us-east-1",
-            is_path_style=True,
+            path_style=True,
             part_bytes=PART_BYTES,
             read_keys=lambda: keys,
         )

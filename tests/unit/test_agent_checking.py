@@ -61,7 +61,7 @@ def test_topic_names_that_cannot_be_are_named(tmp_path: Path, topics: dict[str, 
 def test_a_sound_configuration_has_no_problems(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "token").write_text("secret")
-    golden = {"name": "golden", "target": "sqlite:golden.db", "is_editable": True}
+    golden = {"name": "golden", "target": "sqlite:golden.db", "editable": True}
     edge = {**EDGE, "staging": {"golden": "golden"}, "follow": ["author"]}
     agents = {**subscribers(golden, edge), "publishers": [{"name": "author", "source": "site"}]}
     http = {"tokens": [{"name": "me", "token": {"file": "token"}}]}

@@ -52,10 +52,10 @@ def test_a_bucket_is_described_without_its_secrets(home: Home) -> None:
 def test_every_setting_arrives(home: Home) -> None:
     (home.path / "ca.pem").write_text("x")
     sizes = {"multipart_bytes": 6_000_000, "max_attempts": 2}
-    config = S3Config("b", "p/", "http://x", "r", is_path_style=True, ca_file="ca.pem", **KEYS, **sizes)
+    config = S3Config("b", "p/", "http://x", "r", path_style=True, ca_file="ca.pem", **KEYS, **sizes)
     found = s3_settings(config, home.path)
     assert (found.bucket, found.prefix, found.endpoint_url, found.region) == ("b", "p/", "http://x", "r")
-    assert (found.is_path_style, found.ca_file) == (True, str(home.path / "ca.pem"))
+    assert (found.path_style, found.ca_file) == (True, str(home.path / "ca.pem"))
     assert (found.part_bytes, found.max_attempts) == (6_000_000, 2)
     assert found.read_keys is not None
     assert found.read_keys() == ("the-key", "the-secret")

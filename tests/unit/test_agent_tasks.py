@@ -49,10 +49,10 @@ def task_of(opener: Callable[[], Scripted]) -> SubscriberTask:
 def test_it_runs_until_it_is_stopped_and_releases_its_target() -> None:
     subscriber = Scripted()
     task = task_of(lambda: subscriber)
-    assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="starting")
+    assert task.view() == AgentView("edge", "subscriber", "starting", ready=False, reason="starting")
     task.worker.start()
     assert subscriber.began.wait(PATIENCE_SECONDS)
-    assert task.view() == AgentView("edge", "subscriber", "running", is_ready=True, reason="idle")
+    assert task.view() == AgentView("edge", "subscriber", "running", ready=True, reason="idle")
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
@@ -66,7 +66,7 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
     task.worker.start()
     assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
-    assert task.view() == AgentView("edge", "subscriber", "stopped", is_ready=False, reason="JournalTrimmed")
+    assert task.view() == AgentView("edge", "subscriber", "stopped", ready=False, reason="JournalTrimmed")
     assert task.exit_code == 6
 
 
@@ -89,7 +89,7 @@ def test_what_is_only_missing_for_a_while_is_waited_for() -> None:
     task = task_of(open_it)
     task.worker.start()
     assert subscriber.began.wait(PATIENCE_SECONDS)
-    assert task.view().is_ready
+    assert task.view().ready
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
 
@@ -104,7 +104,7 @@ def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
     task = SubscriberTask("edge", open_it, clock)
     task.worker.start()
     assert clock.await_waiters()
-    assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="StorageReadOnly")
+    assert task.view() == AgentView("edge", "subscriber", "starting", ready=False, reason="StorageReadOnly")
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
     assert task.exit_code == 0

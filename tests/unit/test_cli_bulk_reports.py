@@ -153,7 +153,7 @@ def test_a_plan_tells_names_that_a_build_would_refuse(tmp_path: Path) -> None:
     found = plan(tmp_path, Budget())
     assert [one.path for one in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
     assert lines_of(plan_report(found))[-4:] == [
-        "a build would be refused, unless limits.are_collisions_refused is false:",
+        "a build would be refused, unless limits.refuse_collisions is false:",
         "  /a/Readme.txt  LimitExceeded: 'README.txt' and 'Readme.txt' differ in case or Unicode form only",
         "  /b  LimitExceeded: 'B' and 'b' differ in case or Unicode form only",
         "  /c/\u00e9  LimitExceeded: 'e\u0301' and '\u00e9' differ in case or Unicode form only",
@@ -177,5 +177,5 @@ def test_status_shows_builds_that_were_begun_and_not_ended() -> None:
         "state": "building",
         "packages": 39,
         "source": "/srv/site",
-        "created_ms": 5,
+        "created_at": "1970-01-01T00:00:00.005Z",
     }

@@ -216,7 +216,7 @@ def test_a_failure_of_the_system_about_a_place_is_named(
 def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("JournalTrimmed   decision, exit code 6\n\nRetention removed packages")
+    assert shown.startswith("JournalTrimmed   needs-operator, exit code 6\n\nRetention removed packages")
     assert "--accept-gap" in shown
 
 

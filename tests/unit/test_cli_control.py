@@ -29,6 +29,7 @@ from mailboat.cli.published import Published
 from mailboat.cli.publishing import _member_lines
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
+from mailboat.clock import moment_of
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
@@ -371,7 +372,7 @@ def member(number: int, **values: Any) -> SubscriberStatusView:
 
 def shown(view: StatusView, blocks: Any = None) -> list[str]:
     into = io.StringIO()
-    report = status_report(view, 10_000)
+    report = status_report(view, moment_of(10_000))
     show(report, Output.TABLE, into)
     return into.getvalue().splitlines()
 
@@ -387,11 +388,14 @@ def test_a_status_says_which_build_a_subscriber_is_in_the_middle_of() -> None:
 
 
 def test_a_status_says_who_is_ready_and_why_not() -> None:
-    publishers = (PublisherView("author", "blocked", last_published_ms=8_000, delay_seconds=2.5), PublisherView("b"))
+    publishers = (
+        PublisherView("author", "blocked", last_published_at=moment_of(8_000), delay_seconds=2.5),
+        PublisherView("b"),
+    )
     members = (
-        member(1, is_ready=True, rate_per_second=210.4),
-        member(2, is_ready=False, ready_reason="lags", lag=4, eta_seconds=12.0, rate_per_second=2.5),
-        member(3, state="retrying", attempts=3, max_retries=10, error=FULL, given_up=2, is_ready=False),
+        member(1, ready=True, rate_per_second=210.4),
+        member(2, ready=False, ready_reason="lags", lag=4, eta_seconds=12.0, rate_per_second=2.5),
+        member(3, state="retrying", attempts=3, max_retries=10, error=FULL, given_up=2, ready=False),
         SubscriberStatusView("edge-4", "new"),
     )
     view = StatusView(JournalView("sqlite x", 0, 9, 4_200_000, None), publishers, members, 1)
@@ -420,10 +424,10 @@ def test_a_low_terminal_shows_those_in_trouble_first() -> None:
     members[15] = member(16, state="retrying", error=FULL)
     members[7] = member(8, state="importing", lag=5)
     view = StatusView(JournalView("sqlite x", 0, 9), (), tuple(members))
-    *_, table, rest = fitted_blocks(view, 0, 8)
+    *_, table, rest = fitted_blocks(view, moment_of(0), 8)
     assert [row[0] for row in table.rows] == ["edge-16", "edge-8", "edge-1", "edge-2", "edge-3"]  # type: ignore[union-attr]
     assert rest == "and 15 subscribers more: 15 current"
-    assert len(fitted_blocks(view, 0, 30)) == 2
+    assert len(fitted_blocks(view, moment_of(0), 30)) == 2
 
 
 def test_what_a_terminal_shows_is_measured_in_its_lines_and_not_in_rows() -> None:
@@ -432,10 +436,10 @@ def test_what_a_terminal_shows_is_measured_in_its_lines_and_not_in_rows() -> Non
     def doubled(blocks: Any) -> int:
         return sum(1 if isinstance(one, str) else 1 + 2 * len(one.rows) for one in blocks)
 
-    *_, table, rest = fitted_blocks(view, 0, 12, doubled)
+    *_, table, rest = fitted_blocks(view, moment_of(0), 12, doubled)
     assert len(table.rows) == 4  # type: ignore[union-attr]
     assert rest == "and 5 subscribers more: 5 retrying"
-    assert fitted_blocks(view, 0, 1, doubled)[-1] == "and 9 subscribers more: 9 retrying"
+    assert fitted_blocks(view, moment_of(0), 1, doubled)[-1] == "and 9 subscribers more: 9 retrying"
 
 
 def test_subscribers_are_in_the_order_that_people_count_in() -> None:

@@ -219,7 +219,7 @@ def test_the_configurations_are_such_that_agents_run(tmp_path: Path) -> None:
         read["group-1"].agents.subscribers,
     )
     assert (author.source, read[AUTHOR].http.port) == (str(Path("site").absolute()), 1234)
-    assert (golden.is_editable, golden.hooks.before, read[GOLDEN].subscriber.max_retries) == (True, CHECK, None)
+    assert (golden.editable, golden.hooks.before, read[GOLDEN].subscriber.max_retries) == (True, CHECK, None)
     assert edge.staging is not None
     assert edge.staging.golden == GOLDEN
 

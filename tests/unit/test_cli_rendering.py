@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -144,7 +145,7 @@ def test_counts_read_well(count: int, noun: str, text: str) -> None:
 
 
 def test_times_are_in_utc_to_the_millisecond() -> None:
-    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)) == "2023-11-14T22:13:20.123Z"
     assert time_text(None) is None
 
 

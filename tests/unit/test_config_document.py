@@ -101,6 +101,12 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     assert caught.value.exit_code == 2
 
 
+def test_a_former_key_is_refused_with_its_present_name() -> None:
+    message = r"agents\.subscribers\[0\]\.is_editable was renamed: use agents\.subscribers\[0\]\.editable"
+    with pytest.raises(ConfigInvalidError, match=message):
+        decode_config({"agents": {"subscribers": [{"name": "a", "target": "files:a", "is_editable": True}]}})
+
+
 def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_known() -> None:
     with pytest.raises(ConfigInvalidError, match="there is no key zzz") as caught:
         decode_config({"zzz": {}})
@@ -126,7 +132,7 @@ def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_know
         ({"publisher": {"inline_package_bytes": 1.5}}, "inline_package_bytes is 1.5, but must be an integer"),
         ({"limits": {"max_ratio": "many"}}, "max_ratio is 'many', but must be a number"),
         ({"limits": {"max_ratio": float("nan")}}, "max_ratio is nan, the smallest allowed is 1"),
-        ({"limits": {"are_collisions_refused": 1}}, "are_collisions_refused is 1, but must be a boolean"),
+        ({"limits": {"refuse_collisions": 1}}, "refuse_collisions is 1, but must be a boolean"),
         ({"subscriber": {"max_retries": -1}}, "max_retries is -1, the smallest allowed is 0"),
         ({"http": {"port": 65_536}}, "http.port is 65536, the largest allowed is 65535"),
         ({"limits": {"max_entries": 2**53}}, "limits.max_entries is 9007199254740992, the largest allowed"),

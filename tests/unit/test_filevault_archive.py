@@ -187,7 +187,7 @@ def test_names_that_a_file_system_could_take_for_one_are_refused(one: str, other
     payload = zipped((FILTER_XML, FILTER), (f"jcr_root/content/{one}", b"1"), (f"jcr_root/content/{other}", b"2"))
     with pytest.raises(PathRefusedError, match="differ in case or Unicode form only"):
         FilevaultCodec().read_bytes(payload, LIMITS, None)
-    allowed = PackageLimits(are_collisions_refused=False)
+    allowed = PackageLimits(refuse_collisions=False)
     assert len(list(FilevaultCodec().read_bytes(payload, allowed, None).records)) == 3
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,12 @@ def read(document: object) -> Problem:
 
 @pytest.mark.parametrize(
     ("decision", "family"),
-    [("passing", RetryableError), ("decision", StopError), ("refused", UntrustedInputError), ("usage", UsageError)],
+    [
+        ("transient", RetryableError),
+        ("needs-operator", StopError),
+        ("rejected", UntrustedInputError),
+        ("usage", UsageError),
+    ],
 )
 def test_an_error_of_a_newer_agent_becomes_one_of_its_family(decision: str, family: type[MailboatError]) -> None:
     document = {"type": "urn:mailboat:error:NewlyInvented", "detail": "it happened", "decision": decision}
@@ -407,7 +413,7 @@ def test_the_last_part_of_a_path_says_name_and_depth(text: str, expected: Select
 
 
 def test_times_look_as_in_the_original() -> None:
-    assert time_text(1_767_225_600_000 + 13 * 3_600_000) == "Thu Jan 01 2026 13:00:00 GMT+0000"
+    assert time_text(datetime(2026, 1, 1, 13, tzinfo=UTC)) == "Thu Jan 01 2026 13:00:00 GMT+0000"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_certificates_are_given_as_files_and_the_host_is_checked() -> None:
         "ssl.key.password": SECRET,
         "ssl.endpoint.identification.algorithm": "https",
     }
-    unchecked = KafkaSecurity(tls=KafkaTls(is_host_checked=False))
+    unchecked = KafkaSecurity(tls=KafkaTls(verify_hostname=False))
     assert security_options(unchecked)["ssl.endpoint.identification.algorithm"] == "none"
 
 

@@ -231,11 +231,9 @@ def test_names_that_subscribers_refuse_are_not_published(engine: Engine) -> None
     source = page_source("/en/News", "/en/news")
     with pytest.raises(LimitExceededError, match="'News' and 'news' in one folder") as caught:
         engine.publisher().publish(add_request([NodePath("/en")]), source)
-    assert "limits.are_collisions_refused" in (caught.value.next_step or "")
+    assert "limits.refuse_collisions" in (caught.value.next_step or "")
     assert engine.records() == []
-    engine.publisher(engine.publishing_with(are_collisions_refused=False)).publish(
-        add_request([NodePath("/en")]), source
-    )
+    engine.publisher(engine.publishing_with(refuse_collisions=False)).publish(add_request([NodePath("/en")]), source)
     assert len(engine.records()) == 1
 
 
@@ -651,6 +649,6 @@ def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names:
     published = refusal(lambda: list(publisher.publish_changed(source)))
     assert (planned.message, planned.next_step) == (published.message, published.next_step)
     assert engine.records() == []
-    allowing = engine.publisher(engine.publishing_with(are_collisions_refused=False))
+    allowing = engine.publisher(engine.publishing_with(refuse_collisions=False))
     assert allowing.plan(add_request([NodePath("/en")]), source).packages == 1
     assert allowing.plan_changed(source).packages == 1

@@ -175,7 +175,7 @@ def test_a_binary_elsewhere_without_a_store_says_so_when_it_is_opened() -> None:
 @BOTH
 def test_collisions_can_be_allowed(read) -> None:  # type: ignore[no-untyped-def]
     payload = package(header(), node("/c/A"), node("/c/a"))
-    assert len(read(payload, PackageLimits(are_collisions_refused=False)).records) == 2
+    assert len(read(payload, PackageLimits(refuse_collisions=False)).records) == 2
 
 
 @BOTH

@@ -15,11 +15,11 @@ class LivenessView:
     """Whether the process makes progress.
 
     Attributes:
-        is_alive: Whether it does.
+        alive: Whether it does.
         stuck: Threads that should have moved long ago.
     """
 
-    is_alive: bool
+    alive: bool
     stuck: tuple[str, ...] = ()
 
 
@@ -31,14 +31,14 @@ class AgentView:
         name: Its name.
         kind: `publisher` or `subscriber`.
         state: `starting`, `running` or `stopped`.
-        is_ready: Whether it may serve.
+        ready: Whether it may serve.
         reason: Why, or why not: one word or an error's name.
     """
 
     name: str
     kind: str
     state: str
-    is_ready: bool
+    ready: bool
     reason: str | None = None
 
 
@@ -47,11 +47,11 @@ class ReadinessView:
     """Whether all agents of the process may serve.
 
     Attributes:
-        is_ready: Whether all may.
+        ready: Whether all may.
         agents: Each of them.
     """
 
-    is_ready: bool
+    ready: bool
     agents: tuple[AgentView, ...] = ()
 
 

@@ -187,5 +187,5 @@ def _state_of(subscriber: SubscriberStatusView) -> str:
 
 
 def _figures_of(queue: QueueView) -> QueueFigures:
-    oldest_ms = None if queue.head is None else queue.head.queued_ms
+    oldest_ms = None if queue.head is None else int(queue.head.queued_at.timestamp() * 1000)
     return QueueFigures(queue.state, queue.count, Capability.CLEARABLE in queue.capabilities, oldest_ms)

@@ -161,7 +161,7 @@ class AgentProcess:
     def readiness(self) -> ReadinessView:
         """See `Health`: not ready while stopping, so that nobody is sent here any more."""
         agents = (*self._publishers(), *(task.view() for task in self._tasks))
-        is_ready = not self.stopping.is_set() and all(one.is_ready for one in agents)
+        is_ready = not self.stopping.is_set() and all(one.ready for one in agents)
         return ReadinessView(is_ready, agents)
 
     def __enter__(self) -> Self:

@@ -83,12 +83,12 @@ class Startup:
 
     def liveness(self) -> LivenessView:
         """Alive: a restart would not make the brokers answer."""
-        return LivenessView(is_alive=True)
+        return LivenessView(alive=True)
 
     def readiness(self) -> ReadinessView:
         """Not ready: every agent is starting, with the error that the last attempt ended with."""
-        agents = (AgentView(name, kind, "starting", is_ready=False, reason=self._reason) for name, kind in self._agents)
-        return ReadinessView(is_ready=False, agents=tuple(agents))
+        agents = (AgentView(name, kind, "starting", ready=False, reason=self._reason) for name, kind in self._agents)
+        return ReadinessView(ready=False, agents=tuple(agents))
 
     def _pause_after(self, failures: int) -> float:
         pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 30), _LONGEST_PAUSE_SECONDS)

@@ -88,11 +88,11 @@ class SubscriberTask:
     def view(self) -> AgentView:
         """How it is."""
         if self.is_over:
-            return AgentView(self.name, "subscriber", "stopped", is_ready=False, reason=self._reason)
+            return AgentView(self.name, "subscriber", "stopped", ready=False, reason=self._reason)
         with self._lock:
             subscriber = self._subscriber
         if subscriber is None:
-            return AgentView(self.name, "subscriber", "starting", is_ready=False, reason=self._reason)
+            return AgentView(self.name, "subscriber", "starting", ready=False, reason=self._reason)
         is_ready, reason = subscriber.readiness()
         return AgentView(self.name, "subscriber", "running", is_ready, reason)
 

@@ -74,9 +74,9 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
 """The status of an error: that of the first class in this table that it is an instance of."""
 
 _FAMILIES: Final[Mapping[str, type[MailboatError]]] = {
-    "passing": RetryableError,
-    "decision": StopError,
-    "refused": UntrustedInputError,
+    "transient": RetryableError,
+    "needs-operator": StopError,
+    "rejected": UntrustedInputError,
     "usage": UsageError,
     "permanent": PermanentError,
 }
@@ -94,8 +94,7 @@ class Problem:
         title: The error's name, or the phrase of the status.
         status: The status of the answer.
         detail: One sentence: what failed, and why.
-        decision: `passing` (try again), `usage`, `refused`, `permanent` (the same fails again) or `decision` (of a
-            person).
+        decision: `transient` (retry), `usage`, `rejected`, `permanent` (the same fails again) or `needs-operator`.
         next_step: What to do.
         where: Facts: topic, offset, package, path, limit and others.
         retry_after_seconds: Delay before a retry, in seconds.

@@ -1,12 +1,24 @@
 """What a control port answers: records of plain values, so that they are the JSON documents of the HTTP API as well.
 
-Offsets are 64 bits. Wall times are milliseconds since 1970 UTC (`*_ms`). A name with a default may be missing in a
+Offsets are 64 bits. Times are RFC 3339, in UTC (`*_at`). A name with a default may be missing in a
 document of an older version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time; in documents RFC 3339 with its zone, UTC in ours."""
+
+
+def document_of(record: object) -> Any:
+    """A record as JSON and YAML know it."""
+    return msgspec.to_builtins(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +67,14 @@ class PublisherView:
         name: Its name.
         state: `idle`, `running` or `blocked`: over all its queues. None where no queues are kept.
         source: What its ADD requests read.
-        last_published_ms: When its newest message among the last ones was appended.
+        last_published_at: When its newest message among the last ones was appended.
         delay_seconds: How long a request is held up at the moment, because subscribers lag.
     """
 
     name: str
     state: str | None = None
     source: str | None = None
-    last_published_ms: int | None = None
+    last_published_at: Moment | None = None
     delay_seconds: float = 0.0
 
 
@@ -111,12 +123,12 @@ class SubscriberStatusView:
         attempts: How often the package at hand has failed.
         max_retries: Attempts after the first before a package is given up; None is without end or unknown.
         given_up: Packages in its error queue; None where unknown.
-        is_editable: Takes clear commands, and confirms every package.
-        is_ready: Whether it may serve; None of one that does not say.
+        editable: Takes clear commands, and confirms every package.
+        ready: Whether it may serve; None of one that does not say.
         ready_reason: Why, or why not.
         target: Where it imports into.
         follow: The publishers that it follows; empty follows all.
-        heard_ms: When it last announced itself.
+        announced_at: When it last announced itself.
         error: Why it is retrying, waiting or stopped.
         build: The bulk build that it is in the middle of; None where it is in none.
         after_calls: Calls of its hook `after` that are still to be made; None where there are none.
@@ -132,12 +144,12 @@ class SubscriberStatusView:
     attempts: int = 0
     max_retries: int | None = None
     given_up: int | None = None
-    is_editable: bool = False
-    is_ready: bool | None = None
+    editable: bool = False
+    ready: bool | None = None
     ready_reason: str | None = None
     target: str | None = None
     follow: tuple[str, ...] = ()
-    heard_ms: int | None = None
+    announced_at: Moment | None = None
     error: CauseView | None = None
     build: BuildProgressView | None = None
     after_calls: HookCallsView | None = None
@@ -205,10 +217,10 @@ class DistributionView:
         paths: The request's paths; in a list the first ones, at most 100 and 16 kB.
         deep_paths: Those of them that mean their whole subtree.
         request_id: The caller's id, or the one that the publisher made; None where the log does not say.
-        is_repeat: Published before: nothing was appended now.
+        repeated: Published before: nothing was appended now.
         user_id: Who asked.
         package_bytes: Size of the package.
-        published_ms: When the log took it.
+        published_at: When the log took it.
         state: `failed` when a subscriber gave it up, `queued` while one is still to import it, `distributed` when all
             that follow the publisher imported it, `incomplete` when some skipped or dropped it, or that is unknown.
         imported: Subscribers that imported it.
@@ -218,7 +230,7 @@ class DistributionView:
         skipped: Subscribers that passed it without an import, with the reason.
         unknown: Subscribers that are past it; whether they imported it cannot be known, with the reason.
         path_count: How many paths the request has.
-        are_paths_cut: `paths` has not all of them; ask for the request alone.
+        paths_truncated: `paths` has not all of them; ask for the request alone.
     """
 
     publisher: str
@@ -228,10 +240,10 @@ class DistributionView:
     paths: tuple[str, ...] = ()
     deep_paths: tuple[str, ...] = ()
     request_id: str | None = None
-    is_repeat: bool = False
+    repeated: bool = False
     user_id: str | None = None
     package_bytes: int = 0
-    published_ms: int | None = None
+    published_at: Moment | None = None
     state: str = "queued"
     imported: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -240,7 +252,7 @@ class DistributionView:
     skipped: tuple[NotImportedView, ...] = ()
     unknown: tuple[NotImportedView, ...] = ()
     path_count: int = 0
-    are_paths_cut: bool = False
+    paths_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +267,7 @@ class QueueItemView:
         size_bytes: Size of the package.
         path: The first path of the request, cut where long.
         path_count: How many paths the request has.
-        queued_ms: When the log took it.
+        queued_at: When the log took it.
         state: `queued` or `error`.
         attempts: How often it was tried.
         user_id: Who asked.
@@ -269,7 +281,7 @@ class QueueItemView:
     size_bytes: int
     path: str
     path_count: int
-    queued_ms: int
+    queued_at: Moment
     state: str
     attempts: int = 0
     user_id: str = ""
@@ -288,7 +300,7 @@ class QueueView:
         count: How many packages. While it is not exact: the most it can be, of an error queue the least.
         capabilities: `clearable`, `removable`; what may be done to it.
         head: The first package; None when there is none, or it was not asked for.
-        is_exact: False for a moment after a start, until the agent has counted the log's past; of an error queue, when
+        exact: False for a moment after a start, until the agent has counted the log's past; of an error queue, when
             entries were dropped to bound the agent's memory.
     """
 
@@ -299,7 +311,7 @@ class QueueView:
     count: int
     capabilities: tuple[str, ...] = ()
     head: QueueItemView | None = None
-    is_exact: bool = True
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +379,7 @@ class GivenUpView:
         offset: Its place on the package topic.
         package_id: The package; None where the log does not hold its message any more.
         attempts: How often it was tried.
-        given_up_ms: When it was given up; None where nobody said.
+        given_up_at: When it was given up; None where nobody said.
         paths: The first paths of the request, at most 100.
         error: Why the last attempt failed.
         path_count: How many paths the request has; 0 where the log does not hold its message any more.
@@ -380,7 +392,7 @@ class GivenUpView:
     offset: int
     package_id: str | None
     attempts: int
-    given_up_ms: int | None
+    given_up_at: Moment | None
     paths: tuple[str, ...]
     error: CauseView | None
     path_count: int = 0
@@ -409,13 +421,13 @@ class ForgottenView:
 
     Attributes:
         name: The subscriber's name.
-        was_registered: Whether the home knew its target.
+        registered: Whether the home knew its target.
         instances: The instances whose announcement under that name was withdrawn.
         target: Where it imported into, untouched; None when nobody knows.
     """
 
     name: str
-    was_registered: bool
+    registered: bool
     instances: tuple[str, ...]
     target: str | None = None
 
@@ -461,8 +473,8 @@ class BuildView:
         package_bytes: Of those that stand in the log.
         first_offset: Where the first of them stands.
         last_offset: Where the last of them stands so far.
-        first_published_ms: When the log took the first one.
-        last_published_ms: When it took the last one so far.
+        first_published_at: When the log took the first one.
+        last_published_at: When it took the last one so far.
         subscribers: What became of it at each subscriber that follows the publisher.
     """
 
@@ -474,8 +486,8 @@ class BuildView:
     package_bytes: int
     first_offset: int
     last_offset: int
-    first_published_ms: int
-    last_published_ms: int
+    first_published_at: Moment
+    last_published_at: Moment
     subscribers: tuple[BuildFollowerView, ...] = ()
 
 

@@ -72,7 +72,7 @@ class S3Settings:
         prefix: Put before the keys as it is.
         endpoint_url: Another server than AWS.
         region: None is what the usual chain finds.
-        is_path_style: The bucket stands in the path instead of the host name.
+        path_style: The bucket stands in the path instead of the host name.
         ca_file: Who signed the server's certificate, PEM; None trusts whom botocore does.
         part_bytes: Size of the parts of large uploads; what is smaller is stored by one request.
         max_attempts: Attempts of one request.
@@ -83,7 +83,7 @@ class S3Settings:
     prefix: str = ""
     endpoint_url: str | None = None
     region: str | None = None
-    is_path_style: bool = False
+    path_style: bool = False
     ca_file: str | None = None
     part_bytes: int = 8 * MEBIBYTE
     max_attempts: int = 5
@@ -298,7 +298,7 @@ def new_client(settings: S3Settings) -> S3Client:
             read_timeout=_READ_SECONDS,
             max_pool_connections=CONNECTIONS,
             retries={"total_max_attempts": 1},
-            s3={"addressing_style": "path" if settings.is_path_style else "auto"},
+            s3={"addressing_style": "path" if settings.path_style else "auto"},
             response_checksum_validation="when_required",  # every blob is checked by its SHA-256
         ),
     )

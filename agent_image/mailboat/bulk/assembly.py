@@ -52,7 +52,7 @@ def recipe_for(workspace: Workspace, wish: BuildWish, publisher: str | None = No
         wish.budget,
         package_type_of(config),
         config.publisher.inline_binary_bytes,
-        are_collisions_refused=config.limits.are_collisions_refused,
+        are_collisions_refused=config.limits.refuse_collisions,
         log=str(workspace.journal.identity(workspace.package_topic)),
         publisher=config.publisher.name if publisher is None else _known(workspace, publisher),
         file_identity=wish.file_identity,

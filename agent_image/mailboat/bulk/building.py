@@ -89,7 +89,7 @@ class BinBuilder:
                 self._stored(noted(self._walk(one)), large),
                 self._above,
                 inline_binary_bytes=recipe.inline_binary_bytes,
-                are_collisions_refused=recipe.are_collisions_refused,
+                refuse_collisions=recipe.are_collisions_refused,
                 namespaces=self._namespaces,
                 is_for_repositories=codec.package_type == FILEVAULT,
             )

@@ -135,10 +135,10 @@ def health(
 ) -> None:
     """Check the liveness of the agent on this machine (/healthz). Exit code 1 if it is not live."""
     url, status, answer = _liveness(configuration(session, config).config.http)
-    document = {"url": url, "is_alive": status == HTTPStatus.OK, "answer": answer}
-    text = "alive" if document["is_alive"] else f"HTTP {status}: {answer}"
+    document = {"url": url, "alive": status == HTTPStatus.OK, "answer": answer}
+    text = "alive" if document["alive"] else f"HTTP {status}: {answer}"
     session.show(Report(document, [url], lambda: [f"{url}: {text}"]))
-    if not document["is_alive"]:
+    if not document["alive"]:
         raise typer.Exit(1)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from mailboat.api.records import document_of
 from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.rendering import Report, count_text
 from mailboat.cli.session import Session
@@ -32,7 +32,7 @@ def show_commands(
     Raises: typer.Exit with 1 where one was refused, 3 where an answer was waited for in vain.
     """
     lines = [answer_text(one) for one in answers] or [empty]
-    session.show(Report([asdict(one) for one in answers], [one.id for one in answers], lambda: lines))
+    session.show(Report(document_of(answers), [one.id for one in answers], lambda: lines))
     if any(one.state == _REFUSED for one in answers):
         raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
     if waited_seconds and any(one.state == _SENT for one in answers):

@@ -60,11 +60,10 @@ def list_blobs(
 
 
 def _blob(info: BlobInfo, fate: Fate) -> dict[str, Any]:
-    stored_ms = int(info.stored_at.timestamp() * 1000)
     return {
         "digest": info.digest.hex(),
         "bytes": info.length_bytes,
-        "stored_at": time_text(stored_ms),
+        "stored_at": time_text(info.stored_at),
         "fate": str(fate),
     }
 
@@ -90,7 +89,7 @@ def sweep(
         store, grace_seconds = workspace.blobs.description, workspace.home.config.blobs.grace_seconds
     document = {
         "store": store,
-        "is_dry_run": not yes,
+        "dry_run": not yes,
         "messages": report.messages,
         "references": report.references,
         "blobs": {fate: {"count": tally.count, "bytes": tally.total_bytes} for fate, tally in report.figures.items()},

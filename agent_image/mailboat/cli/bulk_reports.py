@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.api.records import document_of
+from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.clock import moment_of
 
 if TYPE_CHECKING:
     from mailboat.api.records import BuildFollowerView, BuildView
@@ -31,7 +33,7 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
 
 def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
     if refused:
-        yield "a build would be refused, unless limits.are_collisions_refused is false:"
+        yield "a build would be refused, unless limits.refuse_collisions is false:"
     for one in refused[:_SHOWN]:
         yield f"  {one.path}  {one.name}: {one.message}"
 
@@ -123,7 +125,7 @@ def _skews(figures: Sequence[StageFigures]) -> str:
 def status_report(found: Sequence[BuildView], unfinished: Sequence[Build] = ()) -> Report:
     """What the log holds of builds, and those that were begun of which it holds nothing yet."""
     document = {
-        "builds": [asdict(one) for one in found],
+        "builds": document_of(found),
         "unfinished": [
             {
                 "build_id": one.build_id,
@@ -131,7 +133,7 @@ def status_report(found: Sequence[BuildView], unfinished: Sequence[Build] = ()) 
                 "state": one.state.value,
                 "packages": one.bins,
                 "source": one.recipe.source,
-                "created_ms": one.created_ms,
+                "created_at": time_text(moment_of(one.created_ms)),
             }
             for one in unfinished
         ],

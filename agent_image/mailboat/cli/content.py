@@ -170,7 +170,7 @@ def diff(
     ]
     session.show(
         Report(
-            {"differences": rows, "is_complete": is_complete},
+            {"differences": rows, "complete": is_complete},
             [change.path for change in shown],
             lambda: [
                 *map(_difference_line, shown),

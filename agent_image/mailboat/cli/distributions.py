@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from mailboat.api.control import Control
-from mailboat.api.records import DistributionView, NotImportedView
+from mailboat.api.records import DistributionView, NotImportedView, document_of
 from mailboat.cli.colours import state_style
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
@@ -84,7 +84,7 @@ def get(
     name = session.default_publisher(publisher)
     with session.control() as control:
         found = waited_or_seen(control, name, package, wait or 0.0)
-    session.show(Report(asdict(found), [found.package_id], lambda: list(_lines(found))))
+    session.show(Report(document_of(found), [found.package_id], lambda: list(_lines(found))))
     if wait is not None:
         end_by([found])
 
@@ -133,14 +133,14 @@ def list_distributions(
         more = f"older ones: mailboat distributions ls --before {page.next_before}"
         return found if page.next_before is None else [*found, more]
 
-    session.show(Report(asdict(page), [one.package_id for one in page.items], blocks))
+    session.show(Report(document_of(page), [one.package_id for one in page.items], blocks))
 
 
 def _row(one: DistributionView) -> list[str]:
     paths, count = one.paths[0] if one.paths else ABSENT, max(one.path_count, len(one.paths))
     return [
         str(one.offset),
-        time_text(one.published_ms) or ABSENT,
+        time_text(one.published_at) or ABSENT,
         one.action,
         f"{paths} … {count} paths" if count > 1 else paths,
         one.state,
@@ -246,7 +246,7 @@ def _lines(one: DistributionView) -> Iterator[str]:
     yield from ([f"id         {one.request_id}"] if one.request_id else [])
     yield from ([f"asked by   {one.user_id}"] if one.user_id else [])
     size = f", {bytes_text(one.package_bytes)}" if one.package_bytes else ""
-    yield f"published  {time_text(one.published_ms) or ABSENT}{size}"
+    yield f"published  {time_text(one.published_at) or ABSENT}{size}"
     yield f"state      {one.state}"
     for title, names in (("imported", one.imported), ("waiting", one.waiting), ("dropped", one.removed)):
         if names:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
 from mailboat.api.control import Control, error_pages
-from mailboat.api.records import CauseView, GivenUpPage, GivenUpView
+from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, document_of
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import remote_command
@@ -63,7 +62,7 @@ def list_errors(
         session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
     session.show(
         Report(
-            [_without_trace(asdict(one)) for one in found],
+            [_without_trace(document_of(one)) for one in found],
             [f"{one.subscriber}/{one.offset}" for one in found],
             lambda: [Table(COLUMNS, [row_of(one) for one in found], empty="nothing was given up")],
         )
@@ -75,7 +74,7 @@ def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
     """Show one package of an error queue with the traceback of its failure."""
     with session.control() as control:
         one = _entry(control, name, offset)
-    document = asdict(one)
+    document = document_of(one)
     trace = "" if one.error is None else whole_lines(one.error.trace or "")
     if one.error is not None:
         document["error"]["trace"] = trace
@@ -159,7 +158,7 @@ def row_of(one: GivenUpView) -> list[str]:
 
 
 def _status_text(one: GivenUpView) -> str:
-    return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_ms) or ''}".rstrip()
+    return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_at) or ''}".rstrip()
 
 
 def _error_text(error: CauseView) -> str:

@@ -29,7 +29,7 @@ class Explanation:
 
     Attributes:
         name: As it appears everywhere.
-        kind: What it asks of the reader: `passing`, `usage`, `refused`, `decision`, `permanent`; or `state`.
+        kind: What it asks of the reader: `transient`, `usage`, `rejected`, `needs-operator`, `permanent`; or `state`.
         exit_code: With which a command ends; None for a state.
         summary: The first sentence.
         text: All of it.
@@ -61,8 +61,8 @@ def errors_page() -> str:
         "# Errors and named states",
         "",
         "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
-        "*passing*: temporary, retry. *decision*: going on could lose content, an operator decides.",
-        "*refused*: the input broke a rule or a limit, nothing was written.",
+        "*transient*: retry. *needs-operator*: going on could lose content, an operator decides.",
+        "*rejected*: the input broke a rule or a limit, nothing was written.",
         "*usage*: invalid command line, configuration or request.",
         "*permanent*: retrying will not help.",
         "",
@@ -98,10 +98,10 @@ def _explain_error(kind: type[MailboatError]) -> Explanation:
 
 def _kind_of(kind: type[MailboatError]) -> str:
     for ancestor, word in (
-        (StopError, "decision"),
-        (RetryableError, "passing"),
+        (StopError, "needs-operator"),
+        (RetryableError, "transient"),
         (UsageError, "usage"),
-        (UntrustedInputError, "refused"),
+        (UntrustedInputError, "rejected"),
     ):
         if issubclass(kind, ancestor):
             return word

@@ -14,6 +14,7 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
+from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.subscriber_directory import Member, members_below, position_findings
 from mailboat.errors import MailboatError, UsageError
@@ -140,7 +141,7 @@ def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
         kind, summary = "unreadable", str(error)
     return {
         "offset": record.offset,
-        "appended_at": time_text(record.appended_ms),
+        "appended_at": time_text(moment_of(record.appended_ms)),
         "type": kind,
         "bytes": len(record.value),
         "summary": summary,
@@ -175,7 +176,7 @@ def _verification(found: Verification, findings: list[Finding], *, is_deep: bool
     columns = (Column("TOPIC"), Column("OFFSET", is_number=True), Column("PROBLEM", can_fold=True))
     cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in findings]
     return Report(
-        {"messages": found.records, "blobs": found.blobs, "are_blobs_read": is_deep, "problems": rows},
+        {"messages": found.records, "blobs": found.blobs, "blobs_read": is_deep, "problems": rows},
         [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in findings],
         lambda: [Table(columns, cells), checked] if findings else [f"{checked}, all fits together"],
     )

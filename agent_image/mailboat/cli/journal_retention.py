@@ -10,6 +10,7 @@ import typer
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
+from mailboat.clock import moment_of
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 from mailboat.retention.keeping import Turn
 
@@ -43,8 +44,8 @@ def retention(
 
 def _document(turn: Turn, now_ms: int, *, is_applied: bool, is_on: bool) -> dict[str, Any]:
     return {
-        "is_on": is_on,
-        "is_applied": is_applied,
+        "enabled": is_on,
+        "applied": is_applied,
         "earliest": turn.bounds.earliest_offset,
         "next": turn.bounds.next_offset,
         "head": turn.plan.head,
@@ -55,10 +56,10 @@ def _document(turn: Turn, now_ms: int, *, is_applied: bool, is_on: bool) -> dict
         "subscribers": [
             {
                 "name": one.name,
-                "is_durable": is_durable,
+                "durable": is_durable,
                 "position": one.next_offset,
                 "holds": max(0, turn.bounds.next_offset - one.next_offset),
-                "heard_at": time_text(one.heard_ms),
+                "announced_at": time_text(moment_of(one.heard_ms)),
                 "silent_seconds": max(0, now_ms - one.heard_ms) / 1000,
             }
             for one, is_durable in turn.registrations
@@ -70,7 +71,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     """What was decided, and why."""
     head, earliest = document["head"], document["earliest"]
     count = count_text(head - earliest, "package message")
-    moved = "removed" if document["is_applied"] else "could go"
+    moved = "removed" if document["applied"] else "could go"
     yield f"head       {earliest} of {document['next']}: {document['reason']}"
     if head > earliest:
         yield f"{moved:<9}  {count} before {head}, about {bytes_text(document['freed_bytes'])}"
@@ -78,7 +79,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"loses      {name}: it stands before {head}; it will stop as JournalTrimmed"
     for name in document["dropped"]:
         yield f"dropped    {name}: silent for too long, holds nothing back any more"
-    if not document["is_on"]:
+    if not document["enabled"]:
         yield "config     retention.consumption.policy is off: agents do not apply this by themselves"
 
 
@@ -86,7 +87,7 @@ def _table(document: dict[str, Any]) -> Table:
     rows = [
         [
             one["name"],
-            "ever, it is durable" if one["is_durable"] else "as long as it is alive",
+            "ever, it is durable" if one["durable"] else "as long as it is alive",
             str(one["position"]),
             str(one["holds"]) if one["holds"] else ABSENT,
             f"{seconds_text(one['silent_seconds'])} ago",

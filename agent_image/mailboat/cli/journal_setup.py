@@ -54,7 +54,7 @@ def _topics_report(journal: str, found: Sequence[TopicReport]) -> Report:
         for one in found
     ]
     return Report(
-        {"journal": journal, "is_right": all(one.is_right for one in found), "topics": topics},
+        {"journal": journal, "ok": all(one.is_right for one in found), "topics": topics},
         [one.topic for one in found if not one.is_right],
         lambda: [f"journal    {journal}", "", _topics_table(found)],
     )

@@ -138,7 +138,7 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
         "large_binary_bytes": facts.binary_bytes,
         "tree_digest": facts.tree_digest.hex(),
         "filter": [
-            {"root": one.root, "is_shallow": one.is_shallow, "mode": str(one.mode), "rules": len(one.rules)}
+            {"root": one.root, "shallow": one.is_shallow, "mode": str(one.mode), "rules": len(one.rules)}
             for one in facts.filter.sets
         ],
         "namespaces": {prefix: list(uris) for prefix, uris in sorted(facts.namespaces.items())},

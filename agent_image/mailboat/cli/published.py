@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from mailboat.api.records import DistributionView
+from mailboat.api.records import DistributionView, document_of
 from mailboat.cli.distributions import Followed, followed_lines
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.model.messages import Action
@@ -23,12 +22,12 @@ class Published(NamedTuple):
     action: str
     paths: Sequence[str]
     request_id: str | None
-    is_repeat: bool
+    repeated: bool
     nodes: int | None = None
     removed: int | None = None
     package_bytes: int | None = None
     content_bytes: int | None = None
-    is_inline: bool | None = None
+    inline: bool | None = None
 
 
 def published_here(one: Receipt) -> Published:
@@ -41,15 +40,15 @@ def published_here(one: Receipt) -> Published:
         removed=one.removed,
         package_bytes=one.package_bytes,
         content_bytes=one.content_bytes,
-        is_inline=one.is_inline,
+        inline=one.is_inline,
     )
 
 
 def published_elsewhere(one: DistributionView) -> Published:
     """Of an answer of the control port."""
-    size = None if one.is_repeat else one.package_bytes
+    size = None if one.repeated else one.package_bytes
     return Published(
-        one.package_id, one.offset, one.action, one.paths, one.request_id, one.is_repeat, package_bytes=size
+        one.package_id, one.offset, one.action, one.paths, one.request_id, one.repeated, package_bytes=size
     )
 
 
@@ -57,7 +56,7 @@ def published_report(packages: Sequence[Published], outcome: Followed | None = N
     """The packages, and what became of them where that was waited for."""
     document: dict[str, Any] = {"packages": [{**one._asdict(), "paths": list(one.paths)} for one in packages]}
     if outcome is not None:
-        view = asdict(outcome.view)
+        view = document_of(outcome.view)
         document["followers"] = {
             **{name: view[name] for name in _FOLLOWER_FIELDS},
             "states": dict(outcome.states),
@@ -75,7 +74,7 @@ def published_lines(packages: Sequence[Published]) -> Iterator[str]:
     if not packages:
         yield "nothing to publish"
     for one in packages:
-        remark = "published before, nothing sent" if one.is_repeat else _figures_text([one])
+        remark = "published before, nothing sent" if one.repeated else _figures_text([one])
         line = f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}"
         yield f"{line}  {remark}" if remark else line
     if len(packages) > 1:

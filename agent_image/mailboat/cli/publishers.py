@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
 import typer
 
-from mailboat.api.records import PublisherView
+from mailboat.api.records import PublisherView, document_of
 from mailboat.cli.colours import state_style
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
@@ -35,13 +34,13 @@ def list_publishers(session: Session) -> None:
     with session.control() as control:
         found = control.status().publishers
     table = Table(_COLUMNS, [_row(one) for one in found], empty="no publisher is known")
-    session.show(Report([asdict(one) for one in found], [one.name for one in found], lambda: [table]))
+    session.show(Report(document_of(found), [one.name for one in found], lambda: [table]))
 
 
 def _row(one: PublisherView) -> list[str]:
     return [
         one.name,
         ABSENT if one.state is None else one.state,
-        time_text(one.last_published_ms) or ABSENT,
+        time_text(one.last_published_at) or ABSENT,
         seconds_text(one.delay_seconds) if one.delay_seconds else ABSENT,
     ]

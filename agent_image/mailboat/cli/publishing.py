@@ -6,14 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from mailboat.api.records import PublicationPlan, SubscriberStatusView
+from mailboat.api.records import PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.declaring import PublisherOption, remote_command
 from mailboat.cli.distributions import end_by
 from mailboat.cli.failures import print_warning
@@ -161,7 +160,7 @@ def _plan_report(
         "first_removals": sorted(found.first_removals),
         "replaces": list(replaced),
         "behind": {one.name: one.lag for one in members},
-        "errors": {one.name: asdict(one.error) for one in members if one.error is not None},
+        "errors": {one.name: document_of(one.error) for one in members if one.error is not None},
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
     parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]

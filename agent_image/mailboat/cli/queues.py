@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
 from mailboat.api.control import Control
-from mailboat.api.records import QueueItemView, QueuePage, QueueView
+from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.completion import publisher_names, queue_names
@@ -80,7 +79,7 @@ def list_queues(session: Session, publisher: PublisherNameOption = None) -> None
         found = [one for one in control.queues(name) if one.count or one.state != _PASSIVE]
     session.show(
         Report(
-            [asdict(one) for one in found],
+            document_of(found),
             [one.name for one in found],
             lambda: [Table(LIST_COLUMNS, [_queue_row(one) for one in found], empty=f"{name} has no queues")],
         )
@@ -92,7 +91,7 @@ def _queue_row(one: QueueView) -> list[str]:
     return [
         queue_title(one),
         one.state,
-        str(one.count) if one.is_exact else f"{_bound(one)} {one.count}",
+        str(one.count) if one.exact else f"{_bound(one)} {one.count}",
         ABSENT if head is None else f"{head.offset} {head.action} {_paths_text(head)}".rstrip(),
         ABSENT if head is None or not head.attempts else str(head.attempts),
         ", ".join(_VERBS.get(each, each) for each in one.capabilities) or ABSENT,
@@ -126,7 +125,11 @@ def show(
     name = session.default_publisher(publisher)
     with session.control() as control:
         page, items = _read(control, name, queue, start, limit)
-    document = {"queue": asdict(page.queue), "items": [asdict(one) for one in items], "next_offset": page.next_offset}
+    document = {
+        "queue": document_of(page.queue),
+        "items": document_of(items),
+        "next_offset": page.next_offset,
+    }
     session.show(Report(document, [one.id for one in items], lambda: _page_blocks(page, items)))
 
 
@@ -155,7 +158,7 @@ def _page_blocks(page: QueuePage, items: Sequence[QueueItemView]) -> list[Any]:
 def _item_row(item: QueueItemView) -> list[str]:
     return [
         str(item.offset),
-        time_text(item.queued_ms) or ABSENT,
+        time_text(item.queued_at) or ABSENT,
         item.action,
         bytes_text(item.size_bytes),
         _paths_text(item),

@@ -14,9 +14,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from mailboat.clock import moment_of
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -151,11 +151,9 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun.removesuffix('y')}ies" if noun.endswith("try") else f"{count:,} {noun}s"
 
 
-def time_text(milliseconds: int | None) -> str | None:
-    """A wall time as ISO 8601 in UTC, to the millisecond; None stays None."""
-    if milliseconds is None:
-        return None
-    return moment_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def time_text(at: datetime | None) -> str | None:
+    """A time as RFC 3339, to the millisecond; None stays None."""
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _yaml(document: object) -> str:

@@ -14,7 +14,7 @@ from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
-from mailboat.clock import SystemClock
+from mailboat.clock import SystemClock, moment_of
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.locations import check_file_place
 from mailboat.composition.roots import roots_of_target
@@ -171,7 +171,7 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
         transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
         phases = transfer if transfer.is_shown else None
         kept = store_snapshot(target, place.removeprefix(_STORED), workspace, is_forced=is_forced, phases=phases)
-    row = _row(place.removeprefix(_STORED), kept.stored) | {"is_new": kept.is_new}
+    row = _row(place.removeprefix(_STORED), kept.stored) | {"stored": kept.is_new}
     line = (
         f"{target} at {kept.stored.next_offset} is {place}"
         if kept.is_new
@@ -187,7 +187,7 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
         seeded = seed(place.removeprefix(_STORED), into, workspace, transfer if transfer.is_shown else None)
     if seeded.taken is None:
-        document = {"snapshot": place, "target": into, "is_restored": False, "reason": seeded.reason}
+        document = {"snapshot": place, "target": into, "restored": False, "reason": seeded.reason}
         session.show(Report(document, [], lambda: [f"{into} is left as it is: {seeded.reason}"]))
         return
     _show_restored(session, seeded.taken, place, into)
@@ -250,7 +250,7 @@ def _row(name: str, stored: StoredSnapshot) -> dict[str, Any]:
         "sha256": stored.sha256,
         "bytes": stored.length_bytes,
         "target": stored.target,
-        "taken_at": time_text(stored.taken_ms),
+        "taken_at": time_text(moment_of(stored.taken_ms)),
         "next_offset": stored.next_offset,
         "identity": str(stored.position.identity),
     }
@@ -262,7 +262,7 @@ def _report(taken: Taken, place: str, line: str) -> Report:
         "snapshot": place,
         "bytes": taken.total_bytes,
         "target": taken.head.target,
-        "taken_at": time_text(taken.head.taken_ms),
+        "taken_at": time_text(moment_of(taken.head.taken_ms)),
         "next_offset": position.next_offset,
         "identity": str(position.identity),
         "nodes": taken.tail.node_count,

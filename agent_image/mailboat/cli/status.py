@@ -6,13 +6,12 @@ import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Final
 
 import typer
 
 from mailboat.api.control import Control
-from mailboat.api.records import StatusView
+from mailboat.api.records import StatusView, document_of
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.rendering import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
@@ -41,7 +40,7 @@ def status(
     clock = SystemClock()
     with session.control() as control:
         if not watch:
-            session.show(status_report(control.status(), _now_ms(clock)))
+            session.show(status_report(control.status(), clock.now()))
         elif session.output is not Output.TABLE:
             _watch_for_programs(session, control, clock, every)
         elif sys.stdout.isatty():
@@ -67,10 +66,10 @@ def _watch_for_programs(session: Session, control: Control, clock: Clock, every:
         if isinstance(view, RetryableError):
             session.note(str(view))
         elif session.output is Output.JSON:
-            sys.stdout.write(json.dumps(asdict(view), ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(document_of(view), ensure_ascii=False) + "\n")
             sys.stdout.flush()
         else:
-            session.show(status_report(view, _now_ms(clock)))
+            session.show(status_report(view, clock.now()))
 
 
 def _watch_in_lines(control: Control, clock: Clock, every: float) -> None:
@@ -102,16 +101,12 @@ def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: 
                 head = f"{stamp}   every {seconds_text(every)}   Ctrl-C ends"
                 if isinstance(view, RetryableError):
                     blocks = [f"no answer: {view}"]
-                    last_blocks = [] if last is None else fitted_blocks(last, _now_ms(clock), room - 1, height)
+                    last_blocks = [] if last is None else fitted_blocks(last, clock.now(), room - 1, height)
                     text = blocks_text([head, *blocks, *last_blocks], sys.stdout)
                 else:
                     last = view
-                    text = blocks_text([head, *fitted_blocks(view, _now_ms(clock), room, height)], sys.stdout)
+                    text = blocks_text([head, *fitted_blocks(view, clock.now(), room, height)], sys.stdout)
                 live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
     finally:
         if last is not None:
-            session.show(status_report(last, _now_ms(clock)))
-
-
-def _now_ms(clock: Clock) -> int:
-    return int(clock.now().timestamp() * 1000)
+            session.show(status_report(last, clock.now()))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
 from mailboat.model.identifiers import natural_key
@@ -38,32 +39,32 @@ _CURRENT: Final = "current"
 """Texts and numbers by turns; a text counts as number 0."""
 
 
-def status_report(view: StatusView, now_ms: int) -> Report:
+def status_report(view: StatusView, now: datetime) -> Report:
     """All there is to say."""
-    return Report(asdict(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now_ms))
+    return Report(document_of(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now))
 
 
-def status_blocks(view: StatusView, now_ms: int) -> list[Block]:
+def status_blocks(view: StatusView, now: datetime) -> list[Block]:
     """The journal, the publishers, and the table of subscribers."""
-    return [*_lines(view, now_ms), subscriber_table(_ordered(view.subscribers))]
+    return [*_lines(view, now), subscriber_table(_ordered(view.subscribers))]
 
 
 def fitted_blocks(
-    view: StatusView, now_ms: int, room: int, height: Callable[[Sequence[Block]], int] | None = None
+    view: StatusView, now: datetime, room: int, height: Callable[[Sequence[Block]], int] | None = None
 ) -> list[Block]:
     """The same in at most `room` lines: who is in trouble or behind goes before those that are current.
 
     Args:
         view: What is known.
-        now_ms: Wall time.
+        now: Wall time.
         room: Lines.
         height: How many lines blocks take on a terminal; as many as they have rows when left out.
     """
     measured = _rows if height is None else height
-    whole = status_blocks(view, now_ms)
+    whole = status_blocks(view, now)
     if measured(whole) <= room:
         return whole
-    lines, by_trouble = _lines(view, now_ms), sorted(view.subscribers, key=_trouble)
+    lines, by_trouble = _lines(view, now), sorted(view.subscribers, key=_trouble)
     fitting, failing = 0, len(by_trouble)
     while failing - fitting > 1:
         middle = (fitting + failing) // 2
@@ -86,7 +87,7 @@ def _rows(blocks: Sequence[Block]) -> int:
 
 def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, bool, int, str]:
     """Sorts those that failed first, then those that can't go on, then those that are furthest behind."""
-    return one.error is None, one.is_ready is not False, one.state == _CURRENT, -(one.lag or 0), natural_key(one.name)
+    return one.error is None, one.ready is not False, one.state == _CURRENT, -(one.lag or 0), natural_key(one.name)
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
@@ -103,10 +104,10 @@ def _subscriber_line(one: SubscriberStatusView) -> str:
     return "  ".join([*parts, *_remarks(one)])
 
 
-def _lines(view: StatusView, now_ms: int) -> list[str]:
+def _lines(view: StatusView, now: datetime) -> list[str]:
     lines = [_journal_line(view.journal)]
     width = max((len(one.name) for one in view.publishers), default=0)
-    lines += [_publisher_line(one, width, now_ms) for one in view.publishers]
+    lines += [_publisher_line(one, width, now) for one in view.publishers]
     if view.unreadable_announcements:
         count = count_text(view.unreadable_announcements, "message")
         lines.append(f"discovery  {count} can't be understood: see mailboat journal verify")
@@ -120,17 +121,17 @@ def _journal_line(journal: JournalView) -> str:
     return "   ".join([*parts, f"kept {'for ever' if kept is None else seconds_text(kept)}"])
 
 
-def _publisher_line(one: PublisherView, width: int, now_ms: int) -> str:
-    at_ms = one.last_published_ms
+def _publisher_line(one: PublisherView, width: int, now: datetime) -> str:
+    at = one.last_published_at
     parts = [f"publisher  {one.name:<{width}}"]
     parts += [] if one.state is None else [f"queues {one.state}"]
-    parts.append("nothing published lately" if at_ms is None else f"last published {_ago_text(now_ms - at_ms)}")
+    parts.append("nothing published lately" if at is None else f"last published {_ago_text(now - at)}")
     parts += [f"held back by {seconds_text(one.delay_seconds)}"] if one.delay_seconds else []
     return "   ".join(parts)
 
 
-def _ago_text(milliseconds: int) -> str:
-    return f"{seconds_text(max(0, milliseconds) / 1000)} ago"
+def _ago_text(ago: timedelta) -> str:
+    return f"{seconds_text(max(0.0, ago.total_seconds()))} ago"
 
 
 def _ordered(subscribers: Sequence[SubscriberStatusView]) -> list[SubscriberStatusView]:
@@ -156,7 +157,7 @@ def _row(one: SubscriberStatusView) -> list[str]:
         ABSENT if one.rate_per_second is None else _rate(one.rate_per_second),
         ABSENT if one.eta_seconds is None else seconds_text(one.eta_seconds),
         _attempts(one) if one.attempts else ABSENT,
-        ABSENT if one.is_ready is None else "yes" if one.is_ready else "no",
+        ABSENT if one.ready is None else "yes" if one.ready else "no",
         ", ".join(one.follow) or "all",
         "; ".join(_remarks(one)),
     ]
@@ -171,7 +172,7 @@ def state_text(one: SubscriberStatusView) -> str:
 def _remarks(one: SubscriberStatusView) -> Iterator[str]:
     if one.error is not None:
         yield error_text(one.error)
-    if one.is_ready is False and one.ready_reason and one.error is None:
+    if one.ready is False and one.ready_reason and one.error is None:
         yield f"not ready: {one.ready_reason}"
     if one.given_up:
         yield f"{one.given_up} given up: see mailboat errors ls {one.name}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from mailboat.api.records import document_of
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
@@ -28,7 +28,7 @@ def list_subscribers(session: Session) -> None:
     """List the known subscribers: state, position, lag."""
     with session.control() as control:
         found = control.status().subscribers
-    session.show(Report([asdict(one) for one in found], [one.name for one in found], lambda: [subscriber_table(found)]))
+    session.show(Report(document_of(found), [one.name for one in found], lambda: [subscriber_table(found)]))
 
 
 @remote_command
@@ -42,4 +42,4 @@ def forget(
     with session.control() as control:
         found = control.forget(name)
     target = f"; its target {found.target} is untouched" if found.target else ""
-    session.show(Report(asdict(found), [found.name], lambda: [f"{found.name} is forgotten{target}"]))
+    session.show(Report(document_of(found), [found.name], lambda: [f"{found.name} is forgotten{target}"]))

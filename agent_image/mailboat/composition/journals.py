@@ -161,7 +161,7 @@ def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
     password = (
         None if tls.key_password is None else read_secret(tls.key_password, f"{_SECTION}.tls.key_password", folder)
     )
-    return KafkaTls(ca_file, certificate_file, key_file, password, tls.is_host_checked)
+    return KafkaTls(ca_file, certificate_file, key_file, password, tls.verify_hostname)
 
 
 def _file(file: Path, key: str) -> Path:

@@ -90,5 +90,5 @@ def package_limits(limits: LimitsConfig) -> PackageLimits:
         max_total_bytes=limits.max_total_bytes,
         max_ratio=limits.max_ratio,
         max_xml_depth=limits.max_xml_depth,
-        are_collisions_refused=limits.are_collisions_refused,
+        refuse_collisions=limits.refuse_collisions,
     )

@@ -68,7 +68,7 @@ def _settings(home: Home, name: AgentName) -> PublisherSettings:
         is_self_contained=publisher.transfer is Transfer.INLINE,
         are_pieces_cut=are_pieces_cut(config),
         are_large_refused=publisher.transfer is Transfer.INLINE,
-        are_collisions_refused=config.limits.are_collisions_refused,
+        refuse_collisions=config.limits.refuse_collisions,
         pieces=PieceSettings(piece_bytes=publisher.piece_bytes),
         changes=ChangeBudget(max_content_bytes=publisher.changed_package_bytes),
     )

@@ -83,7 +83,7 @@ def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
         prefix=s3.prefix,
         endpoint_url=s3.endpoint_url,
         region=s3.region,
-        is_path_style=s3.is_path_style,
+        path_style=s3.path_style,
         ca_file=None if s3.ca_file is None else str(_file(s3.ca_file, folder)),
         part_bytes=s3.multipart_bytes,
         max_attempts=s3.max_attempts,

@@ -7,6 +7,7 @@ each with its line where the document is a file.
 from __future__ import annotations
 
 import enum
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -18,6 +19,17 @@ R = TypeVar("R")
 
 _TOLD_MISTAKES: Final = 10
 _SHOWN_CHARACTERS: Final = 80
+
+_RENAMED: Final = types.MappingProxyType(
+    {
+        "are_collisions_refused": "refuse_collisions",
+        "is_durable": "durable",
+        "is_editable": "editable",
+        "is_host_checked": "verify_hostname",
+        "is_path_style": "path_style",
+    }
+)
+"""Former names of keys, each with the present one."""
 
 LineOf = Callable[[str], int | None]
 """The line of a key in the document's file; None where it is not known."""
@@ -139,6 +151,9 @@ def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[
 def _unknown_key(prefix: str, name: str, known: list[str]) -> _MistakeError:
     import difflib  # noqa: PLC0415  # for the unlucky only
 
+    new = _RENAMED.get(name)
+    if new in known:
+        return _MistakeError(f"{prefix}{name}", f"{prefix}{name} was renamed: use {prefix}{new}")
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return _MistakeError(
         f"{prefix}{name}", f"there is no key {prefix}{name}", f"{prefix}{near[0]}" if near else None, known

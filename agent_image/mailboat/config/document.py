@@ -70,7 +70,7 @@ class LimitsConfig(Section):
     max_xml_depth: Annotated[
         int, Setting("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
     ] = 110
-    are_collisions_refused: Annotated[
+    refuse_collisions: Annotated[
         bool, Setting("Reject two names in one folder that differ only in case or Unicode form.")
     ] = True
 
@@ -283,8 +283,8 @@ class SubscriberAgentConfig(Section):
             "rejected as a whole and goes to the error queue. Default: all paths."
         ),
     ] = ()
-    is_editable: Annotated[bool, Setting("Accepts commands (clear, remove) and confirms every package.")] = False
-    is_durable: Annotated[bool, Setting("Holds packages back while it is away, with retention by consumption.")] = True
+    editable: Annotated[bool, Setting("Accepts commands (clear, remove) and confirms every package.")] = False
+    durable: Annotated[bool, Setting("Holds packages back while it is away, with retention by consumption.")] = True
     staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber. null: no wait.")] = None
     expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)

@@ -44,7 +44,7 @@ class KafkaTlsConfig(Section):
     certificate_file: Annotated[str | None, Setting("Client certificate with its chain, for mTLS.")] = None
     key_file: Annotated[str | None, Setting("Private key of the client certificate.")] = None
     key_password: Annotated[Secret | None, Setting("Password of the private key.")] = None
-    is_host_checked: Annotated[bool, Setting("Verify that a broker's certificate names its host.")] = True
+    verify_hostname: Annotated[bool, Setting("Verify that a broker's certificate names its host.")] = True
 
 
 class KafkaSaslConfig(Section):
@@ -113,7 +113,7 @@ class S3Config(Section):
     prefix: Annotated[str, Setting("Prefix of all keys, for a shared bucket.")] = ""
     endpoint_url: Annotated[str | None, Setting("Endpoint of an S3-compatible server. Default: AWS.")] = None
     region: Annotated[str | None, Setting("Region. null: as found by the credentials chain.")] = None
-    is_path_style: Annotated[
+    path_style: Annotated[
         bool, Setting("Path-style requests (bucket in the path), as many S3-compatible servers require.")
     ] = False
     access_key_id: Annotated[Secret | None, Setting("Access key id. null: the credentials chain.")] = None

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Final
 
 from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import Picture
 from mailboat.control.subscriber_directory import Audience, Member
@@ -137,8 +138,8 @@ class BuildsSeen:
             package_bytes=one.package_bytes,
             first_offset=one.offsets[0],
             last_offset=one.offsets[-1],
-            first_published_ms=one.first_ms,
-            last_published_ms=one.last_ms,
+            first_published_at=moment_of(one.first_ms),
+            last_published_at=moment_of(one.last_ms),
             subscribers=subscribers,
         )
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
+from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import Picture
 from mailboat.control.portraits import cause_view
@@ -137,7 +138,7 @@ class Distributions:
             request_id=message.request_id,
             user_id=message.user_id,
             package_bytes=message.package_length_bytes,
-            published_ms=found.record.appended_ms,
+            published_at=moment_of(found.record.appended_ms),
             state=_state(
                 verdict.outcome
                 for those in by_outcome.values()
@@ -184,7 +185,7 @@ class Distributions:
             paths=request.paths,
             deep_paths=tuple(one for one in request.paths if one in request.deep_paths),
             request_id=receipt.request_id,
-            is_repeat=receipt.is_repeat,
+            repeated=receipt.is_repeat,
             user_id=request.user_id,
             package_bytes=receipt.package_bytes,
             path_count=len(request.paths),
@@ -237,7 +238,7 @@ def _with_shown_paths(view: DistributionView) -> DistributionView:
         return view
     known = frozenset(paths)
     return replace(
-        view, paths=paths, deep_paths=tuple(one for one in view.deep_paths if one in known), are_paths_cut=True
+        view, paths=paths, deep_paths=tuple(one for one in view.deep_paths if one in known), paths_truncated=True
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mailboat.api.records import GivenUpPage, GivenUpView
+from mailboat.clock import moment_of
 from mailboat.composition.locations import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import GivenUp
@@ -120,7 +121,7 @@ class GivenUpPackages:
                 offset=entry.offset,
                 package_id=entry.package_id,
                 attempts=entry.attempts,
-                given_up_ms=entry.given_up_ms,
+                given_up_at=moment_of(entry.given_up_ms),
                 paths=first_paths(entry.paths),
                 error=cause_view(entry.cause),
                 path_count=len(entry.paths) + entry.more_paths,
@@ -139,7 +140,7 @@ class GivenUpPackages:
             offset=place.offset,
             package_id=failed.package_id,
             attempts=failed.attempts,
-            given_up_ms=failed.given_up_ms,
+            given_up_at=None if failed.given_up_ms is None else moment_of(failed.given_up_ms),
             paths=first_paths(paths),
             error=cause_view(failed.cause),
             path_count=len(paths),
@@ -154,7 +155,7 @@ class GivenUpPackages:
             offset=place.offset,
             package_id=None if message is None else message.package_id,
             attempts=call.attempts,
-            given_up_ms=None,
+            given_up_at=None,
             paths=first_paths(paths),
             error=cause_view(call.cause),
             path_count=len(paths),

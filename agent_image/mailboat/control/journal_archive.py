@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mailboat.api.records import Moment
+from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import DistributionMissingError, TopicMissingError
 from mailboat.journal.port import Record
@@ -54,7 +56,7 @@ class MessageView:
 
     Attributes:
         offset: Its place.
-        appended_ms: When the log took it.
+        appended_at: When the log took it.
         package_id: The package.
         action: ADD, DELETE, INVALIDATE or TEST.
         publisher: The publisher agent; None in messages of the original that have none.
@@ -69,12 +71,12 @@ class MessageView:
         tree_digest: Digest of its content, in hexadecimal; equal for equal content in any format.
         request_id: The caller's id.
         user_id: Who asked.
-        created_ms: When the request was made.
+        created_at: When the request was made.
         binaries: The large binaries that it refers to.
     """
 
     offset: int
-    appended_ms: int
+    appended_at: Moment
     package_id: str
     action: str
     publisher: str | None
@@ -89,7 +91,7 @@ class MessageView:
     tree_digest: str | None = None
     request_id: str | None = None
     user_id: str | None = None
-    created_ms: int | None = None
+    created_at: Moment | None = None
     binaries: tuple[BinaryView, ...] = ()
 
 
@@ -151,7 +153,7 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
     """A message as a document."""
     return MessageView(
         offset=record.offset,
-        appended_ms=record.appended_ms,
+        appended_at=moment_of(record.appended_ms),
         package_id=message.package_id,
         action=message.action.value,
         publisher=message.pub_agent_name,
@@ -166,7 +168,7 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
         tree_digest=_hexadecimal(message.tree_digest),
         request_id=message.request_id,
         user_id=message.user_id,
-        created_ms=message.created_ms,
+        created_at=None if message.created_ms is None else moment_of(message.created_ms),
         binaries=tuple(BinaryView(one.digest.hex(), one.length_bytes) for one in message.binaries),
     )
 

@@ -10,6 +10,7 @@ from mailboat.api.records import (
     QueueView,
     SubscriberStatusView,
 )
+from mailboat.clock import moment_of
 from mailboat.control.subscriber_directory import Member
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import FailureCause, HookCalls
@@ -43,12 +44,12 @@ def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -
         attempts=one.attempts,
         max_retries=one.max_retries,
         given_up=one.given_up,
-        is_editable=one.is_editable,
-        is_ready=one.is_ready,
+        editable=one.is_editable,
+        ready=one.is_ready,
         ready_reason=one.ready_reason,
         target=one.target,
         follow=one.follow,
-        heard_ms=one.heard_ms,
+        announced_at=None if one.heard_ms is None else moment_of(one.heard_ms),
         error=cause_view(one.cause),
         build=build,
         after_calls=_calls_view(one.after_calls),
@@ -76,7 +77,7 @@ def queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: 
         count=size.count,
         capabilities=tuple(sorted(map(str, queue.capabilities))),
         head=head,
-        is_exact=size.is_exact,
+        exact=size.is_exact,
     )
 
 
@@ -102,7 +103,7 @@ def _item_view(name: str, entry: Entry, state: ItemState, attempts: int, error: 
         size_bytes=entry.length_bytes,
         path=entry.first_path,
         path_count=entry.path_count,
-        queued_ms=entry.appended_ms,
+        queued_at=moment_of(entry.appended_ms),
         state=str(state),
         attempts=attempts,
         user_id=entry.user_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from mailboat.api.records import PublicationPlan, PublisherView
@@ -90,14 +91,14 @@ class PublisherRoom:
         view = self._picture.view
         return view.size_after(self.name, max(next_offset, view.known_from) - 1).count
 
-    def view(self, members: Iterable[Member], last_published_ms: int | None, next_of_log: Offset) -> PublisherView:
+    def view(self, members: Iterable[Member], last_published_at: datetime | None, next_of_log: Offset) -> PublisherView:
         """Its line in the status. `running` is said also where only other publishers' packages may be waiting."""
         followers = [one for one in members if one.has_queues and one.follows(self.name)]
         return PublisherView(
             name=self.name,
             state=str(decide_agent_state(_queue_states(followers, next_of_log))),
             source=self._config.source,
-            last_published_ms=last_published_ms,
+            last_published_at=last_published_at,
             delay_seconds=self._throttle.delay_seconds(self.backlog()),
         )
 

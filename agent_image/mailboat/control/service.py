@@ -117,7 +117,7 @@ class ControlRoom:
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
         ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
         others = [
-            PublisherView(name, last_published_ms=at) for name, at in published.items() if name not in self._rooms
+            PublisherView(name, last_published_at=at) for name, at in published.items() if name not in self._rooms
         ]
         return StatusView(
             journal=journal,

@@ -35,7 +35,7 @@ Every answer that is not a success is a problem document (RFC 9457, `application
 `urn:mailboat:error:NAME`, which `mailboat explain NAME` explains.
 
 With tokens in the agent's configuration, send one as `Authorization: Bearer TOKEN`. Each operation says which verb the
-token needs; `admin` allows all. Offsets are whole numbers of up to 63 bits, `*_ms` are milliseconds since 1970 UTC.
+token needs; `admin` allows all. Offsets are whole numbers of up to 63 bits, `*_at` are times (RFC 3339, UTC).
 """
 _HOME: Final = "https://github.com/mailboat-dev/mailboat"
 _INFO: Final = {

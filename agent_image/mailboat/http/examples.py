@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
@@ -27,6 +27,7 @@ from mailboat.api.records import (
     QueueView,
     StatusView,
     SubscriberStatusView,
+    document_of,
 )
 from mailboat.control.journal_archive import BinaryView, MessageView, TopicView
 from mailboat.errors import (
@@ -43,12 +44,13 @@ Document = dict[str, Any]
 
 _PACKAGE: Final = "dstrpck-1767225600000-0b9f3c9e-6c1e-4a4e-9a55-3f1f5d6f2b10"
 _INSTANCE: Final = "7d1d6d7c-6a64-4b0c-8f0d-0d3a2a4b9c11"
+_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _CAUSE: Final = CauseView("StorageFull", "no space is left in /srv/site", "/news/a")
 _ITEM: Final = QueueItemView(
-    "package-0@97", 97, _PACKAGE, "ADD", 41_230, "/news/a", 1, 1_767_225_600_000, "error", 3, "editor", _CAUSE
+    "package-0@97", 97, _PACKAGE, "ADD", 41_230, "/news/a", 1, _AT, "error", 3, "editor", _CAUSE
 )
 _QUEUE: Final = QueueView(f"{_INSTANCE}-edge-1", "author", "edge-1", "blocked", 32, ("clearable", "removable"), _ITEM)
-_PUBLISHER: Final = PublisherView("author", "blocked", "/srv/site", 1_767_225_600_000)
+_PUBLISHER: Final = PublisherView("author", "blocked", "/srv/site", _AT)
 _SUBSCRIBER: Final = SubscriberStatusView(
     "edge-1",
     "retrying",
@@ -58,11 +60,11 @@ _SUBSCRIBER: Final = SubscriberStatusView(
     attempts=3,
     max_retries=10,
     given_up=0,
-    is_editable=True,
-    is_ready=False,
+    editable=True,
+    ready=False,
     ready_reason="lag",
     target="files:/srv/site",
-    heard_ms=1_767_225_601_000,
+    announced_at=_AT,
     error=_CAUSE,
     build=BuildProgressView("release-2026-11", 1_200, 5_000),
     after_calls=HookCallsView(3, 0, CauseView("ProcessorFailed", "the hook /usr/bin/purge ended with the exit code 1")),
@@ -76,7 +78,7 @@ ORDER: Final[Document] = {
     "user_id": None,
     "trace_parent": None,
 }
-DISTRIBUTION: Final[Document] = asdict(
+DISTRIBUTION: Final[Document] = document_of(
     DistributionView(
         "author",
         _PACKAGE,
@@ -87,7 +89,7 @@ DISTRIBUTION: Final[Document] = asdict(
         "news-a-1",
         user_id="editor",
         package_bytes=41_230,
-        published_ms=1_767_225_600_000,
+        published_at=_AT,
         state="failed",
         imported=("edge-2",),
         waiting=("edge-1",),
@@ -96,7 +98,7 @@ DISTRIBUTION: Final[Document] = asdict(
         path_count=1,
     )
 )
-BUILD: Final[Document] = asdict(
+BUILD: Final[Document] = document_of(
     BuildView(
         "bulk-0f6c2a8d41b7e9530c1d2e3f",
         "author",
@@ -106,30 +108,28 @@ BUILD: Final[Document] = asdict(
         88_200_000,
         129,
         4_331,
-        1_767_225_600_000,
-        1_767_225_660_000,
+        _AT,
+        datetime(2026, 1, 1, 0, 1, tzinfo=UTC),
         (BuildFollowerView("edge-1", 4_090, "importing", pending=100, dropped=10),),
     )
 )
-PUBLISHER: Final[Document] = asdict(_PUBLISHER)
-SUBSCRIBER: Final[Document] = asdict(_SUBSCRIBER)
-STATUS: Final[Document] = asdict(
+PUBLISHER: Final[Document] = document_of(_PUBLISHER)
+SUBSCRIBER: Final[Document] = document_of(_SUBSCRIBER)
+STATUS: Final[Document] = document_of(
     StatusView(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0), (_PUBLISHER,), (_SUBSCRIBER,))
 )
-JOURNAL: Final[Document] = asdict(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0))
-TOPIC: Final[Document] = asdict(TopicView("package", "package", 0, 129))
-QUEUE: Final[Document] = asdict(_QUEUE)
-QUEUE_PAGE: Final[Document] = asdict(QueuePage(_QUEUE, (_ITEM,), 98))
-PLAN: Final[Document] = asdict(PublicationPlan(1, 41, 12, 48_000, 1, 48_000, ("/news/a",), ("/news/a/old",)))
-COMMAND: Final[Document] = asdict(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
-GIVEN_UP: Final[Document] = asdict(
-    GivenUpView("edge-1", "author", 97, _PACKAGE, 11, 1_767_225_700_000, ("/news/a",), _CAUSE)
-)
-FORGOTTEN: Final[Document] = asdict(ForgottenView("edge-7", was_registered=False, instances=(_INSTANCE,)))
-MESSAGE: Final[Document] = asdict(
+JOURNAL: Final[Document] = document_of(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0))
+TOPIC: Final[Document] = document_of(TopicView("package", "package", 0, 129))
+QUEUE: Final[Document] = document_of(_QUEUE)
+QUEUE_PAGE: Final[Document] = document_of(QueuePage(_QUEUE, (_ITEM,), 98))
+PLAN: Final[Document] = document_of(PublicationPlan(1, 41, 12, 48_000, 1, 48_000, ("/news/a",), ("/news/a/old",)))
+COMMAND: Final[Document] = document_of(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
+GIVEN_UP: Final[Document] = document_of(GivenUpView("edge-1", "author", 97, _PACKAGE, 11, _AT, ("/news/a",), _CAUSE))
+FORGOTTEN: Final[Document] = document_of(ForgottenView("edge-7", registered=False, instances=(_INSTANCE,)))
+MESSAGE: Final[Document] = document_of(
     MessageView(
         97,
-        1_767_225_600_000,
+        _AT,
         _PACKAGE,
         "ADD",
         "author",

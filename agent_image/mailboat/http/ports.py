@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -14,6 +14,7 @@ from fastapi.dependencies.models import Dependant
 from mailboat.agent.health import Health
 from mailboat.api.control import Control
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
+from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
 from mailboat.control.journal_archive import LogArchive
@@ -44,7 +45,7 @@ _MEANINGS: Final = {
     422: "The content broke a rule or a limit; nothing was published.",
     429: "Too many requests, or subscribers lag: try again after `Retry-After` seconds.",
     500: "A defect; the agent's log tells more under the `incident`.",
-    503: "A passing fault (try again after `Retry-After`), or a named state in which a person decides.",
+    503: "A transient failure (retry after `Retry-After`), or a state that needs an operator.",
 }
 
 
@@ -205,4 +206,5 @@ def _described_headers(headers: Mapping[str, str]) -> dict[str, Any]:
 
 def example_of(record: Any) -> dict[str, Any]:
     """An example, from a record."""
-    return asdict(record)
+    document: dict[str, Any] = document_of(record)
+    return document

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mailboat.agent.health import Health
 from mailboat.api.problems import plain_problem
+from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
@@ -68,13 +68,13 @@ class ProbePorts(Protocol):
 async def healthz(request: Request) -> Response:
     """Whether the threads of this process make progress: 503 names those that do not, and a restart is due."""
     seen = _ports(request).health.liveness()
-    return _document(asdict(seen), is_good=seen.is_alive)
+    return _document(document_of(seen), is_good=seen.alive)
 
 
 async def readyz(request: Request) -> Response:
     """Whether every agent of this process may serve: 503 says which may not, and why."""
     seen = _ports(request).health.readiness()
-    return _document(asdict(seen), is_good=seen.is_ready)
+    return _document(document_of(seen), is_good=seen.ready)
 
 
 async def metrics(request: Request) -> Response:

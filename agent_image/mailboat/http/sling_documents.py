@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from mailboat.api.records import PublisherView, QueueItemView, QueueView
-from mailboat.clock import moment_of
 
 MAX_LISTED_ITEMS: Final = 5000
 """As many items as the original lists of one queue; here also of all in one answer."""
@@ -93,7 +93,7 @@ def item_document(item: QueueItemView, paths: Iterable[str] | None = None) -> Do
         "action": item.action,
         "userid": item.user_id,
         "attempts": item.attempts,
-        "time": time_text(item.queued_ms),
+        "time": time_text(item.queued_at),
         "state": item.state.upper(),
     }
     if item.error is not None:
@@ -112,9 +112,8 @@ def dropped_document(message: str) -> Document:
     return {"success": False, "state": "DROPPED", "message": message}
 
 
-def time_text(milliseconds: int) -> str:
+def time_text(at: datetime) -> str:
     """A time as Sling renders dates in JSON, such as `Thu Jan 01 2026 00:00:00 GMT+0000`."""
-    at = moment_of(milliseconds)
     return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at:%d %Y %H:%M:%S} GMT+0000"
 
 

@@ -39,14 +39,14 @@ class KafkaTls:
         certificate_file: The client's certificate with its chain.
         key_file: Its private key.
         key_password: Of the private key.
-        is_host_checked: Whether a broker's certificate must name the host that was asked for.
+        verify_hostname: Whether a broker's certificate must name the host that was asked for.
     """
 
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
     key_password: str | None = field(default=None, repr=False)
-    is_host_checked: bool = True
+    verify_hostname: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _tls_options(tls: KafkaTls) -> ClientOptions:
             "ssl.certificate.location": tls.certificate_file,
             "ssl.key.location": tls.key_file,
             "ssl.key.password": tls.key_password,
-            "ssl.endpoint.identification.algorithm": "https" if tls.is_host_checked else "none",
+            "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
         }
     )
 

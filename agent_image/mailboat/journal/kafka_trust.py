@@ -32,7 +32,7 @@ def distrust_reason(said: str, tls: KafkaTls, timeout_seconds: float) -> str | N
     host, port = place["host"], int(place["port"])
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
-        context.check_hostname = tls.is_host_checked
+        context.check_hostname = tls.verify_hostname
         # set by Python 3.13 and newer, never by the library: it would report what the library does not mind
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         with (

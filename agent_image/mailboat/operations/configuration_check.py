@@ -123,7 +123,7 @@ def _subscriber_problems(
     yield from _refusals(f"{key}.staging.golden", lambda: parse_agent_name(golden))
     if golden == one.name:
         yield Mistake(f"{key}.staging.golden", f"{golden} can't wait for itself")
-    elif any(other.name == golden and not other.is_editable for other in agents.subscribers):
+    elif any(other.name == golden and not other.editable for other in agents.subscribers):
         yield Mistake(f"{key}.staging.golden", f"{golden} is not editable, so it confirms nothing to wait for")
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.clock import SystemClock
+from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import JournalCorruptError, MailboatError, UntrustedInputError
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
@@ -67,17 +68,17 @@ def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST)
         reader.close()
 
 
-def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, int]:
-    """Publishers of the last messages on the package topic, and when their newest was appended, in milliseconds."""
+def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, datetime]:
+    """Publishers of the last messages on the package topic, and when their newest was appended."""
     bounds = journal.bounds(topic)
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))
-    found: dict[AgentName, int] = {}
+    found: dict[AgentName, datetime] = {}
     for record in records_of(journal, topic, start):
         message = readable(record)
         if not isinstance(message, PackageMessage) or message.pub_agent_name is None:
             continue
         if len(message.pub_agent_name) <= MAX_NAME_CHARACTERS:
-            found[message.pub_agent_name] = record.appended_ms
+            found[message.pub_agent_name] = moment_of(record.appended_ms)
     return found
 
 

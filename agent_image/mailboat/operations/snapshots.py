@@ -37,7 +37,7 @@ from mailboat.subscriber.continuity import decide_start
 
 _EVERYTHING: Final = WorkspaceFilter((FilterSet(ROOT),))
 _NO_LIMITS: Final = PackageLimits(
-    max_entries=1 << 40, max_entry_bytes=1 << 60, max_total_bytes=1 << 62, are_collisions_refused=False
+    max_entries=1 << 40, max_entry_bytes=1 << 60, max_total_bytes=1 << 62, refuse_collisions=False
 )
 """What a target held, another can hold: the limits of packages were kept when it was imported."""
 

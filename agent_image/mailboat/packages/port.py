@@ -32,7 +32,7 @@ class PackageLimits(Frozen):
         max_total_bytes: All of it, unpacked.
         max_ratio: Unpacked ÷ packed size, for the whole and for every entry beyond 1 MiB unpacked.
         max_xml_depth: Nested elements of a DocView document.
-        are_collisions_refused: Refuse two names in one folder that differ in case or Unicode form only: a file
+        refuse_collisions: Refuse two names in one folder that differ in case or Unicode form only: a file
             system that folds them would let one overwrite the other.
     """
 
@@ -41,7 +41,7 @@ class PackageLimits(Frozen):
     max_total_bytes: int = 64 * 1024**3
     max_ratio: float = 200.0
     max_xml_depth: int = 110
-    are_collisions_refused: bool = True
+    refuse_collisions: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PackageContents:
         inline_binary_bytes: Binaries up to this size travel inside the node; None means all travel in the package.
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
-        are_collisions_refused: Refuse two names in one folder as readers do, see `PackageLimits`.
+        refuse_collisions: Refuse two names in one folder as readers do, see `PackageLimits`.
         properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …; and
             `xmlns:<prefix>`, the namespace of a prefix.
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
@@ -68,7 +68,7 @@ class PackageContents:
     ancestors: tuple[Node, ...] = ()
     inline_binary_bytes: int = 64 * 1024
     is_self_contained: bool = False
-    are_collisions_refused: bool = False
+    refuse_collisions: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     namespaces: NamespaceTable | None = None
     is_for_repositories: bool = False

@@ -122,8 +122,8 @@ def _whole_header(package: TreePackage, open_blob: OpenBinary | None) -> Header:
 
 
 def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: PackageLimits) -> None:
-    if not is_in_key_order(paths, are_collisions_refused=limits.are_collisions_refused):
-        check_order(paths, are_collisions_refused=limits.are_collisions_refused)
+    if not is_in_key_order(paths, refuse_collisions=limits.refuse_collisions):
+        check_order(paths, refuse_collisions=limits.refuse_collisions)
     uncovered = package_filter.first_uncovered(paths)
     if uncovered is not None:
         raise not_covered(uncovered)

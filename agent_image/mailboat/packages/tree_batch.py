@@ -92,9 +92,9 @@ def _are_whole(subtrees: Subtrees) -> bool:
 def _check_collisions(subtrees: Subtrees, limits: PackageLimits) -> None:
     """That no names in a folder collide; names that are all of lower-case ASCII can't. Raises: LimitExceededError."""
     lines = "\n".join(subtrees.paths)
-    if not limits.are_collisions_refused or (lines.isascii() and lines == lines.lower()):
+    if not limits.refuse_collisions or (lines.isascii() and lines == lines.lower()):
         return
     end = 0
     for count in subtrees.counts:
         begin, end = end, end + count
-        check_order(subtrees.paths[begin:end], are_collisions_refused=True)
+        check_order(subtrees.paths[begin:end], refuse_collisions=True)

@@ -49,9 +49,9 @@ class SiblingNames:
 class PathOrder:
     """Checks paths one by one."""
 
-    def __init__(self, *, are_collisions_refused: bool) -> None:
-        """Start with nothing. `are_collisions_refused`: see `PackageLimits`."""
-        self._folds = are_collisions_refused
+    def __init__(self, *, refuse_collisions: bool) -> None:
+        """Start with nothing. `refuse_collisions`: see `PackageLimits`."""
+        self._folds = refuse_collisions
         self._open: list[str] = []
         self._children = [SiblingNames()]
         self._has_any = False
@@ -99,26 +99,26 @@ class PathOrder:
         raise LimitExceededError(
             f"the names {other!r} and {name!r} in one folder differ in case or Unicode form only",
             path=path,
-            next_step="rename one of them, or allow it by limits.are_collisions_refused at publisher and subscribers",
-            limit="are_collisions_refused",
+            next_step="rename one of them, or allow it by limits.refuse_collisions at publisher and subscribers",
+            limit="refuse_collisions",
         )
 
 
-def check_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) -> None:
+def check_order(paths: Sequence[NodePath], *, refuse_collisions: bool) -> None:
     """The same of a whole sequence. Raises: as `PathOrder.add`."""
-    order = PathOrder(are_collisions_refused=are_collisions_refused)
+    order = PathOrder(refuse_collisions=refuse_collisions)
     for path in paths:
         order.add(path)
 
 
-def is_in_key_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) -> bool:
+def is_in_key_order(paths: Sequence[NodePath], *, refuse_collisions: bool) -> bool:
     """Whether a few calls show that the order is right; when they don't, `check_order` decides.
 
     Paths that are sorted as keys, slashes before all else, come subtree by subtree and once; and names that are all of
     lower-case ASCII can't collide.
     """
     lines = "\n".join(paths)
-    if are_collisions_refused and not (lines.isascii() and lines == lines.lower()):
+    if refuse_collisions and not (lines.isascii() and lines == lines.lower()):
         return False
     keys = lines.replace("/", "\x01").split("\n")
     return len(set(keys)) == len(keys) and keys == sorted(keys)

@@ -101,7 +101,7 @@ class TreePackageReader:
 
     def _stream_records(self) -> Iterator[NodeRecord]:
         yield from self._header.ancestors
-        order = PathOrder(are_collisions_refused=self._limits.are_collisions_refused)
+        order = PathOrder(refuse_collisions=self._limits.refuse_collisions)
         covers = self._header.filter.covers
         while True:
             raw = self._records.next()
@@ -208,7 +208,7 @@ class TreePackageReader:
 def check_header(header: Header) -> None:
     """That its nodes are in order, lie above roots and are not covered themselves. Raises: PackageCorruptError."""
     package_filter, paths = header.filter, [record.path for record in header.ancestors]
-    check_order(paths, are_collisions_refused=False)
+    check_order(paths, refuse_collisions=False)
     roots = [one.root for one in package_filter.sets]
     for path in paths:
         below = "/" if path == "/" else f"{path}/"

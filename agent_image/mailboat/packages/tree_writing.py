@@ -109,15 +109,15 @@ class TreePackageWriter:
     def _checked_nodes(self) -> Iterator[Node]:
         """The nodes, in a right order and covered: checked together where they are few, one by one where many."""
         nodes = iter(self._contents.nodes)
-        order, refuses = None, self._contents.are_collisions_refused
+        order, refuses = None, self._contents.refuse_collisions
         while chunk := list(islice(nodes, CHUNK_NODES)):
             paths = [node.path for node in chunk]
             uncovered = self._contents.filter.first_uncovered(paths)
             if uncovered is not None:
                 raise UsageError(f"{uncovered} is not covered by the package's filter", path=uncovered)
             is_all = order is None and len(chunk) < CHUNK_NODES
-            if not is_all or not is_in_key_order(paths, are_collisions_refused=refuses):
-                order = order or PathOrder(are_collisions_refused=refuses)
+            if not is_all or not is_in_key_order(paths, refuse_collisions=refuses):
+                order = order or PathOrder(refuse_collisions=refuses)
                 for path in paths:
                     order.add(path)
             yield from chunk

@@ -160,7 +160,7 @@ class PackageBuilder:
             tuple(self._with_stored_binaries(shipment.ancestors, large)),
             inline_binary_bytes=self._settings.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
-            are_collisions_refused=self._settings.are_collisions_refused,
+            refuse_collisions=self._settings.refuse_collisions,
             is_for_repositories=self._codec().package_type == FILEVAULT,
             properties={key: shipment.properties[key] for key in _SHIPPED_PROPERTIES if key in shipment.properties},
             namespaces=shipment.namespaces,

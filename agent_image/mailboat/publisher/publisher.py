@@ -128,14 +128,14 @@ class Publisher:
         """What `publish` would ship. Raises: as `publish`, what concerns request and source."""
         check_request(request, self._settings.max_paths)
         check_source(request, source)
-        refuses = self._settings.are_collisions_refused
-        return plan_request(request, source, self._builder.checker, are_collisions_refused=refuses)
+        refuses = self._settings.refuse_collisions
+        return plan_request(request, source, self._builder.checker, refuse_collisions=refuses)
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
         groups = self._shipper.checked_groups(source, roots)
-        return plan_groups(groups, are_collisions_refused=self._settings.are_collisions_refused)
+        return plan_groups(groups, refuse_collisions=self._settings.refuse_collisions)
 
     def _found_or_prepared(
         self, request: DistributionRequest, source: Source | None
@@ -282,7 +282,7 @@ class RequestPreparer:
 
 
 def plan_request(
-    request: DistributionRequest, source: Source | None, checker: MakeChecker, *, are_collisions_refused: bool
+    request: DistributionRequest, source: Source | None, checker: MakeChecker, *, refuse_collisions: bool
 ) -> PublicationPlan:
     """What publishing a checked request would ship.
 
@@ -297,7 +297,7 @@ def plan_request(
         removed = shown if deletes else ()
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
-    order = PathOrder(are_collisions_refused=are_collisions_refused)
+    order = PathOrder(refuse_collisions=refuse_collisions)
     shipment = shipment_of(request, source)
     check = checker(shipment)
     if check is not None:
@@ -313,13 +313,13 @@ def plan_request(
     return PublicationPlan(1, nodes, files, content_bytes, 0, content_bytes, shown)
 
 
-def plan_groups(groups: Iterable[ChangeGroup], *, are_collisions_refused: bool) -> PublicationPlan:
+def plan_groups(groups: Iterable[ChangeGroup], *, refuse_collisions: bool) -> PublicationPlan:
     """What publishing these groups would ship. Raises: LimitExceededError, where names in one of them collide."""
     packages = nodes = files = content_bytes = deletes = largest = 0
     shown: list[NodePath] = []
     removed: set[NodePath] = set()
     for group in groups:
-        check_order(group.puts, are_collisions_refused=are_collisions_refused)
+        check_order(group.puts, refuse_collisions=refuse_collisions)
         packages += 1
         nodes += len(group.puts)
         files += group.files

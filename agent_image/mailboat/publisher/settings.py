@@ -55,7 +55,7 @@ class PublisherSettings:
         are_large_refused: Packages that don't fit a message are refused: for readers that know neither pieces nor our
             blob store.
         pieces: How they are cut.
-        are_collisions_refused: Refuse what subscribers refuse by default: two names in one folder that differ in case
+        refuse_collisions: Refuse what subscribers refuse by default: two names in one folder that differ in case
             or Unicode form only.
         append_records: How many packages `publish_all` appends in one step at most.
         append_bytes: And how many bytes of messages, about.
@@ -75,7 +75,7 @@ class PublisherSettings:
     are_pieces_cut: bool = False
     are_large_refused: bool = False
     pieces: PieceSettings = field(default_factory=PieceSettings)
-    are_collisions_refused: bool = True
+    refuse_collisions: bool = True
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
     changes: ChangeBudget = field(default_factory=ChangeBudget)

@@ -374,14 +374,14 @@ class PackageContract:
         payload, _ = written(codec, PackageContents(deep("/c"), tree))
         with pytest.raises(UntrustedInputError, match=r"(?i)stra"):
             read(codec, payload, way)
-        allowed = replace(LIMITS, are_collisions_refused=False)
+        allowed = replace(LIMITS, refuse_collisions=False)
         assert len(list(read(codec, payload, way, limits=allowed).records)) == 3
 
     def test_names_that_readers_refuse_are_not_written_when_told_so(self, codec: PackageCodec) -> None:
         tree = [a_folder("/c"), a_folder("/c/Page"), a_folder("/c/page")]
         with pytest.raises(LimitExceededError, match="'Page' and 'page' in one folder"):
-            written(codec, PackageContents(deep("/c"), tree, are_collisions_refused=True))
-        written(codec, PackageContents(deep("/c"), tree[:2], are_collisions_refused=True))
+            written(codec, PackageContents(deep("/c"), tree, refuse_collisions=True))
+        written(codec, PackageContents(deep("/c"), tree[:2], refuse_collisions=True))
 
     # -------------------------------------------------------------------------------------------------------- hostile
 

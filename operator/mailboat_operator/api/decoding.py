@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 from mailboat.errors import ResourceInvalidError
 
 from mailboat_operator.api import API_VERSION
-from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, rules_of
+from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
 from mailboat_operator.api.kind import Kind
 from mailboat_operator.api.kinds import KINDS_BY_NAME, Resource
 from mailboat_operator.api.metadata import Metadata
@@ -87,7 +87,11 @@ def decode_record(record: type[R], document: object, path: str) -> R:
     """Read one section, `path` being its place. Raises: ResourceInvalidError."""
     found = _mapping(document, path)
     known = {key.name: key for key in keys_of(record)}
-    for name in found:
+    for name, value in found.items():
+        if name in renamed_of(record):
+            if value is not renamed_of(record)[name].default:
+                raise ResourceInvalidError(f"{path}: {renamed_of(record)[name].message}", field=f"{path}.{name}")
+            continue
         if name not in known:
             raise ResourceInvalidError(f"{path} has no field {_quote(name)}", field=f"{path}.{str(name)[:_QUOTED]}")
     values = {}

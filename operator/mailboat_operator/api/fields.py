@@ -1,8 +1,9 @@
 """What the records of the kinds say of themselves: each field with its kind, form, bounds, rules and explanation.
 
 A record is a frozen dataclass whose fields are annotated with `Field`; rules over several fields stand in its class
-variable `RULES`. A rule is written twice, for the API server in CEL and for the decoder in Python, side by side, and
-the tests hold both to the same manifests.
+variable `RULES`, and fields that had another name in `RENAMED`: the API server would drop them silently. A rule is
+written twice, for the API server in CEL and for the decoder in Python, side by side, and the tests hold both to the
+same manifests.
 """
 
 from __future__ import annotations
@@ -39,6 +40,31 @@ class Rule:
     message: str
     field: str | None = None
     is_kept: Callable[[Any], bool] | None = None
+
+
+class Renamed(NamedTuple):
+    """A boolean that had another name.
+
+    Attributes:
+        former: The name that manifests used.
+        name: The name now.
+        default: The former default. The API server stored it in objects that did not set the field, so it is ignored;
+            any other value is refused.
+    """
+
+    former: str
+    name: str
+    default: bool
+
+    @property
+    def message(self) -> str:
+        """Why the former name is refused."""
+        return f"{self.former} was renamed: use {self.name}"
+
+    @property
+    def key(self) -> Key:
+        """The former field, as the schema and the page describe it."""
+        return Key(self.former, self.former, bool, Shape.ONE, Field(f"Renamed to {self.name}."), default=None)
 
 
 def unchangeable(name: str, why: str) -> Rule:
@@ -149,6 +175,11 @@ def keys_of(record: type) -> tuple[Key, ...]:
 def _read_keys(record: type) -> tuple[Key, ...]:
     hints = typing.get_type_hints(record, include_extras=True)
     return tuple(_key(record, one, hints[one.name]) for one in fields(record))
+
+
+def renamed_of(record: type) -> Mapping[str, Renamed]:
+    """The fields of a record that had another name, by that name."""
+    return {one.former: one for one in getattr(record, "RENAMED", ())}
 
 
 def rules_of(record: type) -> tuple[Rule, ...]:

@@ -9,7 +9,7 @@ from mailboat.config.storage import SaslMechanism
 from mailboat.model.messages import TopicRole
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
-from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.api.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
 from mailboat_operator.api.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
@@ -21,6 +21,8 @@ from mailboat_operator.api.retention import JournalRetention
 class KafkaTls:
     """Encryption of the connections to the brokers."""
 
+    RENAMED: ClassVar = (Renamed("isHostChecked", "verifyHostname", default=True),)
+
     ca_secret_ref: Annotated[
         SecretReference | None,
         Field("Secret with `ca.crt`: who signed the brokers' certificates. Default: the image's trust store."),
@@ -28,7 +30,7 @@ class KafkaTls:
     certificate_secret_ref: Annotated[
         SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
     ] = None
-    is_host_checked: Annotated[bool, Field("Whether a broker's certificate must name the host asked for.")] = True
+    verify_hostname: Annotated[bool, Field("Whether a broker's certificate must name the host asked for.")] = True
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class Kafka:
 class S3:
     """A bucket."""
 
+    RENAMED: ClassVar = (Renamed("isPathStyle", "pathStyle", default=False),)
+
     bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
     prefix: Annotated[str, Field("Put before the keys, where others use the bucket too.", form=KEY_PREFIX)] = ""
     endpoint_url: Annotated[str | None, Field("Another server than AWS.", form=URL)] = None
     region: Annotated[str | None, Field("The region. Default: what the pod's environment says.", max_length=63)] = None
-    is_path_style: Annotated[bool, Field("Bucket in the path instead of the host name, as other servers want it.")] = (
-        False
-    )
+    path_style: Annotated[bool, Field("Bucket in the path instead of the host name, as other servers want it.")] = False
     credentials_secret_ref: Annotated[
         SecretReference | None,
         Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),

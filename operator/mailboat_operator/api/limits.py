@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from mailboat.config.document import EventsConfig, LimitsConfig, ThrottleConfig, WebhookConfig
 from mailboat.config.storage import Secret
 
-from mailboat_operator.api.fields import Field
+from mailboat_operator.api.fields import Field, Renamed
 from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE, URL
 from mailboat_operator.api.references import SecretReference
 
@@ -19,6 +19,8 @@ _DEFAULTS = LimitsConfig()
 class Limits:
     """What is taken of one package. Input beyond a limit is refused before anything is written."""
 
+    RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
+
     max_entries: Annotated[int, Field("Nodes or archive entries.", minimum=1, maximum=10**9)] = _DEFAULTS.max_entries
     max_entry_size_bytes: Annotated[int, Field("One binary or archive entry, unpacked.", form=SIZE)] = (
         _DEFAULTS.max_entry_bytes
@@ -28,9 +30,9 @@ class Limits:
     max_xml_depth: Annotated[int, Field("Nested elements of a DocView document.", minimum=1, maximum=1000)] = (
         _DEFAULTS.max_xml_depth
     )
-    are_collisions_refused: Annotated[
+    refuse_collisions: Annotated[
         bool, Field("Refuse two names in one folder that differ in case or Unicode form only.")
-    ] = _DEFAULTS.are_collisions_refused
+    ] = _DEFAULTS.refuse_collisions
 
     @property
     def config(self) -> LimitsConfig:
@@ -41,7 +43,7 @@ class Limits:
             max_total_bytes=self.max_total_size_bytes,
             max_ratio=float(self.max_ratio),
             max_xml_depth=self.max_xml_depth,
-            are_collisions_refused=self.are_collisions_refused,
+            refuse_collisions=self.refuse_collisions,
         )
 
 
@@ -49,7 +51,9 @@ class Limits:
 class Throttle:
     """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
 
-    is_off: Annotated[bool, Field("Never slow down; the rest does not count.")] = False
+    RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
+
+    enabled: Annotated[bool, Field("Slow publishing down; if false, the other fields have no effect.")] = True
     max_queue_entries: Annotated[
         int, Field("Backlog of the slowest clearable subscriber where delays begin.", minimum=1, maximum=10**9)
     ] = 1000
@@ -58,7 +62,7 @@ class Throttle:
     @property
     def config(self) -> ThrottleConfig:
         """As the agent reads it."""
-        return ThrottleConfig(None if self.is_off else self.max_queue_entries, self.max_delay_seconds)
+        return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mailboat_operator.api import API_VERSION, CATEGORY
-from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, rules_of
+from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
 from mailboat_operator.api.kind import Kind
 from mailboat_operator.api.kinds import KINDS
 from mailboat_operator.api.schema import default_of
@@ -62,6 +62,12 @@ def _fields(record: type, path: str) -> Iterator[tuple[Key, str]]:
         yield key, place
         if key.is_section:
             yield from _fields(key.kind, place)
+    yield from _former(record, path)
+
+
+def _former(record: type, path: str) -> Iterator[tuple[Key, str]]:
+    for one in renamed_of(record).values():
+        yield one.key, f"{path}.{one.former}"
 
 
 def _rules(record: type, path: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
-from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.api.forms import (
     AGENT_NAME,
     CANT_BE_CONTENT,
@@ -87,8 +87,10 @@ class Target:
 class Retries:
     """What happens to a package that can't be imported."""
 
+    RENAMED: ClassVar = (Renamed("isEndless", "unlimited", default=False),)
+
     max: Annotated[int, Field("Attempts after the first before it is given up.", minimum=0, maximum=1_000_000)] = 10
-    is_endless: Annotated[bool, Field("Try for ever, and give nothing up; max does not count.")] = False
+    unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
     first_pause_seconds: Annotated[
         float, Field("Pause after the first failure; it doubles.", form=DURATION_OR_ZERO)
     ] = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mailboat_operator.api.encoding import encode, encode_field
-from mailboat_operator.api.fields import REQUIRED, Key, Rule, Shape, keys_of, rules_of
+from mailboat_operator.api.fields import REQUIRED, Key, Renamed, Rule, Shape, keys_of, renamed_of, rules_of
 
 _LARGEST: Final = 2**31 - 1
 
@@ -39,8 +39,17 @@ def _section(record: type, *, is_asked: bool) -> dict[str, Any]:
     if required:
         schema["required"] = required
     schema["properties"] = {key.name: _field(key, is_asked=is_asked) for key in keys}
-    rules = validations(rules_of(record)) if is_asked else []
+    schema["properties"] |= {one.former: _field(one.key, is_asked=is_asked) for one in renamed_of(record).values()}
+    rules = validations((*rules_of(record), *_renamed_rules(record))) if is_asked else []
     return {**schema, "x-kubernetes-validations": rules} if rules else schema
+
+
+def _renamed_rules(record: type) -> list[Rule]:
+    return [_renamed_rule(one, f"self.{one.former}") for one in renamed_of(record).values()]
+
+
+def _renamed_rule(one: Renamed, value: str) -> Rule:
+    return Rule(f"!has({value}) || {value} == {str(one.default).lower()}", one.message, f".{one.former}")
 
 
 def _field(key: Key, *, is_asked: bool) -> dict[str, Any]:

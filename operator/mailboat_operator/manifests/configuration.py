@@ -141,7 +141,7 @@ def _tls(tls: KafkaTls, mounts: Mapping[str, SecretMount]) -> KafkaTlsConfig:
         ca_file=None if ca is None else ca.file("ca.crt"),
         certificate_file=None if certificate is None else certificate.file("tls.crt"),
         key_file=None if certificate is None else certificate.file("tls.key"),
-        is_host_checked=tls.is_host_checked,
+        verify_hostname=tls.verify_hostname,
     )
 
 
@@ -162,7 +162,7 @@ def _s3(s3: S3, mounts: Mapping[str, SecretMount]) -> S3Config:
         prefix=s3.prefix,
         endpoint_url=s3.endpoint_url,
         region=s3.region,
-        is_path_style=s3.is_path_style,
+        path_style=s3.path_style,
         access_key_id=None if keys is None else Secret(file=keys.file("accessKeyId")),
         secret_access_key=None if keys is None else Secret(file=keys.file("secretAccessKey")),
         ca_file=None if ca is None else ca.file("ca.crt"),

@@ -119,7 +119,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
         target=_target(spec.target),
         follow=spec.publishers,
         roots=spec.roots,
-        is_editable=spec.editable,
+        editable=spec.editable,
         staging=None
         if spec.staging is None
         else StagingConfig(golden_member(spec.staging.wait_for.name), spec.staging.timeout_seconds),
@@ -127,7 +127,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
     return replace(
         agent_config(journal, token_mount(owner_of_pool(pool).name_of(TOKEN_ENDING))),
         subscriber=SubscriberConfig(
-            max_retries=None if retries.is_endless else retries.max,
+            max_retries=None if retries.unlimited else retries.max,
             first_pause_seconds=retries.first_pause_seconds,
             longest_pause_seconds=retries.longest_pause_seconds,
             expose=Expose(spec.expose),

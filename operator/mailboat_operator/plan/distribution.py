@@ -25,7 +25,7 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, Severity
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.finishing import pause_after_finishing
-from mailboat_operator.plan.fleet import moment_of, ordinal_of, problem_of
+from mailboat_operator.plan.fleet import ordinal_of, problem_of
 from mailboat_operator.plan.workload import is_paused
 
 DISTRIBUTED: Final = "Distributed"
@@ -102,7 +102,7 @@ def plan_distribution(
         offset=delivery.offset,
         done=f"{len(delivery.imported)}/{total}",
         pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
-        published_at=before.published_at or _seconds(_published_at(delivery) or now),
+        published_at=before.published_at or _seconds(delivery.published_at or now),
     )
     if waiting and _is_late(distribution, now):
         text = f"{_late(distribution)}; {status.done} subscribers imported it; waiting for {_listed(waiting)}"
@@ -248,10 +248,6 @@ def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _published_at(delivery: DistributionView) -> datetime | None:
-    return None if delivery.published_ms is None else moment_of(delivery.published_ms)
 
 
 def _seconds(moment: datetime) -> datetime:

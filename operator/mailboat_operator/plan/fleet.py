@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
@@ -40,12 +40,7 @@ def members_of(status: StatusView, pool: str) -> Sequence[SubscriberStatusView]:
 def published_at(status: StatusView) -> Mapping[str, datetime]:
     """The time of each publisher's last append, as far as it is known."""
     found = status.publishers
-    return {one.name: moment_of(one.last_published_ms) for one in found if one.last_published_ms is not None}
-
-
-def moment_of(milliseconds: int) -> datetime:
-    """The wall time of milliseconds since 1970."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return {one.name: one.last_published_at for one in found if one.last_published_at is not None}
 
 
 def is_blocked(member: SubscriberStatusView) -> bool:

@@ -79,7 +79,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
     blocked = [one for one in members if is_blocked(one)]
     findings = (_lagging(pool, members, known), _blocked(blocked))
     return Health(
-        caught_up=sum(one.is_ready is True for one in members),
+        caught_up=sum(one.ready is True for one in members),
         max_lag=coarse(max_lag(members)),
         blocked=len(blocked),
         last_error=_error_of(blocked[0]) if blocked else None,
@@ -162,7 +162,7 @@ def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], know
     limit = pool.spec.lagging_from
     did_lag = any(one.type == LAGGING and one.status is Truth.TRUE for one in known)
     threshold = limit / 2 if did_lag else limit - 1
-    late = [one for one in members if one.is_ready is True and one.lag is not None and one.lag > threshold]
+    late = [one for one in members if one.ready is True and one.lag is not None and one.lag > threshold]
     if not late:
         return Finding(LAGGING, Truth.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))

@@ -75,7 +75,7 @@ def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusV
     if fleet is None:
         return False
     highest = f"{pool.metadata.name}-{current - 1}"
-    return not any(one.name == highest and one.is_ready for one in fleet.subscribers)
+    return not any(one.name == highest and one.ready for one in fleet.subscribers)
 
 
 def _asked_for(live: Live, name: str) -> int | None:

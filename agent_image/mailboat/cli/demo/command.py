@@ -138,7 +138,7 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
     # names that differ in case only are no danger here: this very machine holds them in the source
-    home = create_home(path, decode_config({**storage, "limits": {"are_collisions_refused": False}}))
+    home = create_home(path, decode_config({**storage, "limits": {"refuse_collisions": False}}))
     with initialise(home) as workspace:
         topic = workspace.topic(TopicRole.PACKAGE)
         bounds = workspace.journal.bounds(topic)

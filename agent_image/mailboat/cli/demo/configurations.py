@@ -57,7 +57,7 @@ def configuration_file(folder: Path, name: str) -> Path:
 def _document(setting: Setting, troupe: Troupe) -> dict[str, Any]:
     shared: dict[str, Any] = dict(setting.storage)
     # names that differ in case only are no danger here: this very machine holds them in the source
-    shared["limits"] = {"are_collisions_refused": False}
+    shared["limits"] = {"refuse_collisions": False}
     shared["logs"] = {"level": "warning"}
     if troupe.name == AUTHOR:
         return {
@@ -81,5 +81,5 @@ def _patience(troupe: Troupe) -> dict[str, Any]:
 
 def _subscriber(actor: Actor) -> dict[str, Any]:
     if actor.name == GOLDEN:
-        return {"name": GOLDEN, "target": actor.target, "is_editable": True, "hooks": {"before": list(CHECK)}}
+        return {"name": GOLDEN, "target": actor.target, "editable": True, "hooks": {"before": list(CHECK)}}
     return {"name": actor.name, "target": actor.target, "staging": {"golden": GOLDEN}}

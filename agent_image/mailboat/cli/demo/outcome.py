@@ -83,7 +83,7 @@ def outcome_report(outcome: Outcome) -> Report:
         "packages": board.portions,
         "seconds": round(board.seconds, 1),
         "digest": outcome.expected.digest.hex(),
-        "is_equal": outcome.is_equal,
+        "equal": outcome.is_equal,
         "subscribers": rows,
         "next": [words for words, _ in _next_commands(outcome)],
     }
@@ -104,7 +104,7 @@ def _row(outcome: Outcome, actor: Actor, process: str, restarts: int) -> dict[st
         "restarts": restarts,
         "bytes": held.content_bytes,
         "digest": held.digest.hex(),
-        "is_equal": held.digest == outcome.expected.digest,
+        "equal": held.digest == outcome.expected.digest,
     }
 
 

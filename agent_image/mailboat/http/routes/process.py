@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.api.records import document_of
 from mailboat.config.document import Verb
 from mailboat.http import probes
 from mailboat.http.ports import problem_response, verb_needed
 
 router = APIRouter(tags=["process"])
-_READY: Final = AgentView("author", "publisher", "running", is_ready=True)
-_BEHIND: Final = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
+_READY: Final = AgentView("author", "publisher", "running", ready=True)
+_BEHIND: Final = AgentView("edge-1", "subscriber", "running", ready=False, reason="lag")
 
 
 def _answers(good: LivenessView | ReadinessView, bad: LivenessView | ReadinessView) -> dict[int | str, dict[str, Any]]:
     """How the answers of a probe are described, by an example of each."""
-    shown = [{"application/json": {"example": asdict(one)}} for one in (good, bad)]
+    shown = [{"application/json": {"example": document_of(one)}} for one in (good, bad)]
     return {
         200: {"description": "Yes.", "content": shown[0]},
         503: {"description": "No; the document says why.", "model": type(bad), "content": shown[1]},
@@ -32,7 +32,7 @@ router.add_api_route(
     probes.healthz,
     summary="Does the process make progress?",
     response_model=LivenessView,
-    responses=_answers(LivenessView(is_alive=True), LivenessView(is_alive=False, stuck=("mailboat-log",))),
+    responses=_answers(LivenessView(alive=True), LivenessView(alive=False, stuck=("mailboat-log",))),
     openapi_extra={"security": []},
 )
 router.add_api_route(

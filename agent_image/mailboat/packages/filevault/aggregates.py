@@ -100,7 +100,7 @@ class Aggregates:
     """Reads nodes from the files of one package or checkout."""
 
     def __init__(
-        self, documents: DocumentReader, make_binary: MakeBinary, refer: Refer, *, are_collisions_refused: bool
+        self, documents: DocumentReader, make_binary: MakeBinary, refer: Refer, *, refuse_collisions: bool
     ) -> None:
         """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`."""
         self._documents = documents
@@ -108,7 +108,7 @@ class Aggregates:
         self._resolve = documents.namespaces.resolve
         self._make_binary = make_binary
         self.refer = refer
-        self.are_collisions_refused = are_collisions_refused
+        self.refuse_collisions = refuse_collisions
 
     def node(self, said: NodeText) -> Node:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
@@ -199,7 +199,7 @@ class Aggregates:
                 refuse_bad_name(place.path, place.entry, name)
         if place.directory is not None:
             self._list(place, place.directory, children, binaries)
-        if self.are_collisions_refused and len(children) > 1:
+        if self.refuse_collisions and len(children) > 1:
             refuse_collisions(place.path, children)
         return _Found(tuple(elements), children, binaries)
 
@@ -318,7 +318,7 @@ def refuse_collisions(path: NodePath, names: Iterable[str]) -> None:
         other = folded.setdefault(plain, name)
         if other != name:
             raise PathRefusedError(
-                f"{name!r} and {other!r} differ in case or Unicode form only", path=path, limit="are_collisions_refused"
+                f"{name!r} and {other!r} differ in case or Unicode form only", path=path, limit="refuse_collisions"
             )
 
 

@@ -170,7 +170,7 @@ class _Total:
         self.node_count = 0
         self.content_bytes = 0
         self._covers = coverage(contents.filter)
-        self._order = PathOrder(are_collisions_refused=True) if contents.are_collisions_refused else None
+        self._order = PathOrder(refuse_collisions=True) if contents.refuse_collisions else None
 
     def add(self, node: Node) -> None:
         if not self._covers(node.path):

@@ -90,8 +90,8 @@ class VaultPackage:
             return binary_of(file, settings.inline_binary_bytes)
 
         refer = refer_to(settings.references, open_blob)
-        collisions = self._limits.are_collisions_refused
-        return Aggregates(self.documents, make_binary, refer, are_collisions_refused=collisions)
+        collisions = self._limits.refuse_collisions
+        return Aggregates(self.documents, make_binary, refer, refuse_collisions=collisions)
 
 
 class FilevaultReader:

@@ -129,7 +129,7 @@ def open_checkout_source(folder: Path) -> VaultSource:
     def make_binary(file: VaultFile) -> Binary:
         return checkout_binary(file, INLINE_BINARY_BYTES)
 
-    aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), are_collisions_refused=False)
+    aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), refuse_collisions=False)
     source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
     content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
     source.filter = None if content is None else parse_filter(content)

@@ -68,7 +68,7 @@ class SubtreeReader:
         present = [
             name for name, child in zip(names, element.children, strict=True) if child.attributes or child.children
         ]
-        if len(present) > 1 and self._aggregates.are_collisions_refused:
+        if len(present) > 1 and self._aggregates.refuse_collisions:
             refuse_collisions(path, present)
         above = path.rstrip("/")
         for name, child in zip(names, element.children, strict=True):
