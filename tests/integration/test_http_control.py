@@ -14,7 +14,7 @@ import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView
-from mailboat.clock import SystemClock
+from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import (
     AgentDefectError,
     AgentMissingError,
@@ -110,7 +110,7 @@ def test_builds_answer_the_same_over_http_and_one_that_is_not_there_is_told(
     control: FakeControl, client: HttpControl
 ) -> None:
     follower = BuildFollowerView("edge-1", 3, "importing")
-    build = BuildView("release-7", "author", "publishing", 4, 9, 1_000, 0, 3, 1, 2, (follower,))
+    build = BuildView("release-7", "author", "publishing", 4, 9, 1_000, 0, 3, moment_of(1), moment_of(2), (follower,))
     control.known_builds.append(build)
     assert list(client.builds()) == [build]
     assert list(client.builds("release-7")) == [build]
