@@ -15,7 +15,6 @@ from mailboat.errors import MessageCorruptError, UnknownMessageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     MAX_ANNOUNCED_CALLS,
-    Action,
     AfterCall,
     CommandMessage,
     CommandResult,
@@ -33,27 +32,16 @@ from mailboat.model.messages import (
     StatusMessage,
     SubscriberState,
 )
-from mailboat.model.nodes import Binary
-from mailboat.model.paths import parse_paths
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
-from mailboat.wire.bulk import decode_bulk, encode_bulk
-from mailboat.wire.parsing import MAX_MS, MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
+from mailboat.wire.package_messages import decode_package, encode_package
+from mailboat.wire.parsing import MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 from mailboat.wire.pieces import decode_piece, encode_piece
 from mailboat.wire.registrations import decode_registry, encode_registry
 
-_REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = MappingProxyType(
-    {
-        Action.ADD: pb.PackageMessage.ADD,
-        Action.DELETE: pb.PackageMessage.DELETE,
-        Action.TEST: pb.PackageMessage.TEST,
-        Action.INVALIDATE: pb.PackageMessage.TEST,
-    }
-)
-_ACTIONS: Final = (Action.ADD, Action.DELETE, Action.TEST)
 _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
 
@@ -79,72 +67,6 @@ def decode_message(record_headers: headers.Headers, value: bytes) -> Message:
     if decode is None:
         raise UnknownMessageError(f"a record with the headers {_printable(record_headers)} is of no known type")
     return decode(value)
-
-
-def encode_package(message: PackageMessage) -> bytes:
-    """The value of a record on the package topic."""
-    wire = pb.PackageMessage(
-        pub_sling_id=message.pub_sling_id,
-        pub_agent_name=message.pub_agent_name,
-        pkg_id=message.package_id,
-        req_type=_REQ_TYPES[message.action],
-        pkg_length=message.package_length_bytes,
-        pkg_binary=message.payload,
-        paths=message.paths,
-        deep_paths=message.deep_paths,
-        pkg_binary_ref=message.payload_ref,
-        pkg_type=message.package_type,
-        user_id=message.user_id,
-        request_id=message.request_id,
-        package_digest=message.package_digest,
-        tree_digest=message.tree_digest,
-        created_ms=message.created_ms,
-        trace_parent=message.trace_parent,
-    )
-    if message.binaries:
-        wire.blobs.extend([pb.BlobReference(digest=one.digest, length=one.length_bytes) for one in message.binaries])
-    if message.required_features:
-        wire.required_features.extend(message.required_features)
-    if message.bulk is not None:
-        wire.bulk.CopyFrom(encode_bulk(message.bulk))
-    if message.action is Action.INVALIDATE:
-        wire.action = pb.PackageMessage.INVALIDATE
-    return wire.SerializeToString()
-
-
-def decode_package(value: bytes) -> PackageMessage:
-    """Decode the value of a record on the package topic: the hot path, each field touched once. Raises as above."""
-    wire = parse(pb.PackageMessage, value)
-    action = _ACTIONS[wire.req_type]
-    if action is Action.TEST and wire.action == pb.PackageMessage.INVALIDATE:
-        action = Action.INVALIDATE
-    payload, length, created_ms = wire.pkg_binary, wire.pkg_length, wire.created_ms
-    if length < 0 or not 0 <= created_ms <= MAX_MS:
-        raise MessageCorruptError(f"a PackageMessage of {length} bytes, made at {created_ms} ms, can't be")
-    paths, deep_paths = wire.paths[:], wire.deep_paths[:]
-    checked = tuple(parse_paths(paths))
-    fields = (
-        wire.pub_sling_id,
-        wire.pkg_id,
-        action,
-        wire.pkg_type,
-        wire.pub_agent_name or None,
-        length,
-        payload if payload or wire.HasField("pkg_binary") else None,
-        wire.pkg_binary_ref or None,
-        checked,
-        checked if deep_paths == paths else tuple(parse_paths(deep_paths)),
-        wire.user_id or None,
-        wire.request_id or None,
-        _digest(wire.package_digest),
-        _digest(wire.tree_digest),
-        created_ms or None,
-        tuple(map(_blob, wire.blobs)) if len(wire.blobs) else (),
-        tuple(wire.required_features) if len(wire.required_features) else (),
-        wire.trace_parent or None,
-        decode_bulk(wire.bulk) if wire.HasField("bulk") else None,
-    )
-    return tuple.__new__(PackageMessage, fields)
 
 
 def _encode_status(message: StatusMessage) -> bytes:
@@ -396,13 +318,6 @@ def _decode_cause(wire: pb.Cause) -> FailureCause:
     )
 
 
-def _blob(wire: pb.BlobReference) -> Binary:
-    digest = _digest(wire.digest)
-    if digest is None or wire.length < 0:
-        raise MessageCorruptError(f"a blob reference has a digest of {len(wire.digest)} bytes, length {wire.length}")
-    return Binary(digest=digest, length_bytes=wire.length)
-
-
 def _offset(value: int) -> Offset:
     if value < 0:
         raise MessageCorruptError(f"{value} is not an offset")
@@ -412,14 +327,6 @@ def _offset(value: int) -> Offset:
 def _count(value: int) -> int:
     if value < 0:
         raise MessageCorruptError(f"{value} is not a number of packages")
-    return value
-
-
-def _digest(value: bytes) -> bytes | None:
-    if not value:
-        return None
-    if len(value) != 32:
-        raise MessageCorruptError(f"a digest has {len(value)} bytes instead of 32")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Plain packages are taken from their messages by few fields, and by all the rules of `decode_package`."""
+"""Package messages: plain ones are taken by few fields, and by the same rules as all others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mailboat.testing.examples import examples
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import may_be_part
 from mailboat.wire.messages import decode_package
+from mailboat.wire.package_messages import PlainPackage, take_plain_package
 from mailboat.wire.parsing import MAX_MS
-from mailboat.wire.plain_packages import PlainPackage, take_plain_package
 
 Edit = Callable[[pb.PackageMessage], object]
 
