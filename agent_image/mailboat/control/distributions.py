@@ -12,8 +12,7 @@ from mailboat.api.records import CauseView, DistributionPage, DistributionView, 
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import Picture
-from mailboat.control.portraits import cause_view
-from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.control.subscriber_directory import Audience, Member, cause_view
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset

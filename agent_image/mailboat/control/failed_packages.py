@@ -12,8 +12,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.port import GivenUp
 from mailboat.control.journal_state import Picture
 from mailboat.control.page_tokens import Key, page_of
-from mailboat.control.portraits import cause_view
-from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.control.subscriber_directory import Audience, Member, cause_view
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage

@@ -6,17 +6,18 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.api.records import QueuePage, QueueView
+from mailboat.api.records import CauseView, QueueItemView, QueuePage, QueueView
 from mailboat.clock import Clock
 from mailboat.control.journal_state import Picture
-from mailboat.control.portraits import error_item_view, item_view, queue_view
-from mailboat.control.subscriber_directory import Audience
+from mailboat.control.subscriber_directory import Audience, cause_view
 from mailboat.errors import QueueNotClearableError
 from mailboat.model.identifiers import AgentName
-from mailboat.queues.failures import ErrorQueue
+from mailboat.queues.entries import Entry
+from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.names import parse_entry_id
 from mailboat.queues.publisher_queues import PublisherQueues
-from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+from mailboat.queues.standing import ItemState
+from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
 
 MAX_PAGE_ITEMS: Final = 1000
 _MOMENT_SECONDS: Final = 0.25
@@ -65,18 +66,18 @@ class QueueDesk:
         whole = self._with_head(queue, queues.publisher)
         if isinstance(queue, ErrorQueue):
             found = queue.page(self._picture.pages, from_offset, wanted + 1)
-            shown = (error_item_view(one) for one in found[:wanted])
+            shown = (_view_of_error(one) for one in found[:wanted])
             following = found[wanted].id.offset if len(found) > wanted else None
             return QueuePage(whole, tuple(one for one in shown if one is not None), following)
         page = queue.page(from_offset, wanted)
-        return QueuePage(whole, tuple(map(item_view, page.items)), None if page.is_last else page.next_offset)
+        return QueuePage(whole, tuple(map(_view_of_item, page.items)), None if page.is_last else page.next_offset)
 
     def _with_head(self, queue: SubscriberQueue | ErrorQueue, publisher: AgentName) -> QueueView:
         if isinstance(queue, ErrorQueue):
             first = queue.page(self._picture.pages, 0, 1)
-            return queue_view(queue, publisher, error_item_view(first[0]) if first else None)
+            return _queue_view(queue, publisher, _view_of_error(first[0]) if first else None)
         head = queue.head()
-        return queue_view(queue, publisher, None if head is None else item_view(head))
+        return _queue_view(queue, publisher, None if head is None else _view_of_item(head))
 
 
 def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
@@ -94,3 +95,48 @@ def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
 def plan_removal(queue: SubscriberQueue, item_ids: Sequence[str]) -> ClearPlan | None:
     """What removes these items, and all before the last of them. Raises: as `plan_remove`; UsageError for no id."""
     return queue.plan_remove([parse_entry_id(one) for one in item_ids])
+
+
+def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:
+    """A queue with its first package, if that was asked for."""
+    size = queue.size()
+    return QueueView(
+        name=queue.name,
+        publisher=publisher,
+        subscriber=queue.queue_name.agent_name,
+        state=str(queue.state()),
+        count=size.count,
+        capabilities=tuple(sorted(map(str, queue.capabilities))),
+        head=head,
+        is_exact=size.is_exact,
+    )
+
+
+def _view_of_item(item: QueueItem) -> QueueItemView:
+    """A package in a queue."""
+    return _item_view(str(item.id), item.entry, item.state, item.attempts, cause_view(item.cause))
+
+
+def _view_of_error(item: ErrorItem) -> QueueItemView | None:
+    """A package in an error queue; None when the log has lost it a moment ago."""
+    if item.entry is None:
+        return None
+    failed = item.failed
+    return _item_view(str(item.id), item.entry, ItemState.ERROR, failed.attempts, cause_view(failed.cause))
+
+
+def _item_view(name: str, entry: Entry, state: ItemState, attempts: int, error: CauseView | None) -> QueueItemView:
+    return QueueItemView(
+        id=name,
+        offset=entry.offset,
+        package_id=entry.package_id,
+        action=str(entry.action),
+        size_bytes=entry.length_bytes,
+        path=entry.first_path,
+        path_count=entry.path_count,
+        queued_ms=entry.appended_ms,
+        state=str(state),
+        attempts=attempts,
+        user_id=entry.user_id,
+        error=error,
+    )

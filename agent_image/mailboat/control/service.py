@@ -34,12 +34,10 @@ from mailboat.control.command_sender import Command, CommandOffice, are_answered
 from mailboat.control.distributions import Distributions
 from mailboat.control.failed_packages import GivenUpPackages
 from mailboat.control.followers import Followers
-from mailboat.control.forgetting import forget_subscriber
 from mailboat.control.journal_state import Picture
-from mailboat.control.portraits import status_view
 from mailboat.control.publishers import PublisherRoom, publishers_of
 from mailboat.control.queue_service import QueueDesk, clearable, plan_removal
-from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.control.subscriber_directory import Audience, Member, forget_subscriber, status_view
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action, TopicRole

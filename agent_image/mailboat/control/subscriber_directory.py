@@ -13,21 +13,25 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
 from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.composition.locations import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import Ledger, ReportStarts
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.discovery.topology import AgentKey, KnownSubscriber
-from mailboat.errors import MailboatError, SourceMissingError, StopError
-from mailboat.model.identifiers import AgentName, Offset, natural_key
-from mailboat.model.messages import FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
+from mailboat.errors import AgentMissingError, MailboatError, SourceMissingError, StopError, UsageError
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
+from mailboat.model.messages import DiscoveryMessage, FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.operations.inspection import Finding
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
 from mailboat.queues.standing import Standing
 from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.wire.messages import encode_message
 
 STOPPED: Final = "stopped"
 _MOST_UNSENT: Final = 10_000
@@ -281,3 +285,90 @@ def position_findings(workspace: Workspace) -> Sequence[Finding]:
         elif one.next_offset is not None and one.next_offset < bounds.earliest_offset:
             found.append(Finding(topic, one.next_offset, f"{one.name} stands before the oldest package"))
     return found
+
+
+def cause_view(cause: FailureCause | None) -> CauseView | None:
+    """A cause."""
+    return (
+        None
+        if cause is None
+        else CauseView(cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated)
+    )
+
+
+def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:
+    """A subscriber, as it is now, with so many packages before it, in the middle of that build."""
+    rate = one.rate_per_second
+    return SubscriberStatusView(
+        name=one.name,
+        state=_state(one, lag),
+        sling_id=one.key.sling_id,
+        next_offset=one.next_offset,
+        lag=lag,
+        rate_per_second=rate,
+        eta_seconds=None if not lag or rate is None else lag / rate,
+        attempts=one.attempts,
+        max_retries=one.max_retries,
+        given_up=one.given_up,
+        is_editable=one.is_editable,
+        is_ready=one.is_ready,
+        ready_reason=one.ready_reason,
+        target=one.target,
+        follow=one.follow,
+        heard_ms=one.heard_ms,
+        error=cause_view(one.cause),
+        build=build,
+        after_calls=_calls_view(one.after_calls),
+    )
+
+
+def _calls_view(calls: HookCalls | None) -> HookCallsView | None:
+    return None if calls is None else HookCallsView(calls.waiting, calls.set_aside, cause_view(calls.cause))
+
+
+def _state(one: Member, lag: int | None) -> str:
+    """As it said, but that it was current is from before what came since was appended: it is at that now."""
+    is_at_it = one.is_running and bool(lag) and one.state == SubscriberPhase.CURRENT
+    return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
+
+
+def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
+    """Remove a subscriber from the home's registry and from discovery; its target stays as it is.
+
+    Until then `publish --wait` waits for it, `status` shows it, and its position may hold back retention.
+
+    Raises:
+        AgentMissingError: Nobody of that name is known.
+        UsageError: It runs; it would announce itself again.
+    """
+    members = _members_of(workspace, name)
+    for one in members:
+        if one.is_running:
+            raise UsageError(
+                f"{name} is {one.state}: one that runs would announce itself again", next_step="stop it first"
+            )
+    instances = tuple(one.key.sling_id for one in members if one.heard_ms is not None)
+    for instance in instances:
+        _withdraw(workspace, instance, name)
+    was_registered = workspace.home.forget_subscriber(name)
+    target = next((one.target for one in members if one.target is not None), None)
+    return ForgottenView(name, was_registered, instances, target)
+
+
+def _members_of(workspace: Workspace, name: AgentName) -> Sequence[Member]:
+    """The subscriber, in each instance that it announced itself from."""
+    members = audience_of(workspace).members()
+    found = [one for one in members if one.name == name]
+    if not found:
+        raise AgentMissingError(
+            f"no subscriber {name} is known", known=", ".join(one.name for one in members) or "none"
+        )
+    return found
+
+
+def _withdraw(workspace: Workspace, instance: SlingId, name: AgentName) -> None:
+    """An announcement without states takes leave for good."""
+    now_ms = int(workspace.clock.now().timestamp() * 1000)
+    headers, value = encode_message(DiscoveryMessage(instance, name, (), announced_ms=now_ms))
+    topic = workspace.topic(TopicRole.DISCOVERY)
+    workspace.journal.append(topic, [NewRecord(value, headers, f"{instance}-{name}".encode())])

@@ -18,6 +18,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any, Final
 
+from mailboat.bulk.spark.spark_errors import is_of_spark
 from mailboat.errors import MailboatError, RetryableError, UsageError
 
 if TYPE_CHECKING:
@@ -185,11 +186,6 @@ def _configuration(settings: SessionSettings) -> SparkConf:
     if found.get("spark.app.name") == _UNNAMED:
         found.setAppName(settings.name)
     return found
-
-
-def is_of_spark(error: Exception) -> bool:
-    """Whether PySpark, or what it talks to Java by, raised an error."""
-    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def _failed_start(master: str | None, error: Exception) -> MailboatError:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from mailboat.cli.demo.board import AUTHOR, GOLDEN, Actor, Troupe
 
 ANNOUNCE_SECONDS: Final = 0.5
@@ -40,8 +42,6 @@ class Setting:
 
 def write_configurations(setting: Setting, troupes: Sequence[Troupe]) -> None:
     """Write a file for each process into the home: with it, `mailboat agent run --config FILE` needs no more."""
-    import yaml
-
     for troupe in troupes:
         text = yaml.safe_dump(_document(setting, troupe), sort_keys=False, allow_unicode=True, width=100)
         configuration_file(setting.folder, troupe.name).write_text(

@@ -7,13 +7,14 @@ its subscribers; where a process holds very many, a column of growing height for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from mailboat.cli.demo.board import Board, Mistake, Troupe
 from mailboat.cli.rendering import bytes_text, printable
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 NAME_WIDTH: Final = 8
 BARS_WIDTH: Final = 35
@@ -71,22 +72,15 @@ class BarScreen:
 
     def __init__(self, stream: TextIO) -> None:
         """Take over the lower lines of the terminal."""
-        from rich.console import Console
-
         self._console = Console(file=stream, highlight=False)
         self._live: Live | None = None
 
     def say(self, line: str) -> None:
         """See `Screen`."""
-        from rich.text import Text
-
         self._console.print(Text(printable(line)), soft_wrap=True)
 
     def update(self, board: Board) -> None:
         """See `Screen`."""
-        from rich.live import Live
-        from rich.text import Text
-
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
