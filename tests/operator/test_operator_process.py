@@ -90,19 +90,25 @@ def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas
     replicas.wait(lambda: all(replicas.reason(kind, name) == "PodsNotReady" for kind, name in waiting.items()))
     workloads = f"/apis/apps/v1/namespaces/{replicas.namespace}/statefulsets"
     replicas.wait(lambda: all(one["status"].get("replicas") for one in http.get(workloads).json()["items"]))
-    looked = replicas.figure("old", looks)
-    replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
 
     def versions() -> list[str]:
         objects = [http.get(replicas.url(kind, name)).json() for kind, name in waiting.items()]
         made = [str(one["metadata"]["generation"]) for one in http.get(workloads).json()["items"]]
         return made + [one["metadata"]["resourceVersion"] for one in objects]
 
-    before = versions()
+    def await_looks() -> None:
+        looked = replicas.figure("old", looks)
+        replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
+
+    # the statuses name the unreachable brokers some seconds later, and on a busy machine the pods as well
+    replicas.wait(lambda: replicas.reason("Journal", "main") == "BrokersUnreachable")
+    before = list[str]()
+    while before != versions():
+        before = versions()
+        await_looks()
     replicas.start("new", version="99.0", resync_seconds=1)
     replicas.wait(lambda: "waits for the lease" in replicas.log("new"))
-    looked = replicas.figure("old", looks)
-    replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
+    await_looks()
     assert (replicas.leads("old"), replicas.figure("new", looks), versions()) == (True, 0, before)
     old.send_signal(signal.SIGTERM)
     replicas.wait(lambda: replicas.figure("new", looks) >= 9)

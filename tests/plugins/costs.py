@@ -195,4 +195,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "costly(reason): may cost more CPU seconds than tests/budgets.toml allows")
     costs = Costs(config)
     config.pluginmanager.register(costs, "cost-counter")
-    sys.addaudithook(costs.audit)
+    # coverage traces every new thread: CPython 3.11 calls the hooks while it installs a trace function, and refuses to
+    # install another one until a hook of Python code has returned, so threads would end before they begin
+    if costs.is_limited:
+        sys.addaudithook(costs.audit)
