@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.api.records import CauseView, QueueItemView, QueuePage, QueueView
-from mailboat.clock import Clock
+from mailboat.clock import Clock, moment_of
 from mailboat.control.journal_state import Picture
 from mailboat.control.subscriber_directory import Audience, cause_view
 from mailboat.errors import QueueNotClearableError
@@ -108,7 +108,7 @@ def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head:
         count=size.count,
         capabilities=tuple(sorted(map(str, queue.capabilities))),
         head=head,
-        is_exact=size.is_exact,
+        exact=size.is_exact,
     )
 
 
@@ -134,7 +134,7 @@ def _item_view(name: str, entry: Entry, state: ItemState, attempts: int, error: 
         size_bytes=entry.length_bytes,
         path=entry.first_path,
         path_count=entry.path_count,
-        queued_ms=entry.appended_ms,
+        queued_at=moment_of(entry.appended_ms),
         state=str(state),
         attempts=attempts,
         user_id=entry.user_id,

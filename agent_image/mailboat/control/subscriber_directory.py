@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
+from mailboat.clock import moment_of
 from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.composition.locations import opened_ledger
 from mailboat.composition.workspace import Workspace
@@ -310,12 +311,12 @@ def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -
         attempts=one.attempts,
         max_retries=one.max_retries,
         given_up=one.given_up,
-        is_editable=one.is_editable,
-        is_ready=one.is_ready,
+        editable=one.is_editable,
+        ready=one.is_ready,
         ready_reason=one.ready_reason,
         target=one.target,
         follow=one.follow,
-        heard_ms=one.heard_ms,
+        announced_at=None if one.heard_ms is None else moment_of(one.heard_ms),
         error=cause_view(one.cause),
         build=build,
         after_calls=_calls_view(one.after_calls),
