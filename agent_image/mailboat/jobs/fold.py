@@ -1,0 +1,426 @@
+"""The state of all jobs: a pure fold of the job topic.
+
+Every process that reads the topic computes the same state at the same offset, whatever its clock: time is the largest
+append time so far, and limits, order, keys and rates are decided here. A claim wins by its place in the log. Its offset
+is the fencing token: renewals and results count only with the token of the live lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from mailboat.jobs.queue import Queue
+from mailboat.jobs.records import (
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
+    JobAction,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsCommanded,
+    JobsFinished,
+    JobState,
+    LeasesRenewed,
+    NewJob,
+    Outcome,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueRemoved,
+    QueueSettings,
+    Token,
+    WorkerSeen,
+    job_id,
+)
+from mailboat.jobs.table import JobTable, hash_key
+from mailboat.jobs.topics import matches_any
+from mailboat.model.identifiers import Offset
+
+DEFAULT_QUEUE: Final = "default"
+WORKER_LEASE_MS: Final = 90_000
+"""A worker that no record names for so long is no longer counted; an idle one appends a record every third of it."""
+
+MAX_REMEMBERED_REQUESTS: Final = 1_000_000
+"""Request ids that are remembered. Older ones are forgotten first, and would add their job again."""
+
+
+class Transition(NamedTuple):
+    """A job changed its state, at the time of the log. `reason` is a word for programs, such as `lease-expired`."""
+
+    job: JobId
+    state: JobState
+    reason: str = ""
+
+
+class Applied(NamedTuple):
+    """What a record did.
+
+    Attributes:
+        transitions: In order, those that its append time brought about first.
+        added: For each job of a record that adds jobs, its id: that of an earlier job where it is a repetition.
+    """
+
+    transitions: Sequence[Transition]
+    added: Sequence[JobId] = ()
+
+
+@dataclass(slots=True)
+class Lease:
+    """A call that runs."""
+
+    token: Token
+    worker: str
+    jobs: Sequence[JobId]
+    started_ms: int
+    until_ms: int
+    stop_requested: bool = False
+    progress: bytes = b""
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """What the log says of a worker."""
+
+    slots: int
+    topics: Sequence[str]
+    seen_ms: int
+    running: int = 0
+
+
+@dataclass(slots=True)
+class _History:
+    """Jobs of one queue that ended, with the moments at which they are forgotten."""
+
+    ended: deque[tuple[int, JobId]] = field(default_factory=deque)
+
+
+class JobFold:
+    """Applies records in the order of the log. Not safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.table = JobTable()
+        self.now_ms = 0
+        self.queues: dict[str, Queue] = {}
+        self.workers: dict[str, WorkerState] = {}
+        self.leases: dict[JobId, Lease] = {}
+        """The live lease of each active job; the jobs of a merged group share one."""
+        self._queue_of_number: list[Queue] = []
+        self._topics: list[str] = []
+        self._topic_numbers: dict[str, int] = {}
+        self._queue_of_topic: dict[str, Queue] = {}
+        self._delayed: list[tuple[int, JobId]] = []
+        self._expiries: list[tuple[int, JobId, Token]] = []
+        self._unique: dict[bytes, JobId] = {}
+        self._unique_of: dict[JobId, bytes] = {}
+        self._requests: dict[bytes, JobId] = {}
+        self._history: dict[str, _History] = {}
+        self._define(QueueSettings(DEFAULT_QUEUE))
+
+    # Reading
+
+    def topic(self, job: JobId) -> str:
+        """The topic of a job that is there."""
+        return self._topics[self.table.topic(job)]
+
+    def queue(self, job: JobId) -> Queue:
+        """The queue of a job that is there."""
+        return self._queue_of_number[self.table.queue(job)]
+
+    def is_live(self, job: JobId, token: Token) -> bool:
+        """Whether the job runs under the lease with this token."""
+        lease = self.leases.get(job)
+        return lease is not None and lease.token == token
+
+    def is_served(self, topic: str) -> bool:
+        """Whether a live worker takes jobs of this topic; otherwise they are `unassigned`."""
+        return any(matches_any(worker.topics, topic) for worker in self.workers.values() if worker.slots)
+
+    def oldest_needed(self) -> Offset | None:
+        """The first offset that a job of the table was added at; None when there is none. Older records may go."""
+        first = self.table.first()
+        return None if first is None else Offset(first // 256)
+
+    def next_moment_ms(self) -> int | None:
+        """When time alone changes something: a delay, a lease or a worker's lease ends."""
+        moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
+        return min(moments, default=None)
+
+    # Applying
+
+    def apply(self, offset: Offset, appended_ms: int, record: JobRecord) -> Applied:
+        """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
+        transitions = list(self.advance(appended_ms))
+        added: Sequence[JobId] = ()
+        match record:
+            case JobsAdded():
+                added = [self._add(job_id(offset, index), job) for index, job in enumerate(record.jobs)]
+            case JobsClaimed():
+                transitions += self._claim(Token(offset), record)
+            case LeasesRenewed():
+                self._renew(record)
+            case JobsFinished():
+                for result in record.results:
+                    transitions += self._finish(result)
+            case JobsCommanded():
+                transitions += self._command(record)
+            case QueueCommanded():
+                transitions += self._command_queue(record)
+            case QueueDefined():
+                self._define(record.settings)
+            case QueueRemoved():
+                self._remove_queue(record.name)
+            case WorkerSeen():
+                self._see(record)
+        return Applied(transitions, added)
+
+    def advance(self, now_ms: int) -> Iterator[Transition]:
+        """Let the time pass: leases expire, delays end, history is forgotten. Time never goes back."""
+        self.now_ms = now_ms = max(self.now_ms, now_ms)
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            until_ms, job, token = heappop(self._expiries)
+            lease = self.leases.get(job)
+            if lease is not None and lease.token == token and lease.until_ms == until_ms:
+                yield from self._end_attempt(lease, Outcome.FAIL, None, "lease-expired")
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            due_ms, job = heappop(self._delayed)
+            if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
+                self.queue(job).add(job)
+        for name in [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]:
+            del self.workers[name]
+        for history in self._history.values():
+            while history.ended and history.ended[0][0] <= now_ms:
+                self._forget(history.ended.popleft()[1])
+
+    # Jobs are added
+
+    def _add(self, job: JobId, new: NewJob) -> JobId:
+        request = _digest(new.request_id)
+        if request and (known := self._requests.get(request)) is not None:
+            return known
+        unique = _digest(new.unique)
+        if unique and (known := self._unique.get(unique)) is not None:
+            self._remember(request, known)
+            return known
+        queue = self._route(new.topic)
+        settings = queue.settings
+        due_ms = max(self.now_ms, new.due_ms, self.now_ms + max(0, new.delay_ms))
+        self.table.add(
+            job,
+            topic=self._number(new.topic),
+            queue=self._queue_of_number.index(queue),
+            due_ms=due_ms,
+            key=hash_key(new.key),
+            priority=new.priority,
+            retries=settings.retries if new.retries is None else new.retries,
+            retry_delay_ms=settings.retry_delay_ms if new.retry_delay_ms is None else new.retry_delay_ms,
+            lease_ms=min(max(new.lease_ms, MIN_LEASE_MS), MAX_LEASE_MS),
+            keep=new.keep,
+        )
+        queue.queued += 1
+        if unique:
+            self._unique[unique], self._unique_of[job] = job, unique
+        self._remember(request, job)
+        if due_ms > self.now_ms:
+            heappush(self._delayed, (due_ms, job))
+        else:
+            queue.add(job)
+        return job
+
+    def _remember(self, request: bytes, job: JobId) -> None:
+        if request:
+            self._requests[request] = job
+            if len(self._requests) > MAX_REMEMBERED_REQUESTS:
+                del self._requests[next(iter(self._requests))]
+
+    def _number(self, topic: str) -> int:
+        number = self._topic_numbers.get(topic)
+        if number is None:
+            number = self._topic_numbers[topic] = len(self._topics)
+            self._topics.append(topic)
+        return number
+
+    def _route(self, topic: str) -> Queue:
+        queue = self._queue_of_topic.get(topic)
+        if queue is None:
+            found = (queue for _, queue in sorted(self.queues.items()) if matches_any(queue.settings.topics, topic))
+            queue = self._queue_of_topic[topic] = next(found, self.queues[DEFAULT_QUEUE])
+        return queue
+
+    # Leases
+
+    def _claim(self, token: Token, record: JobsClaimed) -> Iterator[Transition]:
+        worker = self.workers.get(record.worker)
+        if worker is not None:
+            worker.seen_ms = self.now_ms
+        for group in record.groups:
+            if not self._may_start(group):
+                continue
+            queue = self.queue(group[0])
+            until_ms = self.now_ms + min(self.table.lease_ms(job) for job in group)
+            lease = Lease(token, record.worker, tuple(group), self.now_ms, until_ms)
+            for job in group:
+                self.table.set_state(job, JobState.ACTIVE)
+                self.table.count_try(job)
+                self.leases[job] = lease
+                self._release_unique(job)
+                yield Transition(job, JobState.ACTIVE)
+            queue.start(group, self.now_ms)
+            heappush(self._expiries, (until_ms, group[0], token))
+            if worker is not None:
+                worker.running += 1
+
+    def _may_start(self, group: Sequence[JobId]) -> bool:
+        if not group or len(set(group)) < len(group):
+            return False
+        if not all(self.table.is_ready(job, self.now_ms) for job in group):
+            return False
+        queue = self.queue(group[0])
+        return queue.room(self.now_ms) > 0 and queue.is_turn(group, self.now_ms)
+
+    def _renew(self, record: LeasesRenewed) -> None:
+        for renewal in record.renewals:
+            lease = self.leases.get(renewal.job)
+            if lease is None or lease.token != renewal.token:
+                continue
+            lease.progress = renewal.progress or lease.progress
+            if (worker := self.workers.get(lease.worker)) is not None:
+                worker.seen_ms = self.now_ms
+            until_ms = self.now_ms + min(self.table.lease_ms(job) for job in lease.jobs)
+            if until_ms > lease.until_ms:
+                lease.until_ms = until_ms
+                heappush(self._expiries, (until_ms, lease.jobs[0], lease.token))
+
+    def _finish(self, result: JobResult) -> Iterator[Transition]:
+        lease = self.leases.get(result.job)
+        if lease is not None and lease.token == result.token:
+            if (worker := self.workers.get(lease.worker)) is not None:
+                worker.seen_ms = self.now_ms
+            yield from self._end_attempt(lease, result.outcome, result.delay_ms, "")
+
+    def _end_attempt(self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str) -> Iterator[Transition]:
+        """Take the lease from all jobs of a call, and decide for each whether it runs again."""
+        queue = self.queue(lease.jobs[0])
+        queue.running -= 1
+        if (worker := self.workers.get(lease.worker)) is not None:
+            worker.running -= 1
+        for job in lease.jobs:
+            del self.leases[job]
+            if outcome is Outcome.OK:
+                yield self._end(job, JobState.SUCCEEDED, reason)
+            elif lease.stop_requested:
+                yield self._end(job, JobState.STOPPED, reason)
+            elif outcome is Outcome.CANCEL:
+                yield self._end(job, JobState.ERROR, reason)
+            elif outcome is Outcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
+                yield self._end(job, JobState.GIVEN_UP, reason)
+            else:
+                yield self._queue_again(job, outcome, delay_ms, reason)
+
+    def _queue_again(self, job: JobId, outcome: Outcome, delay_ms: int | None, reason: str) -> Transition:
+        queue, table = self.queue(job), self.table
+        if delay_ms is None:
+            doubled = table.retry_delay_ms(job) << min(max(table.tries(job) - 1, 0), 30)
+            delay_ms = min(doubled, queue.settings.max_retry_delay_ms)
+        if outcome is Outcome.SNOOZE:
+            table.count_try(job, -1)
+        table.set_state(job, JobState.QUEUED)
+        table.set_due_ms(job, self.now_ms + max(0, delay_ms))
+        queue.queued += 1
+        if delay_ms > 0:
+            heappush(self._delayed, (table.due_ms(job), job))
+        else:
+            queue.add(job)
+        return Transition(job, JobState.QUEUED, reason or outcome.name.lower())
+
+    def _end(self, job: JobId, state: JobState, reason: str) -> Transition:
+        """End a job whose lease is gone, or that was queued."""
+        queue = self.queue(job)
+        self._release_unique(job)
+        self.table.set_state(job, state)
+        queue.end(job)
+        if state is JobState.DROPPED or (state is JobState.SUCCEEDED and not self.table.keep(job)):
+            self._forget(job)
+        else:
+            history = self._history.setdefault(queue.settings.name, _History())
+            history.ended.append((self.now_ms + queue.settings.history_ms, job))
+        return Transition(job, state, reason)
+
+    def _forget(self, job: JobId) -> None:
+        if self.table.row(job) >= 0:
+            self.table.forget(job)
+
+    def _release_unique(self, job: JobId) -> None:
+        if (unique := self._unique_of.pop(job, None)) is not None:
+            del self._unique[unique]
+
+    # Commands
+
+    def _command(self, record: JobsCommanded) -> Iterator[Transition]:
+        for job in record.jobs:
+            state = self.table.state(job)
+            if state is None:
+                continue
+            if state is JobState.ACTIVE:
+                if record.action is JobAction.STOP:
+                    self.leases[job].stop_requested = True
+            elif state is JobState.QUEUED:
+                self.queue(job).queued -= 1
+                stopped = record.action is JobAction.STOP
+                yield self._end(job, JobState.STOPPED if stopped else JobState.DROPPED, "command")
+            elif record.action is JobAction.REMOVE:
+                self._forget(job)
+                yield Transition(job, JobState.DROPPED, "command")
+
+    def _command_queue(self, record: QueueCommanded) -> Iterator[Transition]:
+        queue = self.queues.get(record.queue)
+        if queue is None:
+            return
+        if record.action is QueueAction.SUSPEND:
+            queue.suspend(record.until_ms)
+        elif record.action is QueueAction.RESUME:
+            queue.resume()
+        else:
+            waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
+            queue.queued -= len(waiting)
+            for job in waiting:
+                yield self._end(job, JobState.DROPPED, "cleared")
+
+    # Queues and workers
+
+    def _define(self, settings: QueueSettings) -> None:
+        queue = self.queues.get(settings.name)
+        self._queue_of_topic.clear()
+        if queue is None:
+            queue = self.queues[settings.name] = Queue(settings, self.table)
+            self._queue_of_number.append(queue)
+        else:
+            queue.change(settings, [job for job in self.table.all() if self._has_place(job, queue)])
+
+    def _has_place(self, job: JobId, queue: Queue) -> bool:
+        """Whether a job counts for the order of a queue: a job that never ran and is due later does not."""
+        due = self.table.due_ms(job) <= self.now_ms or self.table.tries(job) > 0
+        return due and self.queue(job) is queue and self.table.state(job) in (JobState.QUEUED, JobState.ACTIVE)
+
+    def _remove_queue(self, name: str) -> None:
+        if name != DEFAULT_QUEUE and (queue := self.queues.pop(name, None)) is not None:
+            queue.resume()  # its jobs stay in it until they end
+            self._queue_of_topic.clear()
+
+    def _see(self, record: WorkerSeen) -> None:
+        if not record.slots:
+            self.workers.pop(record.worker, None)
+            return
+        known = self.workers.get(record.worker)
+        running = known.running if known is not None else 0
+        self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest() if text else b""

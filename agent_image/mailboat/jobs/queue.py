@@ -1,0 +1,214 @@
+"""One queue of jobs: which of them may start next, and whether another call may start at all."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import Final
+
+from mailboat.jobs.records import JobId, JobState, Priority, QueueKind, QueueSettings
+from mailboat.jobs.table import NO_KEY, JobTable
+
+ONE_KEY: Final = 1
+"""The key of all jobs of an ordered queue."""
+
+_KEPT_ENTRIES: Final = 1_024
+"""Fewer entries before the start than this are not worth moving the rest for."""
+
+
+class _ReadyJobs:
+    """Jobs of one priority that may start, oldest first. Entries of jobs that started or ended stay until read."""
+
+    def __init__(self) -> None:
+        self._run = array("q")
+        self._start = 0
+        self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
+
+    def push(self, job: JobId) -> None:
+        if not self._run or job > self._run[-1]:
+            self._run.append(job)
+        else:
+            insort(self._late, job)
+
+    def push_last(self, job: JobId) -> None:
+        """Add a job behind all others, whatever its id. A run of fair turns is never pushed to in another way."""
+        self._run.append(job)
+
+    def oldest(self, table: JobTable, now_ms: int) -> Iterator[JobId]:
+        """The ready jobs in order, each once."""
+        run, late = self._run, self._late
+        while self._start < len(run) and not table.is_ready(run[self._start], now_ms):
+            self._start += 1
+        while late and not table.is_ready(late[0], now_ms):
+            late.pop(0)
+        if self._start > max(_KEPT_ENTRIES, len(run) // 2):
+            del run[: self._start]
+            self._start = 0
+        rest = (run[place] for place in range(self._start, len(run)))
+        seen: set[int] = set()
+        for job in merge(rest, tuple(late)) if late else rest:
+            if job not in seen and table.is_ready(job, now_ms):
+                seen.add(job)
+                yield JobId(job)
+
+
+class Queue:
+    """The state of one queue.
+
+    In ordered and keyed queues only the first job of each key is ready; a job that is retried keeps its place. In fair
+    queues only the first job of each key is ready, too, but the next one follows when it starts, behind all other keys.
+    Where jobs are merged, the first job of a key stands for all of them.
+    """
+
+    def __init__(self, settings: QueueSettings, table: JobTable) -> None:
+        self.settings = settings
+        self.running = 0
+        """Calls that run; a merged group is one."""
+        self.queued = 0
+        """Jobs that wait, also those that are due later."""
+        self._table = table
+        self._suspended_until_ms: int | None = 0
+        self._ready = {priority: _ReadyJobs() for priority in Priority}
+        self._chains: dict[int, deque[JobId]] = {}
+        self._starts: deque[int] = deque()
+
+    # Limits
+
+    def suspend(self, until_ms: int | None) -> None:
+        """Start nothing before this moment; None: until `resume`."""
+        self._suspended_until_ms = until_ms
+
+    def resume(self) -> None:
+        """End a suspension."""
+        self._suspended_until_ms = 0
+
+    def is_suspended(self, now_ms: int) -> bool:
+        """Whether a suspension holds."""
+        return self._suspended_until_ms is None or now_ms < self._suspended_until_ms
+
+    def room(self, now_ms: int) -> int:
+        """How many calls may start now: 0 while suspended, at the limit of calls, or at the rate."""
+        settings = self.settings
+        if self.is_suspended(now_ms):
+            return 0
+        room = 1 << 31 if settings.max_parallel < 0 else settings.max_parallel - self.running
+        if settings.rate:
+            while self._starts and self._starts[0] <= now_ms - settings.rate_period_ms:
+                self._starts.popleft()
+            room = min(room, settings.rate - len(self._starts))
+        return max(0, room)
+
+    def next_room_ms(self, now_ms: int) -> int | None:
+        """The moment at which time alone makes room again; None where a record must come first, or nothing is full."""
+        moments = []
+        if self._suspended_until_ms is not None and now_ms < self._suspended_until_ms:
+            moments.append(self._suspended_until_ms)
+        if self.settings.rate and len(self._starts) >= self.settings.rate:
+            moments.append(self._starts[0] + self.settings.rate_period_ms)
+        return max(moments, default=None)
+
+    def change(self, settings: QueueSettings, unfinished: Sequence[JobId]) -> None:
+        """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
+        self.settings = settings
+        self._ready = {priority: _ReadyJobs() for priority in Priority}
+        self._chains = {}
+        for job in unfinished:
+            if self._holds_place(job):
+                self.add(job)
+
+    # Order
+
+    def add(self, job: JobId) -> None:
+        """Add a job that is due: it is ready, or waits behind others of its key."""
+        key = self._order_key(job)
+        if not self._is_chained(key):
+            self._ready[self._table.priority(job)].push(job)
+            return
+        chain = self._chains.setdefault(key, deque())
+        if not chain or chain[0] != job:  # a retried job of an ordered key never left its place
+            chain.append(job)
+        if chain[0] == job:
+            self._make_ready(job)
+
+    def is_turn(self, group: Sequence[JobId], now_ms: int) -> bool:
+        """Whether the order of the queue lets this group of ready jobs start now, as one call."""
+        key = self._order_key(group[0])
+        if not self._is_chained(key):
+            return len(group) == 1
+        if self.settings.merge > 1:
+            return list(group) == self._merged(group[0], now_ms)[: len(group)]
+        return len(group) == 1 and self._chains[key][0] == group[0]
+
+    def start(self, group: Sequence[JobId], now_ms: int) -> None:
+        """Count a call that starts; its jobs are no longer queued."""
+        self.running += 1
+        self.queued -= len(group)
+        if self.settings.rate:
+            self._starts.append(now_ms)
+        if not self._keeps_place(group[0]):
+            self._advance(self._order_key(group[0]))
+
+    def end(self, job: JobId) -> None:
+        """Let the next job of a key start, if this one, which has ended, was before it."""
+        key = self._order_key(job)
+        chain = self._chains.get(key)
+        if chain and chain[0] == job and self._is_chained(key):
+            self._advance(key)
+
+    def ready(self, now_ms: int) -> Iterator[Sequence[JobId]]:
+        """The groups that may start, in the order in which they should."""
+        for priority in Priority:
+            for job in self._ready[priority].oldest(self._table, now_ms):
+                group = self._merged(job, now_ms) if self.settings.merge > 1 else [job]
+                # An entry may be left from an earlier attempt of a job that waits behind others of its key now.
+                if group and group[0] == job and self.is_turn(group, now_ms):
+                    yield group
+
+    def ripens_ms(self, job: JobId) -> int:
+        """When a job waits no longer for others to be merged with."""
+        return self._table.due_ms(job) + (self.settings.merge_within_ms if self.settings.merge > 1 else 0)
+
+    def _merged(self, first: JobId, now_ms: int) -> list[JobId]:
+        """The jobs that one call takes; empty while it should wait for more."""
+        found = []
+        for job in self._chains.get(self._order_key(first), ()):
+            if self._table.is_queued(job):
+                found.append(job)
+                if len(found) == self.settings.merge:
+                    return found
+        return found if found and now_ms >= self.ripens_ms(found[0]) else []
+
+    def _order_key(self, job: JobId) -> int:
+        return ONE_KEY if self.settings.kind is QueueKind.ORDERED else self._table.key(job)
+
+    def _is_chained(self, key: int) -> bool:
+        kind = self.settings.kind
+        return kind is QueueKind.FAIR or self.settings.merge > 1 or (kind is not QueueKind.PARALLEL and key != NO_KEY)
+
+    def _keeps_place(self, job: JobId) -> bool:
+        """Whether a started or retried job still holds up those behind it."""
+        return self.settings.kind in (QueueKind.ORDERED, QueueKind.KEYED) and self._is_chained(self._order_key(job))
+
+    def _advance(self, key: int) -> None:
+        """Make the next job of a key ready."""
+        chain = self._chains.get(key)
+        while chain and not self._holds_place(chain[0]):
+            chain.popleft()
+        if chain:
+            self._make_ready(chain[0])
+        else:
+            self._chains.pop(key, None)
+
+    def _holds_place(self, job: JobId) -> bool:
+        state = self._table.state(job)
+        return state is JobState.QUEUED or (state is JobState.ACTIVE and self._keeps_place(job))
+
+    def _make_ready(self, job: JobId) -> None:
+        ready = self._ready[self._table.priority(job)]
+        if self.settings.kind is QueueKind.FAIR:
+            ready.push_last(job)
+        else:
+            ready.push(job)

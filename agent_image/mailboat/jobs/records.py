@@ -1,0 +1,291 @@
+"""The records of the job topic, as the fold reads them.
+
+One record covers up to `MAX_BATCH` jobs. A job is named by the offset of the record that added it and its place there,
+so ids grow in the order of the log and are never used twice.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NewType
+
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import Offset
+
+JobId = NewType("JobId", int)
+"""`offset * MAX_BATCH + index`. Written as `OFFSET-INDEX`."""
+
+Token = NewType("Token", int)
+"""The fencing token of a lease: the offset of the claim. A later claim of the same job has a higher one."""
+
+MAX_BATCH: Final = 256
+_JOB_ID: Final = re.compile(r"(\d{1,15})-(\d{1,3})\Z")
+
+MIN_LEASE_MS: Final = 1_000
+MAX_LEASE_MS: Final = 24 * 3600 * 1000
+DEFAULT_LEASE_MS: Final = 30_000
+
+
+def job_id(offset: Offset, index: int) -> JobId:
+    """The id of the job at this place of the record that added it."""
+    return JobId(offset * MAX_BATCH + index)
+
+
+def offset_of(job: JobId) -> Offset:
+    """The offset of the record that added the job; its payload is there."""
+    return Offset(job // MAX_BATCH)
+
+
+def show_job_id(job: JobId) -> str:
+    """The id as users read and write it: `OFFSET-INDEX`."""
+    return f"{job // MAX_BATCH}-{job % MAX_BATCH}"
+
+
+def parse_job_id(text: str) -> JobId:
+    """Read `OFFSET-INDEX`. Raises: UsageError."""
+    found = _JOB_ID.match(text)
+    if found is None or int(found[2]) >= MAX_BATCH:
+        raise UsageError(f"{text!r} is not a job id; expected OFFSET-INDEX, such as 1042-0")
+    return job_id(Offset(int(found[1])), int(found[2]))
+
+
+class JobState(enum.IntEnum):
+    """Where a job is in its life. The numbers are stored in checkpoints."""
+
+    QUEUED = 0
+    ACTIVE = 1
+    SUCCEEDED = 2
+    STOPPED = 3
+    GIVEN_UP = 4
+    ERROR = 5
+    DROPPED = 6
+
+    @property
+    def label(self) -> str:
+        """The state as users read it, such as `given-up`."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def final(self) -> bool:
+        """Whether the job will never run again."""
+        return self > JobState.ACTIVE
+
+
+class Priority(enum.IntEnum):
+    """Which ready jobs of a queue start first."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
+class Outcome(enum.IntEnum):
+    """What a worker reports of an attempt.
+
+    Attributes:
+        OK: The job succeeded.
+        FAIL: Retry after the delay; give up when the retries are used up.
+        CANCEL: Never retry: the job ends as `error`, or as `stopped` if its stop was requested.
+        SNOOZE: Run again after the delay; the attempt is not counted.
+    """
+
+    OK = 0
+    FAIL = 1
+    CANCEL = 2
+    SNOOZE = 3
+
+
+class NewJob(NamedTuple):
+    """A job to add.
+
+    Attributes:
+        topic: Chooses the queue and the handler: 1 to 10 names joined by dots, such as `purge.cdn`.
+        payload: For the handler; the fold does not keep it.
+        key: Order, fairness and merging are by key; empty for none.
+        due_ms: Start at this moment or later, milliseconds since 1970 UTC; 0 for at once.
+        delay_ms: Start this long after the append, or later; only one of both is set.
+        retries: How often a failed attempt is repeated; None takes the queue's setting, -1 is without limit.
+        retry_delay_ms: Before the first repetition; None takes the queue's.
+        lease_ms: A worker that neither renews nor finishes for so long loses the job.
+        unique: While a job with the same value is queued, this one is not added; empty for none.
+        request_id: Adding it again returns the first job's id; empty for none.
+        keep: Whether the job stays in the history when it succeeded.
+        retry_of: The job of the history that this one repeats.
+    """
+
+    topic: str
+    payload: bytes = b""
+    key: str = ""
+    priority: Priority = Priority.NORMAL
+    due_ms: int = 0
+    delay_ms: int = 0
+    retries: int | None = None
+    retry_delay_ms: int | None = None
+    lease_ms: int = DEFAULT_LEASE_MS
+    unique: str = ""
+    request_id: str = ""
+    keep: bool = False
+    retry_of: JobId | None = None
+
+
+class JobsAdded(NamedTuple):
+    """Jobs that a producer adds."""
+
+    jobs: Sequence[NewJob]
+
+
+class JobsClaimed(NamedTuple):
+    """A worker asks for jobs. Each group is one call of a handler: one job, or several jobs that are merged.
+
+    The claim of a group counts only if all of it can start at this place of the log; nothing answers, every reader
+    sees the same.
+    """
+
+    worker: str
+    groups: Sequence[Sequence[JobId]]
+
+
+class Renewal(NamedTuple):
+    """A lease that its holder still needs; `progress` is what the worker reports of the attempt, bounded by wire."""
+
+    job: JobId
+    token: Token
+    progress: bytes = b""
+
+
+class LeasesRenewed(NamedTuple):
+    """Leases that a worker renews."""
+
+    renewals: Sequence[Renewal]
+
+
+class JobResult(NamedTuple):
+    """How an attempt ended.
+
+    Attributes:
+        delay_ms: Before the next attempt, for FAIL and SNOOZE; None takes the job's setting.
+        message: The cause, for people; the fold does not keep it.
+    """
+
+    job: JobId
+    token: Token
+    outcome: Outcome
+    delay_ms: int | None = None
+    message: str = ""
+
+
+class JobsFinished(NamedTuple):
+    """Attempts that ended. The result of a merged group names one of its jobs, and holds for all of them."""
+
+    results: Sequence[JobResult]
+
+
+class JobAction(enum.IntEnum):
+    """What an operator can ask of jobs."""
+
+    STOP = 0
+    REMOVE = 1
+
+
+class JobsCommanded(NamedTuple):
+    """An operator's command over jobs: STOP ends what runs, REMOVE drops what is queued or forgets what has ended."""
+
+    action: JobAction
+    jobs: Sequence[JobId]
+
+
+class QueueAction(enum.IntEnum):
+    """What an operator can ask of a queue."""
+
+    SUSPEND = 0
+    RESUME = 1
+    CLEAR = 2
+
+
+class QueueCommanded(NamedTuple):
+    """An operator's command over a queue; `until_ms` ends a suspension, None leaves it to RESUME."""
+
+    action: QueueAction
+    queue: str
+    until_ms: int | None = None
+
+
+class QueueKind(enum.IntEnum):
+    """In which order jobs of a queue start.
+
+    Attributes:
+        PARALLEL: Each ready job may start.
+        ORDERED: One at a time, in the order of the log; a retry holds up those behind it.
+        KEYED: As ORDERED within each key; keys run in parallel.
+        FAIR: The keys take turns; jobs of one key may run in parallel.
+    """
+
+    PARALLEL = 0
+    ORDERED = 1
+    KEYED = 2
+    FAIR = 3
+
+
+class QueueSettings(NamedTuple):
+    """A queue. Its settings are in the log, so that all readers decide by the same ones.
+
+    Attributes:
+        topics: Patterns of job topics; the first queue, by name, with a matching pattern takes a job.
+        max_parallel: Calls that run at the same time, over all workers; -1 is without limit.
+        rate: Starts within `rate_period_ms`; 0 is without limit.
+        merge: The most jobs of one key that one call takes; 1 does not merge.
+        merge_within_ms: How long the first job of a key waits for others.
+        retry_delay_ms: Before the first repetition; each further one doubles it, up to `max_retry_delay_ms`.
+        history_ms: How long jobs that ended stay visible.
+    """
+
+    name: str
+    topics: Sequence[str] = ()
+    kind: QueueKind = QueueKind.PARALLEL
+    max_parallel: int = -1
+    rate: int = 0
+    rate_period_ms: int = 1_000
+    merge: int = 1
+    merge_within_ms: int = 0
+    retries: int = 10
+    retry_delay_ms: int = 2_000
+    max_retry_delay_ms: int = 300_000
+    history_ms: int = 48 * 3600 * 1000
+
+
+class QueueDefined(NamedTuple):
+    """A queue is made, or its settings change. Jobs that it holds stay in it."""
+
+    settings: QueueSettings
+
+
+class QueueRemoved(NamedTuple):
+    """A queue goes; the jobs that it holds stay until they end, new ones go elsewhere."""
+
+    name: str
+
+
+class WorkerSeen(NamedTuple):
+    """A worker is there, with this number of slots, for jobs of these topics. Zero slots: it leaves.
+
+    Also the record that moves the time of an idle log, for example past the end of a lease.
+    """
+
+    worker: str
+    slots: int
+    topics: Sequence[str]
+
+
+JobRecord = (
+    JobsAdded
+    | JobsClaimed
+    | LeasesRenewed
+    | JobsFinished
+    | JobsCommanded
+    | QueueCommanded
+    | QueueDefined
+    | QueueRemoved
+    | WorkerSeen
+)

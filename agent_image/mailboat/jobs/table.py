@@ -1,0 +1,170 @@
+"""All jobs that are not over, and those of the history, in columns: about 70 bytes a job."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from mailboat.jobs.records import JobId, JobState, Priority
+
+NO_KEY: Final = 0
+_FREE: Final = 255
+_KEPT_FREE: Final = 1_024
+"""Fewer free rows than this are not worth copying the columns for."""
+
+
+def hash_key(text: str) -> int:
+    """64 bits for a key, the same in every process; `NO_KEY` for the empty one.
+
+    Two keys that share a hash share their order, and nothing else.
+    """
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1 | 1 if text else NO_KEY
+
+
+class JobTable:
+    """The rows of jobs, by id. Ids are added in ascending order; a row of an unknown job is -1."""
+
+    def __init__(self) -> None:
+        self._ids = array("q")
+        self._states = array("B")
+        self._due_ms = array("q")
+        self._keys = array("q")
+        self._topics = array("I")
+        self._queues = array("H")
+        self._tries = array("H")
+        self._retries = array("h")
+        self._retry_delays_ms = array("I")
+        self._leases_ms = array("I")
+        self._priorities = array("B")
+        self._flags = array("B")
+        self._free = 0
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._free
+
+    def add(
+        self,
+        job: JobId,
+        topic: int,
+        queue: int,
+        due_ms: int,
+        key: int,
+        priority: int,
+        retries: int,
+        retry_delay_ms: int,
+        lease_ms: int,
+        keep: bool,
+    ) -> None:
+        """Add a queued job; its id is above all others."""
+        self._ids.append(job)
+        self._states.append(JobState.QUEUED)
+        self._due_ms.append(due_ms)
+        self._keys.append(key)
+        self._topics.append(topic)
+        self._queues.append(queue)
+        self._tries.append(0)
+        self._retries.append(retries)
+        self._retry_delays_ms.append(retry_delay_ms)
+        self._leases_ms.append(lease_ms)
+        self._priorities.append(priority)
+        self._flags.append(keep)
+
+    def row(self, job: int) -> int:
+        """Where a job is until rows are removed; -1 for a job that is unknown or was forgotten."""
+        row = bisect_left(self._ids, job)
+        if row == len(self._ids) or self._ids[row] != job or self._states[row] == _FREE:
+            return -1
+        return row
+
+    def state(self, job: int) -> JobState | None:
+        """The state of a job; None when it is unknown."""
+        row = self.row(job)
+        return None if row < 0 else JobState(self._states[row])
+
+    def is_ready(self, job: int, now_ms: int) -> bool:
+        """Whether a job is queued and due."""
+        row = self.row(job)
+        return row >= 0 and self._states[row] == JobState.QUEUED and self._due_ms[row] <= now_ms
+
+    def is_queued(self, job: int) -> bool:
+        """Whether a job is queued, due or not."""
+        row = self.row(job)
+        return row >= 0 and self._states[row] == JobState.QUEUED
+
+    def set_state(self, job: JobId, state: JobState) -> None:
+        """Change the state of a job that is there."""
+        self._states[self.row(job)] = state
+
+    def forget(self, job: JobId) -> None:
+        """Remove a job that is there."""
+        self._states[self.row(job)] = _FREE
+        self._free += 1
+        if self._free > max(_KEPT_FREE, len(self._ids) // 2):
+            self._compact()
+
+    def due_ms(self, job: JobId) -> int:
+        """When a job may start."""
+        return self._due_ms[self.row(job)]
+
+    def set_due_ms(self, job: JobId, due_ms: int) -> None:
+        """Let a job wait until this moment."""
+        self._due_ms[self.row(job)] = due_ms
+
+    def key(self, job: JobId) -> int:
+        """The hash of a job's key."""
+        return self._keys[self.row(job)]
+
+    def priority(self, job: JobId) -> Priority:
+        """Which of the ready jobs start first."""
+        return Priority(self._priorities[self.row(job)])
+
+    def topic(self, job: JobId) -> int:
+        """The number of a job's topic."""
+        return self._topics[self.row(job)]
+
+    def queue(self, job: JobId) -> int:
+        """The number of a job's queue."""
+        return self._queues[self.row(job)]
+
+    def keep(self, job: JobId) -> bool:
+        """Whether a job stays in the history when it succeeded."""
+        return bool(self._flags[self.row(job)])
+
+    def lease_ms(self, job: JobId) -> int:
+        """How long a worker has a job without a renewal."""
+        return self._leases_ms[self.row(job)]
+
+    def retries(self, job: JobId) -> int:
+        """How often a failed attempt is repeated; -1 without limit."""
+        return self._retries[self.row(job)]
+
+    def retry_delay_ms(self, job: JobId) -> int:
+        """The pause before the first repetition."""
+        return self._retry_delays_ms[self.row(job)]
+
+    def tries(self, job: JobId) -> int:
+        """Attempts that started, up to 65,535."""
+        return self._tries[self.row(job)]
+
+    def count_try(self, job: JobId, change: int = 1) -> None:
+        """Count an attempt, or take one back."""
+        row = self.row(job)
+        self._tries[row] = min(max(self._tries[row] + change, 0), 65_535)
+
+    def first(self) -> JobId | None:
+        """The oldest job."""
+        return next(self.all(), None)
+
+    def all(self) -> Iterator[JobId]:
+        """All jobs in the order of their ids."""
+        return (JobId(job) for job, state in zip(self._ids, self._states, strict=True) if state != _FREE)
+
+    def _compact(self) -> None:
+        kept = [row for row, state in enumerate(self._states) if state != _FREE]
+        for name, column in vars(self).items():
+            if isinstance(column, array):
+                setattr(self, name, array(column.typecode, (column[row] for row in kept)))
+        self._free = 0

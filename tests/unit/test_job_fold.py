@@ -1,0 +1,376 @@
+"""The fold of the job topic: states, leases, limits and order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from mailboat.jobs.fold import JobFold, Transition
+from mailboat.jobs.proposal import plan_claims
+from mailboat.jobs.records import (
+    JobAction,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsCommanded,
+    JobsFinished,
+    JobState,
+    LeasesRenewed,
+    NewJob,
+    Outcome,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+    Renewal,
+    Token,
+    WorkerSeen,
+)
+from mailboat.model.identifiers import Offset
+
+WORKER = "worker-1"
+
+
+class JobLog:
+    """A job topic in memory with a clock, folded at once."""
+
+    def __init__(self, *queues: QueueSettings) -> None:
+        self.fold = JobFold()
+        self.now_ms = 1_000_000
+        self.next_offset = 0
+        self.transitions: list[Transition] = []
+        for settings in queues:
+            self.append(QueueDefined(settings))
+        self.append(WorkerSeen(WORKER, 1_000, ["**"]))
+
+    def append(self, record: JobRecord) -> Sequence[JobId]:
+        applied = self.fold.apply(Offset(self.next_offset), self.now_ms, record)
+        self.next_offset += 1
+        self.transitions += applied.transitions
+        return applied.added
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self.append(WorkerSeen(WORKER, 1_000, ["**"]))
+
+    def add(self, topic: str = "purge.cdn", **settings: object) -> JobId:
+        return self.append(JobsAdded([NewJob(topic, **settings)]))[0]  # type: ignore[arg-type]
+
+    def claim(self, *jobs: JobId, worker: str = WORKER) -> Token:
+        token = Token(self.next_offset)
+        self.append(JobsClaimed(worker, [[job] for job in jobs]))
+        return token
+
+    def finish(self, job: JobId, token: Token, outcome: Outcome = Outcome.OK, delay_ms: int | None = None) -> None:
+        self.append(JobsFinished([JobResult(job, token, outcome, delay_ms)]))
+
+    def state(self, job: JobId) -> JobState | None:
+        return self.fold.table.state(job)
+
+    def run_next(self, outcome: Outcome = Outcome.OK, delay_ms: int | None = None) -> JobId | None:
+        proposal = plan_claims(self.fold, WORKER, 1)
+        if not proposal.preferred:
+            return None
+        job = proposal.preferred[0][0]
+        self.finish(job, self.claim(job), outcome, delay_ms)
+        return job
+
+
+def test_a_job_is_claimed_and_succeeds() -> None:
+    log = JobLog()
+    job = log.add(keep=True)
+    token = log.claim(job)
+    assert log.state(job) is JobState.ACTIVE
+    log.finish(job, token)
+    assert log.state(job) is JobState.SUCCEEDED
+
+
+def test_the_first_claim_in_the_log_wins() -> None:
+    log = JobLog()
+    job = log.add()
+    first, second = log.claim(job, worker="a"), log.claim(job, worker="b")
+    assert log.fold.is_live(job, first)
+    assert not log.fold.is_live(job, second)
+
+
+def test_a_result_with_another_token_changes_nothing() -> None:
+    log = JobLog()
+    job = log.add(lease_ms=10_000)
+    late = log.claim(job)
+    log.pass_time(10_000)
+    log.pass_time(2_000)
+    live = log.claim(job)
+    log.finish(job, late)
+    log.finish(job, Token(live + 7))
+    assert log.fold.is_live(job, live)
+
+
+def test_an_expired_lease_counts_as_an_attempt() -> None:
+    log = JobLog()
+    job = log.add(retries=1, retry_delay_ms=0, lease_ms=10_000)
+    log.claim(job)
+    log.pass_time(10_000)
+    assert log.state(job) is JobState.QUEUED
+    log.claim(job)
+    log.pass_time(10_000)
+    assert log.state(job) is JobState.GIVEN_UP
+    assert [t.reason for t in log.transitions if t.state is JobState.GIVEN_UP] == ["lease-expired"]
+
+
+def test_a_renewed_lease_does_not_expire() -> None:
+    log = JobLog()
+    job = log.add(lease_ms=10_000)
+    token = log.claim(job)
+    log.pass_time(9_000)
+    log.append(LeasesRenewed([Renewal(job, token, b"half")]))
+    log.pass_time(9_000)
+    assert log.fold.leases[job].progress == b"half"
+    log.pass_time(1_000)
+    assert log.state(job) is JobState.QUEUED
+
+
+def test_retries_are_delayed_by_result_then_job_then_queue() -> None:
+    log = JobLog(QueueSettings("slow", ["slow.*"], retry_delay_ms=2_000))
+    for job, delay_ms, pause_ms in (
+        (log.add("slow.a", retry_delay_ms=1_000), 300, 300),
+        (log.add("slow.b", retry_delay_ms=1_000), None, 1_000),
+        (log.add("slow.c"), None, 2_000),
+    ):
+        log.finish(job, log.claim(job), Outcome.FAIL, delay_ms)
+        assert log.fold.table.due_ms(job) == log.now_ms + pause_ms
+
+
+def test_retry_delays_double_up_to_the_maximum() -> None:
+    log = JobLog()
+    job, pauses = log.add(retries=-1), []
+    for _ in range(10):
+        log.finish(job, log.claim(job), Outcome.FAIL)
+        pauses.append(log.fold.table.due_ms(job) - log.now_ms)
+        log.pass_time(pauses[-1])
+    assert pauses == [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 300_000, 300_000]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [(Outcome.OK, JobState.SUCCEEDED), (Outcome.FAIL, JobState.GIVEN_UP), (Outcome.CANCEL, JobState.ERROR)],
+)
+def test_final_state_without_retries(outcome: Outcome, state: JobState) -> None:
+    log = JobLog()
+    job = log.add(retries=0, keep=True)
+    log.finish(job, log.claim(job), outcome)
+    assert log.state(job) is state
+
+
+def test_snooze_does_not_count_the_attempt() -> None:
+    log = JobLog()
+    job = log.add(retries=0)
+    log.finish(job, log.claim(job), Outcome.SNOOZE, 5_000)
+    log.pass_time(5_000)
+    log.claim(job)
+    assert log.fold.table.tries(job) == 1
+
+
+def test_a_delayed_job_cannot_be_claimed_before_it_is_due() -> None:
+    log = JobLog()
+    job = log.add(delay_ms=5_000)
+    log.claim(job)
+    assert log.state(job) is JobState.QUEUED
+    log.pass_time(5_000)
+    log.claim(job)
+    assert log.state(job) is JobState.ACTIVE
+
+
+def test_j4_an_ordered_queue_runs_one_at_a_time_and_retries_in_place() -> None:
+    log = JobLog(QueueSettings("line", ["line"], QueueKind.ORDERED))
+    jobs = [log.add("line") for _ in range(10)]
+    log.claim(jobs[1])
+    assert log.state(jobs[1]) is JobState.QUEUED
+    finished, failures = [], 2
+    while len(finished) < 10:
+        job = plan_claims(log.fold, WORKER, 5).preferred[0][0]
+        token = log.claim(job, *(later for later in jobs if later > job))
+        assert len(log.fold.leases) == 1
+        if job == jobs[2] and failures:
+            failures -= 1
+            log.finish(job, token, Outcome.FAIL, 1_000)
+            assert log.run_next() is None
+            log.pass_time(1_000)
+        else:
+            log.finish(job, token)
+            finished.append(job)
+    assert finished == jobs
+
+
+def test_j6_a_fair_queue_runs_few_jobs_of_one_key_among_many_of_another() -> None:
+    log = JobLog(QueueSettings("fair", ["fair"], QueueKind.FAIR))
+    for _ in range(100):
+        log.add("fair", key="a")
+    few = {log.add("fair", key="b") for _ in range(5)}
+    ran = [log.run_next() for _ in range(11)]
+    assert few <= set(ran)
+
+
+def test_j7_a_keyed_queue_keeps_the_order_of_each_key() -> None:
+    log = JobLog(QueueSettings("keyed", ["keyed"], QueueKind.KEYED))
+    jobs = {key: [log.add("keyed", key=key) for _ in range(20)] for key in "abc"}
+    log.claim(*(job for of_key in jobs.values() for job in of_key[:3]))
+    assert set(log.fold.leases) == {of_key[0] for of_key in jobs.values()}
+    ran: list[JobId] = []
+    while log.fold.leases:
+        job, lease = next(iter(log.fold.leases.items()))
+        log.finish(job, lease.token)
+        ran.append(job)
+        for group in plan_claims(log.fold, WORKER, 6).preferred:
+            log.claim(*group)
+    for of_key in jobs.values():
+        assert [job for job in ran if job in of_key] == of_key
+
+
+def test_max_parallel_holds_over_all_workers() -> None:
+    log = JobLog(QueueSettings("few", ["few"], max_parallel=2))
+    jobs = [log.add("few") for _ in range(5)]
+    log.claim(*jobs, worker="a")
+    log.claim(*jobs, worker="b")
+    assert set(log.fold.leases) == set(jobs[:2])
+
+
+def test_j27_a_rate_limits_the_starts_in_any_period() -> None:
+    log = JobLog(QueueSettings("api", ["api"], rate=10, rate_period_ms=1_000))
+    jobs, starts = [log.add("api") for _ in range(50)], []
+    while len(starts) < 50:
+        before = set(log.fold.leases)
+        log.claim(*jobs)
+        starts += [log.now_ms] * len(set(log.fold.leases) - before)
+        log.pass_time(70)
+    assert all(starts[i + 10] - starts[i] >= 1_000 for i in range(40))
+    assert starts[-1] - starts[0] < 5_000
+
+
+def test_j28_a_suspended_queue_starts_nothing() -> None:
+    log = JobLog()
+    running = log.add()
+    token = log.claim(running)
+    log.append(QueueCommanded(QueueAction.SUSPEND, "default"))
+    jobs = [log.add() for _ in range(5)]
+    assert log.run_next() is None
+    log.finish(running, token)
+    log.append(QueueCommanded(QueueAction.RESUME, "default"))
+    assert [log.run_next() for _ in range(5)] == jobs
+
+
+def test_a_suspension_ends_at_its_time() -> None:
+    log = JobLog()
+    log.append(QueueCommanded(QueueAction.SUSPEND, "default", log.now_ms + 60_000))
+    job = log.add()
+    assert log.run_next() is None
+    log.pass_time(60_000)
+    assert log.run_next() == job
+
+
+def test_clear_drops_what_is_queued_only() -> None:
+    log = JobLog()
+    running, waiting, later = log.add(), log.add(), log.add(delay_ms=9_000)
+    log.claim(running)
+    log.append(QueueCommanded(QueueAction.CLEAR, "default"))
+    assert [log.state(job) for job in (running, waiting, later)] == [JobState.ACTIVE, None, None]
+    assert log.fold.queues["default"].queued == 0
+
+
+def test_a_stop_ends_a_queued_job_at_once_and_a_running_one_with_its_attempt() -> None:
+    log = JobLog()
+    running, waiting = log.add(), log.add()
+    token = log.claim(running)
+    log.append(JobsCommanded(JobAction.STOP, [running, waiting]))
+    assert log.state(waiting) is JobState.STOPPED
+    assert log.fold.leases[running].stop_requested
+    log.finish(running, token, Outcome.FAIL)
+    assert log.state(running) is JobState.STOPPED
+
+
+def test_a_unique_job_is_added_once_while_it_is_queued() -> None:
+    log = JobLog()
+    first, second = log.add(unique="u"), log.add(unique="u")
+    assert first == second
+    log.claim(first)
+    assert log.add(unique="u") != first
+
+
+def test_a_repeated_request_returns_the_first_job_also_after_it_ended() -> None:
+    log = JobLog()
+    job = log.add(request_id="import:web:17")
+    log.run_next()
+    assert log.add(request_id="import:web:17") == job
+    assert log.run_next() is None
+
+
+def test_merged_jobs_of_a_key_are_one_call_when_there_are_enough() -> None:
+    log = JobLog(QueueSettings("purge", ["purge"], merge=3, merge_within_ms=2_000, max_parallel=1))
+    jobs = [log.add("purge", key="site") for _ in range(4)]
+    (group,) = plan_claims(log.fold, WORKER, 5).preferred
+    assert list(group) == jobs[:3]
+    token = Token(log.next_offset)
+    log.append(JobsClaimed(WORKER, [group]))
+    assert log.fold.queues["purge"].running == 1
+    log.finish(jobs[0], token)
+    assert [log.state(job) for job in jobs] == [None, None, None, JobState.QUEUED]
+    assert not plan_claims(log.fold, WORKER, 5).preferred
+    log.pass_time(2_000)
+    assert plan_claims(log.fold, WORKER, 5).preferred == [[jobs[3]]]
+
+
+def test_a_queue_takes_the_topics_of_its_patterns() -> None:
+    log = JobLog(QueueSettings("cdn", ["purge.*"]), QueueSettings("rest", ["**"]))
+    assert log.fold.queue(log.add("purge.cdn")).settings.name == "cdn"
+    assert log.fold.queue(log.add("mail.send")).settings.name == "rest"
+
+
+def test_a_queue_that_changes_its_kind_keeps_its_jobs() -> None:
+    log = JobLog(QueueSettings("line", ["line"]))
+    jobs = [log.add("line", key="k") for _ in range(4)]
+    token = log.claim(jobs[0])
+    log.append(QueueDefined(QueueSettings("line", ["line"], QueueKind.KEYED)))
+    assert log.run_next() is None
+    log.finish(jobs[0], token)
+    assert [log.run_next() for _ in range(3)] == jobs[1:]
+
+
+def test_workers_that_are_silent_are_forgotten() -> None:
+    log = JobLog()
+    log.append(WorkerSeen("other", 4, ["mail.*"]))
+    assert log.fold.is_served("mail.send")
+    for _ in range(10):
+        log.pass_time(9_000)
+    assert set(log.fold.workers) == {WORKER}
+
+
+def test_j9_a_dead_worker_moves_only_its_running_jobs() -> None:
+    log = JobLog()
+    jobs = [log.add(lease_ms=30_000, retry_delay_ms=0) for _ in range(300)]
+    log.claim(*jobs[:5], worker="dead")
+    before = len(log.transitions)
+    log.pass_time(30_000)
+    assert [t.job for t in log.transitions[before:]] == jobs[:5]
+
+
+def test_two_workers_prefer_different_jobs() -> None:
+    log = JobLog()
+    log.append(WorkerSeen("worker-2", 1_000, ["**"]))
+    for _ in range(200):
+        log.add()
+    ours = plan_claims(log.fold, WORKER, 50).preferred
+    theirs = plan_claims(log.fold, "worker-2", 50).preferred
+    assert len(ours) == len(theirs) == 50
+    assert not {tuple(g) for g in ours} & {tuple(g) for g in theirs}
+
+
+def test_a_job_that_its_preferred_worker_leaves_is_proposed_as_other() -> None:
+    log = JobLog()
+    log.append(WorkerSeen("worker-2", 1_000, ["**"]))
+    job = log.add()
+    found = [plan_claims(log.fold, name, 1) for name in (WORKER, "worker-2")]
+    assert sorted(len(p.preferred) for p in found) == [0, 1]
+    assert all([job] in [list(g) for g in (*p.preferred, *p.others)] for p in found)

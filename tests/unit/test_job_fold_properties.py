@@ -1,0 +1,202 @@
+"""Rules of the fold that hold for every history of the job topic."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboat.jobs.fold import JobFold, Transition
+from mailboat.jobs.proposal import plan_claims
+from mailboat.jobs.records import (
+    JobAction,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsCommanded,
+    JobsFinished,
+    JobState,
+    LeasesRenewed,
+    NewJob,
+    Outcome,
+    Priority,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+    Renewal,
+    Token,
+    WorkerSeen,
+)
+from mailboat.model.identifiers import Offset
+
+QUEUES = (
+    QueueSettings("fair", ["fair"], QueueKind.FAIR, max_parallel=3),
+    QueueSettings("keyed", ["keyed"], QueueKind.KEYED),
+    QueueSettings("merged", ["merged"], merge=3, merge_within_ms=500),
+    QueueSettings("ordered", ["ordered"], QueueKind.ORDERED),
+    QueueSettings("rated", ["rated"], rate=2, rate_period_ms=300),
+)
+WORKERS = ("w1", "w2", "w3")
+
+
+class History:
+    """Random workers, producers and operators on one log, with the rules checked at each record."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.fold = JobFold()
+        self.now_ms = 1_000
+        self.offset = 0
+        self.jobs: list[JobId] = []
+        self.states: dict[JobId, JobState] = {}
+        self.finals: Counter[JobId] = Counter()
+        self.starts: dict[str, list[int]] = defaultdict(list)
+        for settings in QUEUES:
+            self.append(QueueDefined(settings))
+
+    def append(self, record: JobRecord) -> None:
+        applied = self.fold.apply(Offset(self.offset), self.now_ms, record)
+        self.offset += 1
+        for job in applied.added:
+            if job not in self.states:
+                self.jobs.append(job)
+                self.states[job] = JobState.QUEUED
+        for transition in applied.transitions:
+            self.follow(transition)
+        self.check()
+
+    def follow(self, transition: Transition) -> None:
+        before = self.states[transition.job]
+        if transition.state is JobState.ACTIVE:
+            assert before is JobState.QUEUED
+        elif transition.state is JobState.QUEUED:
+            assert before is JobState.ACTIVE
+        elif transition.state is not JobState.DROPPED:
+            assert not before.final, "a job ends once"
+        self.states[transition.job] = transition.state
+
+    def check(self) -> None:
+        fold = self.fold
+        running: Counter[str] = Counter()
+        keys: Counter[tuple[str, int]] = Counter()
+        for lease in {lease.jobs: lease for lease in fold.leases.values()}.values():
+            name = fold.queue(lease.jobs[0]).settings.name
+            running[name] += 1
+            keys[name, fold.table.key(lease.jobs[0])] += 1
+        queued = Counter(fold.queue(job).settings.name for job in fold.table.all() if fold.table.is_queued(job))
+        for name, queue in fold.queues.items():
+            assert queue.running == running[name] <= (queue.settings.max_parallel if name == "fair" else 1 << 31)
+            assert queue.queued == queued[name]
+        assert running["ordered"] <= 1
+        assert all(count == 1 for (name, key), count in keys.items() if name == "keyed" and key)
+        assert set(fold.leases) == {job for job, state in self.states.items() if state is JobState.ACTIVE}
+
+    def step(self) -> None:
+        random, choice = self.random, self.random.random()
+        self.now_ms += random.choice((0, 0, 1, 50, 400, 3_000))
+        some = [random.choice(self.jobs) for _ in range(random.randint(1, 4))] if self.jobs else []
+        if choice < 0.3 or not some:
+            self.append(JobsAdded([self.new_job() for _ in range(random.randint(1, 5))]))
+        elif choice < 0.4:
+            self.append(WorkerSeen(random.choice(WORKERS), random.choice((0, 2, 8)), ["**"]))
+        elif choice < 0.5:
+            self.append(JobsClaimed(random.choice(WORKERS), [some[:1], some[1:], []]))
+        elif choice < 0.65:
+            self.claim(random.choice(WORKERS))
+        elif choice < 0.85:
+            self.append(JobsFinished([self.result(job) for job in some]))
+        elif choice < 0.9:
+            leases = self.fold.leases
+            self.append(LeasesRenewed([Renewal(job, leases[job].token) for job in some if job in leases]))
+        elif choice < 0.95:
+            self.append(JobsCommanded(random.choice(list(JobAction)), some))
+        elif choice < 0.99:
+            name = random.choice(QUEUES).name
+            self.append(QueueCommanded(random.choice(list(QueueAction)), name, self.now_ms + 500))
+        else:
+            kinds = [settings for settings in QUEUES if settings.name == "rated"]
+            self.append(QueueDefined(kinds[0]._replace(kind=random.choice(list(QueueKind)))))
+
+    def new_job(self) -> NewJob:
+        random = self.random
+        return NewJob(
+            random.choice([settings.name for settings in QUEUES]),
+            key=random.choice(("", "a", "b", "c")),
+            priority=random.choice(list(Priority)),
+            delay_ms=random.choice((0, 0, 100, 2_000)),
+            retries=random.choice((0, 1, -1, None)),
+            retry_delay_ms=random.choice((0, 100, None)),
+            lease_ms=1_000,
+            unique=random.choice(("", "", "u")),
+            request_id=random.choice(("", "", f"r{random.randint(0, 50)}")),
+            keep=random.random() < 0.5,
+        )
+
+    def result(self, job: JobId) -> JobResult:
+        lease = self.fold.leases.get(job)
+        token = lease.token if lease is not None and self.random.random() < 0.9 else Token(self.offset // 2)
+        return JobResult(job, token, self.random.choice(list(Outcome)), self.random.choice((None, 0, 100)))
+
+    def claim(self, worker: str) -> None:
+        proposal = plan_claims(self.fold, worker, 4)
+        before = {group[0]: self.fold.queue(group[0]).settings.name for group in proposal.preferred}
+        self.append(JobsClaimed(worker, proposal.preferred))
+        for job, name in before.items():
+            if job in self.fold.leases:
+                self.starts[name].append(self.now_ms)
+
+    def drain(self) -> None:
+        """One worker finishes everything: no job may be left that nothing can start."""
+        for settings in QUEUES:
+            self.append(QueueCommanded(QueueAction.RESUME, settings.name))
+        for _ in range(2_000):
+            self.now_ms += 1_100
+            for worker in WORKERS[1:]:
+                self.append(WorkerSeen(worker, 0, []))
+            self.append(WorkerSeen("w1", 1_000, ["**"]))
+            self.claim("w1")
+            leases = {lease.jobs: lease for lease in self.fold.leases.values()}.values()
+            self.append(JobsFinished([JobResult(lease.jobs[0], lease.token, Outcome.OK) for lease in leases]))
+            if all(state.final for state in self.states.values()):
+                return
+            self.now_ms += 60_000
+        raise AssertionError(f"jobs that never start: {[j for j, s in self.states.items() if not s.final]}")
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_jobs_end_once_limits_hold_and_nothing_is_stuck(seed: int) -> None:
+    history = History(Random(seed))
+    for _ in range(60):
+        history.step()
+    history.drain()
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_two_readers_compute_the_same_state(seed: int) -> None:
+    """The state depends on offsets, append times and records only, not on when a reader looked."""
+    history, log = History(Random(seed)), []
+    original = history.append
+
+    def recording(record: JobRecord) -> None:
+        log.append((history.offset, history.now_ms, record))
+        original(record)
+
+    history.append = recording  # type: ignore[method-assign]
+    for _ in range(40):
+        history.step()
+    late = JobFold()
+    for offset, settings in enumerate(QUEUES):
+        late.apply(Offset(offset), 1_000, QueueDefined(settings))
+    for offset, now_ms, record in log:
+        plan_claims(late, "w1", 3)
+        late.apply(Offset(offset), now_ms, record)
+    assert {job: late.table.state(job) for job in history.jobs} == {
+        job: history.fold.table.state(job) for job in history.jobs
+    }
+    assert late.leases == history.fold.leases
