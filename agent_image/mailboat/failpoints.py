@@ -53,6 +53,11 @@ class Failpoint(enum.StrEnum):
     TARGET_HELD_BACK = "target-held-back"
     TARGET_GENERATION_BUILT = "target-generation-built"
     TARGET_GENERATION_FLIPPED = "target-generation-flipped"
+    JOBS_BEFORE_APPEND = "jobs-before-append"
+    JOBS_AFTER_APPEND = "jobs-after-append"
+    JOBS_CLAIMED = "jobs-claimed"
+    JOBS_BEFORE_HANDLER = "jobs-before-handler"
+    JOBS_AFTER_HANDLER = "jobs-after-handler"
 
 
 class Failpoints(Protocol):

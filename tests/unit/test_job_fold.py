@@ -8,7 +8,7 @@ import pytest
 
 from mailboat.jobs.fold import JobFold, Transition
 from mailboat.jobs.proposal import plan_claims
-from mailboat.jobs.records import (
+from mailboat.model.jobs import (
     JobAction,
     JobId,
     JobRecord,

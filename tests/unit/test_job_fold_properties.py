@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mailboat.jobs.fold import JobFold, Transition
 from mailboat.jobs.proposal import plan_claims
-from mailboat.jobs.records import (
+from mailboat.model.jobs import (
     JobAction,
     JobId,
     JobRecord,

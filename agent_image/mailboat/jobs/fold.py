@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.queue import Queue
-from mailboat.jobs.records import (
+from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     JobAction,
@@ -37,10 +37,10 @@ from mailboat.jobs.records import (
     QueueSettings,
     Token,
     WorkerSeen,
+    any_matches,
     job_id,
 )
 from mailboat.jobs.table import JobTable, hash_key
-from mailboat.jobs.topics import matches_any
 from mailboat.model.identifiers import Offset
 
 DEFAULT_QUEUE: Final = "default"
@@ -140,7 +140,7 @@ class JobFold:
 
     def is_served(self, topic: str) -> bool:
         """Whether a live worker takes jobs of this topic; otherwise they are `unassigned`."""
-        return any(matches_any(worker.topics, topic) for worker in self.workers.values() if worker.slots)
+        return any(any_matches(worker.topics, topic) for worker in self.workers.values() if worker.slots)
 
     def oldest_needed(self) -> Offset | None:
         """The first offset that a job of the table was added at; None when there is none. Older records may go."""
@@ -249,7 +249,7 @@ class JobFold:
     def _route(self, topic: str) -> Queue:
         queue = self._queue_of_topic.get(topic)
         if queue is None:
-            found = (queue for _, queue in sorted(self.queues.items()) if matches_any(queue.settings.topics, topic))
+            found = (queue for _, queue in sorted(self.queues.items()) if any_matches(queue.settings.topics, topic))
             queue = self._queue_of_topic[topic] = next(found, self.queues[DEFAULT_QUEUE])
         return queue
 

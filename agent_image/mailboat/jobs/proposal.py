@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.jobs.fold import JobFold, WorkerState
-from mailboat.jobs.records import JobId
-from mailboat.jobs.topics import matches_any
+from mailboat.model.jobs import JobId, any_matches
 
 MAX_EXAMINED: Final = 1_024
 """Ready calls of one queue that are examined for one proposal."""
@@ -58,8 +57,8 @@ def _calls(fold: JobFold, queue_name: str, worker: str, state: WorkerState) -> I
     free = [name for name, other in fold.workers.items() if other.running < other.slots]
     for group in islice(queue.ready(fold.now_ms), min(MAX_EXAMINED, room)):
         topic = fold.topic(group[0])
-        if matches_any(state.topics, topic):
-            able = [name for name in free if matches_any(fold.workers[name].topics, topic)]
+        if any_matches(state.topics, topic):
+            able = [name for name in free if any_matches(fold.workers[name].topics, topic)]
             yield group, not able or _preferred(group[0], able) == worker
 
 

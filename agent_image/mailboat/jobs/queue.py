@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import Final
 
-from mailboat.jobs.records import JobId, JobState, Priority, QueueKind, QueueSettings
+from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings
 from mailboat.jobs.table import NO_KEY, JobTable
 
 ONE_KEY: Final = 1

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from mailboat.jobs.records import JobId, JobState, Priority
+from mailboat.model.jobs import JobId, JobState, Priority
 
 NO_KEY: Final = 0
 _FREE: Final = 255

@@ -23,6 +23,16 @@ COMMAND_RESULT: Final = 21
 PIECE: Final = 22
 REGISTRY: Final = 23
 
+JOBS_ADDED: Final = 24
+JOBS_CLAIMED: Final = 25
+LEASES_RENEWED: Final = 26
+JOBS_FINISHED: Final = 27
+JOBS_COMMANDED: Final = 28
+QUEUE_COMMANDED: Final = 29
+QUEUE_DEFINED: Final = 30
+QUEUE_REMOVED: Final = 31
+WORKER_SEEN: Final = 32
+
 Headers = tuple[tuple[str, bytes], ...]
 
 

@@ -1,4 +1,4 @@
-"""The records of the job topic, as the fold reads them.
+"""The records of the job topic, and the names in them.
 
 One record covers up to `MAX_BATCH` jobs. A job is named by the offset of the record that added it and its place there,
 so ids grow in the order of the log and are never used twice.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, NewType
 
 from mailboat.errors import UsageError
@@ -22,6 +22,10 @@ Token = NewType("Token", int)
 
 MAX_BATCH: Final = 256
 _JOB_ID: Final = re.compile(r"(\d{1,15})-(\d{1,3})\Z")
+
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+_TOPIC: Final = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,9}}\Z")
+_PATTERN: Final = re.compile(rf"(?:\*\*|(?:{_NAME}|\*)(?:\.(?:{_NAME}|\*)){{0,8}}(?:\.\*\*)?)\Z")
 
 MIN_LEASE_MS: Final = 1_000
 MAX_LEASE_MS: Final = 24 * 3600 * 1000
@@ -49,6 +53,37 @@ def parse_job_id(text: str) -> JobId:
     if found is None or int(found[2]) >= MAX_BATCH:
         raise UsageError(f"{text!r} is not a job id; expected OFFSET-INDEX, such as 1042-0")
     return job_id(Offset(int(found[1])), int(found[2]))
+
+
+def parse_topic(text: str) -> str:
+    """Check a job's topic. Raises: UsageError."""
+    if not _TOPIC.match(text):
+        raise UsageError(f"{text!r} is not a job topic; expected 1 to 10 names joined by dots, such as purge.cdn")
+    return text
+
+
+def parse_pattern(text: str) -> str:
+    """Check a pattern of job topics. Raises: UsageError."""
+    if not _PATTERN.match(text):
+        raise UsageError(f"{text!r} is not a pattern of job topics; expected names, '*' or a last '**', such as purge.*")
+    return text
+
+
+def topic_matches(pattern: str, topic: str) -> bool:
+    """Whether the topic is one of those that the pattern names; `**` matches one name or more."""
+    parts, names = pattern.split("."), topic.split(".")
+    if parts[-1] == "**":
+        parts = parts[:-1]
+        if len(names) <= len(parts):
+            return False
+    elif len(names) != len(parts):
+        return False
+    return all(part in ("*", name) for part, name in zip(parts, names, strict=False))
+
+
+def any_matches(patterns: Iterable[str], topic: str) -> bool:
+    """Whether one of the patterns matches the topic."""
+    return any(topic_matches(pattern, topic) for pattern in patterns)
 
 
 class JobState(enum.IntEnum):

@@ -1,0 +1,202 @@
+"""What durable jobs promise over every journal. A suite for the tests of an adapter, like `journal_contract`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from random import Random
+
+import pytest
+
+from mailboat.clock import SystemClock
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
+from mailboat.journal.port import Journal
+from mailboat.model.identifiers import TopicName
+from mailboat.model.jobs import (
+    JobId,
+    JobState,
+    NewJob,
+    Outcome,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+)
+from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
+from mailboat.testing.patience import wait_until
+
+
+class Jobs:
+    """A job topic, with workers in threads and a view of their jobs."""
+
+    def __init__(self, harness: JournalHarness) -> None:
+        self._harness = harness
+        self._stack = ExitStack()
+        self.name: TopicName = new_topic_name()
+        self._journal().ensure_topic(self.name, FOREVER)
+        self.topic = self._open()
+        self._workers: list[tuple[JobWorker, threading.Event, threading.Thread]] = []
+
+    def _journal(self) -> Journal:
+        return self._stack.enter_context(self._harness.open())
+
+    def _open(self) -> JobTopic:
+        return JobTopic(self._journal(), self.name)
+
+    def start_worker(self, handlers: dict[str, Handler], slots: int = 4, seed: int = 1) -> Callable[[], None]:
+        """Start a worker in a thread; return what ends it without a word, as a crash does."""
+        worker = JobWorker(
+            self._open(), WorkerSettings("worker", slots, handlers), SystemClock(), Random(seed), NoFailpoints()
+        )
+        ended = threading.Event()
+
+        def run() -> None:
+            while not ended.is_set():
+                worker.turn()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self._workers.append((worker, ended, thread))
+        return ended.set
+
+    def add(self, *jobs: NewJob) -> Sequence[JobId]:
+        return self.topic.add(jobs)
+
+    def states(self, jobs: Sequence[JobId]) -> list[JobState | None]:
+        self.topic.follow()
+        return [self.topic.fold.table.state(job) for job in jobs]
+
+    def wait_for(self, jobs: Sequence[JobId], state: JobState) -> None:
+        wait_until(lambda: self.states(jobs) == [state] * len(jobs))
+
+    def close(self) -> None:
+        for _, ended, _ in self._workers:
+            ended.set()
+        for worker, _, thread in self._workers:
+            worker.wake()
+            thread.join()
+            worker.stop(5.0)
+        self.topic.close()
+        self._stack.close()
+
+
+class JobContract:
+    """Subclasses provide the fixture `harness`."""
+
+    @pytest.fixture
+    def jobs(self, harness: JournalHarness) -> Iterator[Jobs]:
+        made = Jobs(harness)
+        yield made
+        made.close()
+
+    def test_a_job_runs_with_its_payload(self, jobs: Jobs) -> None:
+        seen: list[bytes] = []
+        jobs.start_worker({"purge.*": lambda call: seen.extend(job.payload for job in call.jobs.values())})
+        added = jobs.add(NewJob("purge.cdn", b"/news", keep=True))
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        assert seen == [b"/news"]
+
+    def test_j1_a_job_that_always_fails_is_given_up(self, jobs: Jobs) -> None:
+        attempts: list[int] = []
+
+        def fail(call: Call) -> Result:
+            attempts.append(call.attempt)
+            return Result(Outcome.FAIL, "no route")
+
+        jobs.start_worker({"**": fail})
+        added = jobs.add(NewJob("mail", retries=2, retry_delay_ms=0))
+        jobs.wait_for(added, JobState.GIVEN_UP)
+        assert attempts == [1, 2, 3]
+
+    def test_j2_an_exception_is_a_failure(self, jobs: Jobs) -> None:
+        def raise_error(call: Call) -> None:
+            raise ValueError(call.attempt)
+
+        jobs.start_worker({"**": raise_error})
+        jobs.wait_for(jobs.add(NewJob("mail", retries=0)), JobState.GIVEN_UP)
+
+    def test_j5_two_workers_keep_the_limit_and_finish_all(self, jobs: Jobs) -> None:
+        running, most, lock = 0, 0, threading.Lock()
+
+        def work(call: Call) -> None:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            call.wait(0.005)
+            with lock:
+                running -= 1
+
+        jobs.topic.append(QueueDefined(QueueSettings("few", ["few"], max_parallel=3)))
+        for seed in (1, 2):
+            jobs.start_worker({"**": work}, seed=seed)
+        added = jobs.add(*[NewJob("few", keep=True)] * 40)
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        assert most <= 3
+
+    def test_j7_keys_keep_their_order_over_two_workers(self, jobs: Jobs) -> None:
+        ran: list[tuple[str, JobId]] = []
+
+        def note(call: Call) -> None:
+            ran.extend((new.key, job) for job, new in call.jobs.items())
+
+        jobs.topic.append(QueueDefined(QueueSettings("keyed", ["keyed"], QueueKind.KEYED)))
+        for seed in (1, 2):
+            jobs.start_worker({"**": note}, seed=seed)
+        added = jobs.add(*(NewJob("keyed", key=key, keep=True) for _ in range(10) for key in "abc"))
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        for key in "abc":
+            assert [job for of, job in ran if of == key] == sorted(job for of, job in ran if of == key)
+
+    def test_j11_a_late_result_of_a_lost_lease_does_not_count(self, jobs: Jobs) -> None:
+        attempts: Counter[int] = Counter()
+        release = threading.Event()
+
+        def hang_once(call: Call) -> None:
+            attempts[call.attempt] += 1
+            if call.attempt == 1:
+                release.wait()
+
+        end_first = jobs.start_worker({"**": hang_once}, seed=1)
+        added = jobs.add(NewJob("mail", keep=True, lease_ms=1_000, retry_delay_ms=0))
+        wait_until(lambda: attempts[1] == 1)
+        end_first()
+        jobs.start_worker({"**": hang_once}, seed=2)
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        release.set()
+        assert attempts == {1: 1, 2: 1}
+
+    def test_j14_a_long_call_keeps_its_lease(self, jobs: Jobs) -> None:
+        attempts: list[int] = []
+
+        def long(call: Call) -> None:
+            attempts.append(call.attempt)
+            assert not call.wait(1.6)
+
+        jobs.start_worker({"**": long}, seed=1)
+        jobs.start_worker({"**": long}, seed=2)
+        added = jobs.add(NewJob("mail", keep=True, lease_ms=1_000))
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        assert attempts == [1]
+
+    def test_a_delayed_job_starts_on_an_idle_log(self, jobs: Jobs) -> None:
+        started: list[float] = []
+        jobs.start_worker({"**": lambda call: started.append(time.monotonic())})
+        begin = time.monotonic()
+        added = jobs.add(NewJob("mail", delay_ms=300, keep=True))
+        jobs.wait_for(added, JobState.SUCCEEDED)
+        assert started[0] - begin >= 0.3
+
+    def test_a_reader_that_starts_later_sees_the_same_states(self, jobs: Jobs, harness: JournalHarness) -> None:
+        jobs.start_worker({"**": lambda call: Result(Outcome.CANCEL) if call.attempt > 1 else Result(Outcome.FAIL)})
+        added = jobs.add(*[NewJob("mail", retry_delay_ms=0)] * 5)
+        jobs.wait_for(added, JobState.ERROR)
+        with harness.open() as journal:
+            late = JobTopic(journal, jobs.name)
+            wait_until(late.follow)
+            assert [late.fold.table.state(job) for job in added] == [JobState.ERROR] * 5
+            late.close()

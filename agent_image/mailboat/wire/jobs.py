@@ -1,0 +1,268 @@
+"""Records of the job topic as protobuf, both ways. Whatever a stranger writes is bounded here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from mailboat.errors import MessageCorruptError, UsageError
+from mailboat.model.jobs import (
+    MAX_BATCH,
+    MAX_LEASE_MS,
+    MIN_LEASE_MS,
+    JobAction,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsCommanded,
+    JobsFinished,
+    LeasesRenewed,
+    NewJob,
+    Outcome,
+    Priority,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueKind,
+    QueueRemoved,
+    QueueSettings,
+    Renewal,
+    Token,
+    WorkerSeen,
+    parse_pattern,
+    parse_topic,
+)
+from mailboat.wire import headers as kinds
+from mailboat.wire._generated import jobs_pb2 as pb
+from mailboat.wire.headers import Headers, headers_for, message_type_of
+from mailboat.wire.parsing import MAX_MS, cut, name, parse
+
+MAX_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_PROGRESS_BYTES: Final = 4 * 1024
+MAX_MESSAGE_CHARACTERS: Final = 2_000
+MAX_PATTERNS: Final = 64
+MAX_LIMIT: Final = 1_000_000
+MAX_RETRIES: Final = 30_000
+_LONGEST_DELAY_MS: Final = (1 << 32) - 1
+"""49 days: what the table keeps. A job that is due later names the moment."""
+
+
+def encode_job_record(record: JobRecord) -> tuple[Headers, bytes]:
+    """The headers and the value of a record."""
+    kind, encode = _ENCODERS[type(record)]
+    return headers_for(kind), encode(record).SerializeToString()
+
+
+def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
+    """Decode a record. Raises: MessageCorruptError: it is not one of ours, or holds a value that is not allowed."""
+    decode = _DECODERS.get(message_type_of(headers) or 0)
+    if decode is None:
+        raise MessageCorruptError(f"type {message_type_of(headers)} is not a record of the job topic")
+    try:
+        return decode(value)
+    except (ValueError, UsageError) as error:  # an enum without that number; a name that breaks its rule
+        raise MessageCorruptError(f"a job record holds an invalid value: {error}") from error
+
+
+def _encode_added(record: JobsAdded) -> pb.JobsAdded:
+    message = pb.JobsAdded()
+    for new in record.jobs:
+        job = message.jobs.add(
+            topic=new.topic,
+            payload=new.payload,
+            key=new.key,
+            priority=new.priority,
+            due_ms=new.due_ms,
+            delay_ms=new.delay_ms,
+            lease_ms=new.lease_ms,
+            unique=new.unique,
+            request_id=new.request_id,
+            keep=new.keep,
+        )
+        if new.retries is not None:
+            job.retries = new.retries
+        if new.retry_delay_ms is not None:
+            job.retry_delay_ms = new.retry_delay_ms
+        if new.retry_of is not None:
+            job.retry_of = new.retry_of
+    return message
+
+
+def _decode_added(value: bytes) -> JobsAdded:
+    jobs = parse(pb.JobsAdded, value).jobs
+    _check(0 < len(jobs) <= MAX_BATCH, "jobs", len(jobs))
+    return JobsAdded([_decode_job(job) for job in jobs])
+
+
+def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
+    _check(len(job.payload) <= MAX_PAYLOAD_BYTES, "payload bytes", len(job.payload))
+    _check(0 <= job.due_ms <= MAX_MS, "due_ms", job.due_ms)
+    _check(0 <= job.delay_ms <= _LONGEST_DELAY_MS, "delay_ms", job.delay_ms)
+    _check(-1 <= job.retries <= MAX_RETRIES, "retries", job.retries)
+    _check(0 <= job.retry_delay_ms <= _LONGEST_DELAY_MS, "retry_delay_ms", job.retry_delay_ms)
+    _check(MIN_LEASE_MS <= job.lease_ms <= MAX_LEASE_MS, "lease_ms", job.lease_ms)
+    return NewJob(
+        parse_topic(job.topic),
+        job.payload,
+        name(job.key),
+        Priority(job.priority),
+        job.due_ms,
+        job.delay_ms,
+        job.retries if job.HasField("retries") else None,
+        job.retry_delay_ms if job.HasField("retry_delay_ms") else None,
+        job.lease_ms,
+        name(job.unique),
+        name(job.request_id),
+        job.keep,
+        JobId(job.retry_of) if job.HasField("retry_of") else None,
+    )
+
+
+def _encode_claimed(record: JobsClaimed) -> pb.JobsClaimed:
+    groups = [pb.JobsClaimed.Group(jobs=group) for group in record.groups]
+    return pb.JobsClaimed(worker=record.worker, groups=groups)
+
+
+def _decode_claimed(value: bytes) -> JobsClaimed:
+    message = parse(pb.JobsClaimed, value)
+    groups = [_jobs(group.jobs) for group in message.groups]
+    _check(sum(map(len, groups)) <= MAX_BATCH, "claimed jobs", sum(map(len, groups)))
+    return JobsClaimed(name(message.worker), groups)
+
+
+def _encode_renewed(record: LeasesRenewed) -> pb.LeasesRenewed:
+    renewals = [pb.LeasesRenewed.Renewal(job=r.job, token=r.token, progress=r.progress) for r in record.renewals]
+    return pb.LeasesRenewed(renewals=renewals)
+
+
+def _decode_renewed(value: bytes) -> LeasesRenewed:
+    renewals = parse(pb.LeasesRenewed, value).renewals
+    _check(len(renewals) <= MAX_BATCH, "renewals", len(renewals))
+    for renewal in renewals:
+        _check(len(renewal.progress) <= MAX_PROGRESS_BYTES, "progress bytes", len(renewal.progress))
+    return LeasesRenewed([Renewal(JobId(r.job), Token(r.token), r.progress) for r in renewals])
+
+
+def _encode_finished(record: JobsFinished) -> pb.JobsFinished:
+    message = pb.JobsFinished()
+    for one in record.results:
+        text = cut(one.message, MAX_MESSAGE_CHARACTERS)
+        result = message.results.add(job=one.job, token=one.token, outcome=one.outcome, message=text)
+        if one.delay_ms is not None:
+            result.delay_ms = one.delay_ms
+    return message
+
+
+def _decode_finished(value: bytes) -> JobsFinished:
+    results = parse(pb.JobsFinished, value).results
+    _check(len(results) <= MAX_BATCH, "results", len(results))
+    for result in results:
+        _check(0 <= result.delay_ms <= _LONGEST_DELAY_MS, "delay_ms", result.delay_ms)
+    return JobsFinished(
+        [
+            JobResult(
+                JobId(result.job),
+                Token(result.token),
+                Outcome(result.outcome),
+                result.delay_ms if result.HasField("delay_ms") else None,
+                cut(result.message, MAX_MESSAGE_CHARACTERS),
+            )
+            for result in results
+        ]
+    )
+
+
+def _decode_commanded(value: bytes) -> JobsCommanded:
+    message = parse(pb.JobsCommanded, value)
+    return JobsCommanded(JobAction(message.action), _jobs(message.jobs))
+
+
+def _encode_queue_commanded(record: QueueCommanded) -> pb.QueueCommanded:
+    message = pb.QueueCommanded(action=record.action, queue=record.queue)
+    if record.until_ms is not None:
+        message.until_ms = record.until_ms
+    return message
+
+
+def _decode_queue_commanded(value: bytes) -> QueueCommanded:
+    message = parse(pb.QueueCommanded, value)
+    _check(0 <= message.until_ms <= MAX_MS, "until_ms", message.until_ms)
+    until_ms = message.until_ms if message.HasField("until_ms") else None
+    return QueueCommanded(QueueAction(message.action), name(message.queue), until_ms)
+
+
+def _decode_defined(value: bytes) -> QueueDefined:
+    message = parse(pb.QueueDefined, value)
+    settings = QueueSettings(
+        name(message.name),
+        _patterns(message.topics),
+        QueueKind(message.kind),
+        message.max_parallel,
+        message.rate,
+        message.rate_period_ms,
+        message.merge,
+        message.merge_within_ms,
+        message.retries,
+        message.retry_delay_ms,
+        message.max_retry_delay_ms,
+        message.history_ms,
+    )
+    _check(settings.max_parallel == -1 or 1 <= settings.max_parallel <= MAX_LIMIT, "max_parallel", message.max_parallel)
+    _check(0 <= settings.rate <= MAX_LIMIT, "rate", settings.rate)
+    _check(1 <= settings.rate_period_ms <= MAX_LEASE_MS, "rate_period_ms", settings.rate_period_ms)
+    _check(1 <= settings.merge <= MAX_BATCH, "merge", settings.merge)
+    _check(settings.merge == 1 or settings.kind is QueueKind.PARALLEL, "merge of a queue with an order", settings.merge)
+    _check(0 <= settings.merge_within_ms <= MAX_LEASE_MS, "merge_within_ms", settings.merge_within_ms)
+    _check(-1 <= settings.retries <= MAX_RETRIES, "retries", settings.retries)
+    _check(0 <= settings.retry_delay_ms <= _LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms)
+    _check(0 <= settings.max_retry_delay_ms <= _LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms)
+    _check(0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms)
+    return QueueDefined(settings)
+
+
+def _decode_worker(value: bytes) -> WorkerSeen:
+    message = parse(pb.WorkerSeen, value)
+    _check(0 <= message.slots <= MAX_LIMIT, "slots", message.slots)
+    return WorkerSeen(name(message.worker), message.slots, _patterns(message.topics))
+
+
+def _patterns(topics: Sequence[str]) -> Sequence[str]:
+    _check(len(topics) <= MAX_PATTERNS, "topic patterns", len(topics))
+    return tuple(parse_pattern(topic) for topic in topics)
+
+
+def _jobs(jobs: Sequence[int]) -> Sequence[JobId]:
+    _check(len(jobs) <= MAX_BATCH, "jobs", len(jobs))
+    return [JobId(job) for job in jobs]
+
+
+def _check(holds: bool, what: str, found: object) -> None:  # noqa: FBT001  # the condition itself
+    if not holds:
+        raise MessageCorruptError(f"a job record is out of bounds: {what} is {found}")
+
+
+_ENCODERS: Final[Mapping[type, tuple[int, Callable[[Any], Any]]]] = {
+    JobsAdded: (kinds.JOBS_ADDED, _encode_added),
+    JobsClaimed: (kinds.JOBS_CLAIMED, _encode_claimed),
+    LeasesRenewed: (kinds.LEASES_RENEWED, _encode_renewed),
+    JobsFinished: (kinds.JOBS_FINISHED, _encode_finished),
+    JobsCommanded: (kinds.JOBS_COMMANDED, lambda r: pb.JobsCommanded(action=r.action, jobs=r.jobs)),
+    QueueCommanded: (kinds.QUEUE_COMMANDED, _encode_queue_commanded),
+    QueueDefined: (kinds.QUEUE_DEFINED, lambda r: pb.QueueDefined(**r.settings._asdict())),
+    QueueRemoved: (kinds.QUEUE_REMOVED, lambda r: pb.QueueRemoved(name=r.name)),
+    WorkerSeen: (kinds.WORKER_SEEN, lambda r: pb.WorkerSeen(**r._asdict())),
+}
+
+_DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
+    kinds.JOBS_ADDED: _decode_added,
+    kinds.JOBS_CLAIMED: _decode_claimed,
+    kinds.LEASES_RENEWED: _decode_renewed,
+    kinds.JOBS_FINISHED: _decode_finished,
+    kinds.JOBS_COMMANDED: _decode_commanded,
+    kinds.QUEUE_COMMANDED: _decode_queue_commanded,
+    kinds.QUEUE_DEFINED: _decode_defined,
+    kinds.QUEUE_REMOVED: lambda value: QueueRemoved(name(parse(pb.QueueRemoved, value).name)),
+    kinds.WORKER_SEEN: _decode_worker,
+}

@@ -1,0 +1,26 @@
+"""Durable jobs pass their suite over every journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mailboat.clock import SystemClock
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.testing.job_contract import JobContract
+from mailboat.testing.journal_harness import JournalHarness
+
+
+class TestJobsInMemory(JobContract):
+    @pytest.fixture
+    def harness(self) -> JournalHarness:
+        log = MemoryJournal(SystemClock())
+        return JournalHarness(log.another_handle, log.delete_topic)
+
+
+class TestJobsOnSqlite(JobContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> JournalHarness:
+        path = tmp_path / "journal.db"
+        return JournalHarness(lambda: SqliteJournal.create(path, SystemClock()), lambda topic: None)
