@@ -200,3 +200,29 @@ def test_two_readers_compute_the_same_state(seed: int) -> None:
         job: history.fold.table.state(job) for job in history.jobs
     }
     assert late.leases == history.fold.leases
+
+
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(0, 40))
+def test_a_restored_fold_goes_on_as_the_captured_one(seed: int, steps: int) -> None:
+    history = History(Random(seed))
+    for _ in range(steps):
+        history.step()
+    restored = JobFold.restore(history.fold.capture(Offset(history.offset)))
+    original = history.append
+
+    def both(record: JobRecord) -> None:
+        offset, now_ms = history.offset, history.now_ms
+        original(record)
+        restored.apply(Offset(offset), now_ms, record)
+        assert restored.leases == history.fold.leases
+        assert {job: restored.table.state(job) for job in history.jobs} == {
+            job: history.fold.table.state(job) for job in history.jobs
+        }
+
+    history.append = both  # type: ignore[method-assign]
+    for _ in range(30):
+        history.step()
+    assert {n: (q.queued, q.running) for n, q in restored.queues.items()} == {
+        n: (q.queued, q.running) for n, q in history.fold.queues.items()
+    }
+    history.drain()

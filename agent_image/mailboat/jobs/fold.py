@@ -8,10 +8,9 @@ is the fencing token: renewals and results count only with the token of the live
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.queue import Queue
@@ -19,6 +18,7 @@ from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     JobAction,
+    JobCheckpoint,
     JobId,
     JobRecord,
     JobResult,
@@ -28,6 +28,7 @@ from mailboat.model.jobs import (
     JobsFinished,
     JobState,
     LeasesRenewed,
+    LeaseState,
     NewJob,
     Outcome,
     QueueAction,
@@ -35,7 +36,9 @@ from mailboat.model.jobs import (
     QueueDefined,
     QueueRemoved,
     QueueSettings,
+    QueueState,
     Token,
+    WorkerEntry,
     WorkerSeen,
     any_matches,
     job_id,
@@ -49,6 +52,9 @@ WORKER_LEASE_MS: Final = 90_000
 
 MAX_REMEMBERED_REQUESTS: Final = 1_000_000
 """Request ids that are remembered. Older ones are forgotten first, and would add their job again."""
+
+
+_PACKED_BYTES: Final = 24
 
 
 class Transition(NamedTuple):
@@ -94,13 +100,6 @@ class WorkerState:
     running: int = 0
 
 
-@dataclass(slots=True)
-class _History:
-    """Jobs of one queue that ended, with the moments at which they are forgotten."""
-
-    ended: deque[tuple[int, JobId]] = field(default_factory=deque)
-
-
 class JobFold:
     """Applies records in the order of the log. Not safe to use from several threads."""
 
@@ -120,7 +119,7 @@ class JobFold:
         self._unique: dict[bytes, JobId] = {}
         self._unique_of: dict[JobId, bytes] = {}
         self._requests: dict[bytes, JobId] = {}
-        self._history: dict[str, _History] = {}
+        self._history: list[tuple[int, JobId]] = []
         self._define(QueueSettings(DEFAULT_QUEUE))
 
     # Reading
@@ -151,6 +150,91 @@ class JobFold:
         """When time alone changes something: a delay, a lease or a worker's lease ends."""
         moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
         return min(moments, default=None)
+
+    # Checkpoints
+
+    def capture(self, as_of: Offset) -> JobCheckpoint:
+        """The whole state, before the record at this offset is applied."""
+        leases = {lease.token: {} for lease in self.leases.values()}
+        for lease in self.leases.values():
+            leases[lease.token][lease.jobs[0]] = lease
+        return JobCheckpoint(
+            as_of,
+            self.now_ms,
+            tuple(self._topics),
+            [queue.capture(removed=self.queues.get(queue.settings.name) is not queue) for queue in self._queue_of_number],
+            [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
+            [
+                LeaseState(
+                    lease.token,
+                    lease.worker,
+                    lease.jobs,
+                    lease.started_ms,
+                    lease.until_ms,
+                    lease.stop_requested,
+                    lease.progress,
+                )
+                for of_token in leases.values()
+                for lease in of_token.values()
+            ],
+            self.table.capture(),
+            _packed(self._unique),
+            _packed(self._requests),
+        )
+
+    @classmethod
+    def restore(cls, state: JobCheckpoint) -> JobFold:
+        """The fold as it was captured. Raises: ValueError: the state contradicts itself."""
+        fold = cls()
+        fold.now_ms = state.now_ms
+        fold._topics = list(state.topics)
+        fold._topic_numbers = {topic: number for number, topic in enumerate(state.topics)}
+        fold.table.restore(state.columns, len(state.topics), len(state.queues))
+        fold._queue_of_number = [Queue(each.settings, fold.table) for each in state.queues]
+        live = [q for q, each in zip(fold._queue_of_number, state.queues, strict=True) if not each.removed]
+        fold.queues = {queue.settings.name: queue for queue in live}
+        if DEFAULT_QUEUE not in fold.queues:
+            raise ValueError("the default queue is missing")
+        fold.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
+        fold._unique, fold._requests = _unpacked(state.unique), _unpacked(state.requests)
+        fold._unique_of = {job: digest for digest, job in fold._unique.items()}
+        for each in state.leases:
+            fold._restore_lease(each)
+        fold._restore_jobs(state.queues)
+        return fold
+
+    def _restore_lease(self, state: LeaseState) -> None:
+        lease = Lease(*state)
+        if not lease.jobs or any(self.table.state(job) is not JobState.ACTIVE for job in lease.jobs):
+            raise ValueError(f"the lease {lease.token} is of a job that is not active")
+        for job in lease.jobs:
+            self.leases[job] = lease
+        heappush(self._expiries, (lease.until_ms, lease.jobs[0], lease.token))
+        self.queue(lease.jobs[0]).running += 1
+        if (worker := self.workers.get(lease.worker)) is not None:
+            worker.running += 1
+
+    def _restore_jobs(self, states: Sequence[QueueState]) -> None:
+        ready: dict[int, list[JobId]] = {number: [] for number in range(len(states))}
+        for job in self.table.all():
+            state, due_ms = self.table.state(job), self.table.due_ms(job)
+            if state is JobState.QUEUED:
+                self.queue(job).queued += 1
+                if due_ms > self.now_ms:
+                    self._delayed.append((due_ms, job))
+                else:
+                    ready[self.table.queue(job)].append(job)
+            elif state is JobState.ACTIVE:
+                if job not in self.leases:
+                    raise ValueError(f"the active job {job} has no lease")
+            else:
+                self._history.append((due_ms, job))
+        heapify(self._delayed)
+        heapify(self._history)
+        for number, each in enumerate(states):
+            if any(self.table.row(job) >= 0 and self.table.queue(job) != number for job in each.chains):
+                raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
+            self._queue_of_number[number].restore(each, ready[number])
 
     # Applying
 
@@ -194,9 +278,8 @@ class JobFold:
                 self.queue(job).add(job)
         for name in [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]:
             del self.workers[name]
-        for history in self._history.values():
-            while history.ended and history.ended[0][0] <= now_ms:
-                self._forget(history.ended.popleft()[1])
+        while self._history and self._history[0][0] <= now_ms:
+            self._forget(heappop(self._history)[1])
 
     # Jobs are added
 
@@ -348,8 +431,8 @@ class JobFold:
         if state is JobState.DROPPED or (state is JobState.SUCCEEDED and not self.table.keep(job)):
             self._forget(job)
         else:
-            history = self._history.setdefault(queue.settings.name, _History())
-            history.ended.append((self.now_ms + queue.settings.history_ms, job))
+            self.table.set_due_ms(job, self.now_ms + queue.settings.history_ms)
+            heappush(self._history, (self.table.due_ms(job), job))
         return Transition(job, state, reason)
 
     def _forget(self, job: JobId) -> None:
@@ -420,6 +503,19 @@ class JobFold:
         known = self.workers.get(record.worker)
         running = known.running if known is not None else 0
         self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+
+
+def _packed(jobs: Mapping[bytes, JobId]) -> bytes:
+    return b"".join(digest + job.to_bytes(8, "little") for digest, job in jobs.items())
+
+
+def _unpacked(packed: bytes) -> dict[bytes, JobId]:
+    if len(packed) % _PACKED_BYTES:
+        raise ValueError("digests that are cut")
+    return {
+        packed[at : at + 16]: JobId(int.from_bytes(packed[at + 16 : at + _PACKED_BYTES], "little"))
+        for at in range(0, len(packed), _PACKED_BYTES)
+    }
 
 
 def _digest(text: str) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import Final
 
-from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings
+from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings, QueueState
 from mailboat.jobs.table import NO_KEY, JobTable
 
 ONE_KEY: Final = 1
@@ -118,6 +118,22 @@ class Queue:
         for job in unfinished:
             if self._holds_place(job):
                 self.add(job)
+
+    def capture(self, *, removed: bool) -> QueueState:
+        """The state of the queue, without what the jobs themselves say."""
+        heads = [chain for chain in self._chains.values() if chain]
+        jobs = [job for chain in heads for job in chain]
+        return QueueState(self.settings, removed, self._suspended_until_ms, tuple(self._starts), jobs)
+
+    def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
+        """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
+        self._suspended_until_ms = state.suspended_until_ms
+        self._starts = deque(state.starts_ms)
+        for job in state.chains:
+            self._chains.setdefault(self._order_key(job), deque()).append(job)
+        chained = set(state.chains)
+        for job in (*(chain[0] for chain in self._chains.values()), *(job for job in ready if job not in chained)):
+            self._make_ready(job)
 
     # Order
 

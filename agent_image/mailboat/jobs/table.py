@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mailboat.model.jobs import JobId, JobState, Priority
@@ -24,6 +26,22 @@ def hash_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1 | 1 if text else NO_KEY
 
 
+_COLUMNS: Final = (
+    ("ids", "q"),
+    ("states", "B"),
+    ("due_ms", "q"),
+    ("keys", "q"),
+    ("topics", "I"),
+    ("queues", "H"),
+    ("tries", "H"),
+    ("retries", "h"),
+    ("retry_delays_ms", "I"),
+    ("leases_ms", "I"),
+    ("priorities", "B"),
+    ("keeps", "B"),
+)
+
+
 class JobTable:
     """The rows of jobs, by id. Ids are added in ascending order; a row of an unknown job is -1."""
 
@@ -39,7 +57,7 @@ class JobTable:
         self._retry_delays_ms = array("I")
         self._leases_ms = array("I")
         self._priorities = array("B")
-        self._flags = array("B")
+        self._keeps = array("B")
         self._free = 0
 
     def __len__(self) -> int:
@@ -70,7 +88,7 @@ class JobTable:
         self._retry_delays_ms.append(retry_delay_ms)
         self._leases_ms.append(lease_ms)
         self._priorities.append(priority)
-        self._flags.append(keep)
+        self._keeps.append(keep)
 
     def row(self, job: int) -> int:
         """Where a job is until rows are removed; -1 for a job that is unknown or was forgotten."""
@@ -131,7 +149,7 @@ class JobTable:
 
     def keep(self, job: JobId) -> bool:
         """Whether a job stays in the history when it succeeded."""
-        return bool(self._flags[self.row(job)])
+        return bool(self._keeps[self.row(job)])
 
     def lease_ms(self, job: JobId) -> int:
         """How long a worker has a job without a renewal."""
@@ -162,9 +180,40 @@ class JobTable:
         """All jobs in the order of their ids."""
         return (JobId(job) for job, state in zip(self._ids, self._states, strict=True) if state != _FREE)
 
-    def _compact(self) -> None:
-        kept = [row for row, state in enumerate(self._states) if state != _FREE]
-        for name, column in vars(self).items():
-            if isinstance(column, array):
-                setattr(self, name, array(column.typecode, (column[row] for row in kept)))
+    def capture(self) -> Mapping[str, bytes]:
+        """All rows, column by column, little-endian."""
+        self._compact()
+        return {name: _little_endian(array(code, getattr(self, "_" + name))) for name, code in _COLUMNS}
+
+    def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
+        """Replace all rows by captured ones. Raises: ValueError: they were not made by `capture`."""
+        read = {name: array(code) for name, code in _COLUMNS}
+        for name, column in read.items():
+            column.frombytes(columns[name])
+            if sys.byteorder == "big":
+                column.byteswap()
+        if len({len(column) for column in read.values()}) != 1:
+            raise ValueError("columns of different lengths")
+        if any(map(operator.ge, read["ids"], read["ids"][1:])):
+            raise ValueError("ids that do not ascend")
+        highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": topics - 1, "queues": queues - 1}
+        for name, most in highest.items():
+            if max(read[name], default=0) > max(0, most):
+                raise ValueError(f"a value of {name} above {most}")
+        for name, column in read.items():
+            setattr(self, "_" + name, column)
         self._free = 0
+
+    def _compact(self) -> None:
+        if self._free:
+            kept = [row for row, state in enumerate(self._states) if state != _FREE]
+            for name, code in _COLUMNS:
+                column = getattr(self, "_" + name)
+                setattr(self, "_" + name, array(code, [column[row] for row in kept]))
+            self._free = 0
+
+
+def _little_endian(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
