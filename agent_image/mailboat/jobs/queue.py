@@ -121,8 +121,7 @@ class Queue:
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
-        heads = [chain for chain in self._chains.values() if chain]
-        jobs = [job for chain in heads for job in chain]
+        jobs = [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
         return QueueState(self.settings, removed, self._suspended_until_ms, tuple(self._starts), jobs)
 
     def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
