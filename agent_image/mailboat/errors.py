@@ -135,6 +135,14 @@ class JournalTrimmedError(StopError):
     """
 
 
+class JobLogIncompleteError(StopError):
+    """The job topic lost its first records, and holds no checkpoint of the state that they made.
+
+    Somebody removed records by hand, or retention by time is set on the topic: switch it off. Workers stop, because
+    jobs would run twice or never. Delete the topic to start with an empty one, and add the jobs again.
+    """
+
+
 class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 

@@ -1,47 +1,68 @@
-"""The job topic: appends records, and folds what the topic holds."""
+"""The job topic: appends records, folds what the topic holds, and bounds what a start has to read.
+
+A checkpoint holds the state of all jobs before an offset. A start looks for the last complete one from the end of the
+topic backwards, in windows that grow, and reads on from the offset that it names. The head of the topic follows the
+oldest job whose payload is still needed and the last checkpoint but one.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
-from mailboat.errors import MessageCorruptError
+from mailboat.errors import JobLogIncompleteError, MessageCorruptError
 from mailboat.jobs.fold import Applied, JobFold
-from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.jobs import MAX_BATCH, JobId, JobRecord, JobsAdded, NewJob, offset_of
-from mailboat.wire.jobs import decode_job_record, encode_job_record
+from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, NewJob, offset_of
+from mailboat.model.positions import Bounds
+from mailboat.wire.headers import CHECKPOINT_PART, message_type_of
+from mailboat.wire.jobs import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
 
 _LOG: Final = logging.getLogger(__name__)
 _LIMITS: Final = ReadLimits(max_records=256)
 _CACHED_BYTES: Final = 4 * 1024 * 1024
 """Records that added jobs and were read last: most jobs start soon after they were added."""
 
+_FIRST_WINDOW: Final = 4_096
+"""Records before the end in which a start looks for a checkpoint first."""
+
+_UNFINISHED_CHECKPOINTS: Final = 3
+"""Of writers that died or that still append; more are not remembered."""
+
+CHECKPOINT_RECORDS: Final = 100_000
+CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
+"""A checkpoint is due after so many records, or so many bytes, and not before its own size was appended again."""
+
 
 class JobTopic:
     """One job topic and its fold. To be used by one thread, except for `append` and `interrupt`."""
 
     def __init__(self, journal: Journal, topic: TopicName) -> None:
-        """Read from the topic's head on. Raises: TopicMissingError, JournalUnavailableError."""
-        self.fold = JobFold()
+        """Restore the last checkpoint; the records behind it are for `follow`.
+
+        Raises: JobLogIncompleteError, TopicMissingError, JournalUnavailableError, JournalCorruptError.
+        """
         self._journal = journal
         self._topic = topic
-        self._reader: JournalReader = journal.reader(topic, Edge.EARLIEST)
+        self._checkpoint_bytes = 0
+        self._records_since_checkpoint = 0
+        self._bytes_since_checkpoint = 0
+        self._previous_checkpoint: Offset | None = None
         self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
         self._recent_bytes = 0
+        self.fold, start = self._restore()
+        self._reader: JournalReader = journal.reader(topic, start)
 
-    def append(self, *records: JobRecord) -> Sequence[Offset]:
-        """Append records, and return their offsets; whether they count is decided by the fold. From any thread.
+    # Reading
 
-        Raises: AppendUncertainError, MessageTooLargeError, TopicMissingError, JournalUnavailableError.
-        """
-        new = []
-        for record in records:
-            headers, value = encode_job_record(record)
-            new.append(NewRecord(value, headers))
-        return self._journal.append(self._topic, new)
+    @property
+    def next_offset(self) -> Offset:
+        """The first offset that the fold has not applied."""
+        return self._reader.next_offset
 
     def follow(self, wait_seconds: float = 0.0, seen: Callable[[Offset, Applied], None] | None = None) -> bool:
         """Apply one batch of records, waiting for the first; whether the end of the topic was reached.
@@ -59,21 +80,6 @@ class JobTopic:
         """Apply all records up to this one, which is in the topic. Raises: as `follow`."""
         while self._reader.next_offset <= offset:
             self.follow(1.0, seen)
-
-    def add(self, jobs: Sequence[NewJob]) -> Sequence[JobId]:
-        """Add up to `MAX_BATCH` jobs, and return their ids: of an earlier job where one is a repetition.
-
-        Raises: as `append` and `follow`.
-        """
-        (offset,) = self.append(JobsAdded(jobs))
-        found: list[JobId] = []
-
-        def seen(at: Offset, applied: Applied) -> None:
-            if at == offset:
-                found.extend(applied.added)
-
-        self.follow_to(offset, seen)
-        return found
 
     def job(self, job: JobId) -> NewJob | None:
         """Read a job as it was added, with its payload; None when the topic no longer holds it."""
@@ -95,7 +101,116 @@ class JobTopic:
         """Release the reader; the journal stays open."""
         self._reader.close()
 
+    # Appending
+
+    def append(self, *records: JobRecord) -> Sequence[Offset]:
+        """Append records, and return their offsets; whether they count is decided by the fold. From any thread.
+
+        Raises: AppendUncertainError, MessageTooLargeError, TopicMissingError, JournalUnavailableError.
+        """
+        new = []
+        for record in records:
+            headers, value = encode_job_record(record)
+            new.append(NewRecord(value, headers))
+        return self._journal.append(self._topic, new)
+
+    def add(self, jobs: Sequence[NewJob]) -> Sequence[JobId]:
+        """Add up to `MAX_BATCH` jobs, and return their ids: of an earlier job where one is a repetition.
+
+        Raises: as `append` and `follow`.
+        """
+        (offset,) = self.append(JobsAdded(jobs))
+        found: list[JobId] = []
+
+        def seen(at: Offset, applied: Applied) -> None:
+            if at == offset:
+                found.extend(applied.added)
+
+        self.follow_to(offset, seen)
+        return found
+
+    # Checkpoints
+
+    def is_checkpoint_due(self) -> bool:
+        """Whether enough was appended since the last checkpoint."""
+        if self._bytes_since_checkpoint < self._checkpoint_bytes:
+            return False
+        return (
+            self._records_since_checkpoint >= CHECKPOINT_RECORDS or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
+        )
+
+    def write_checkpoint(self) -> Bounds:
+        """Append a checkpoint, and remove the records that neither it nor a job needs; return the new bounds.
+
+        The checkpoint before it is kept, so that a reader that has just found that one can still use it.
+        Raises: as `append`, `follow`.
+        """
+        parts = encode_checkpoint(self.fold.capture(self.next_offset))
+        previous = self._previous_checkpoint
+        for part in parts:  # one at a time: a batch of them may be larger than a broker takes in one request
+            (offset,) = self.append(part)
+        self.follow_to(offset)
+        self._note_checkpoint(parts[0].as_of, sum(len(part.content) for part in parts))
+        if previous is None:
+            return self._journal.bounds(self._topic)
+        oldest = self.fold.oldest_needed()
+        return self._journal.truncate(self._topic, previous if oldest is None else min(previous, oldest))
+
+    def _note_checkpoint(self, as_of: Offset, size: int) -> None:
+        self._previous_checkpoint = as_of
+        self._checkpoint_bytes = size
+        self._records_since_checkpoint = self._bytes_since_checkpoint = 0
+
+    def _restore(self) -> tuple[JobFold, Offset]:
+        """The fold of the last complete checkpoint, and where to read on."""
+        bounds = self._journal.bounds(self._topic)
+        end, window = bounds.next_offset, _FIRST_WINDOW
+        while True:
+            begin = Offset(max(bounds.earliest_offset, end - window))
+            for parts in reversed(list(self._checkpoints(begin, end))):
+                if parts[0].as_of < bounds.earliest_offset:
+                    continue
+                try:
+                    checkpoint = decode_checkpoint(parts)
+                    fold = JobFold.restore(checkpoint)
+                except (MessageCorruptError, ValueError) as error:
+                    _LOG.warning("the checkpoint at offset %d is ignored: %s", parts[0].as_of, error)
+                    continue
+                self._note_checkpoint(checkpoint.as_of, sum(len(part.content) for part in parts))
+                return fold, checkpoint.as_of
+            if begin == bounds.earliest_offset:
+                break
+            window *= 4
+        if bounds.earliest_offset > 0:
+            raise JobLogIncompleteError(
+                f"the topic {self._topic} starts at offset {bounds.earliest_offset} and holds no checkpoint",
+                topic=self._topic,
+                offset=bounds.earliest_offset,
+            )
+        return JobFold(), Offset(0)
+
+    def _checkpoints(self, begin: Offset, end: Offset) -> Iterator[Sequence[CheckpointPart]]:
+        """The complete checkpoints between two offsets, whose following records are all there."""
+        parts: dict[Offset, list[CheckpointPart]] = {}
+        with closing(self._journal.reader(self._topic, begin)) as reader:
+            while reader.next_offset < end:
+                for record in reader.read(_LIMITS, 1.0).records:
+                    part = _checkpoint_part(record)
+                    if part is None:
+                        continue
+                    found = parts.setdefault(part.as_of, [])
+                    if part.part == 0:
+                        found.clear()  # another process writes the same checkpoint
+                    if part.part == len(found):
+                        found.append(part)
+                    if len(found) == part.parts:
+                        yield parts.pop(part.as_of)
+                    elif len(parts) > _UNFINISHED_CHECKPOINTS:
+                        parts.pop(min(parts))
+
     def _apply(self, record: Record) -> Applied:
+        self._records_since_checkpoint += 1
+        self._bytes_since_checkpoint += len(record.value)
         try:
             decoded = decode_job_record(record.headers, record.value)
         except MessageCorruptError as error:
@@ -107,4 +222,16 @@ class JobTopic:
             self._recent_bytes += len(record.value)
             while self._recent_bytes > _CACHED_BYTES:
                 self._recent_bytes -= self._recent.popitem(last=False)[1][1]
+        elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
+            self._note_checkpoint(decoded.as_of, decoded.parts * len(decoded.content))  # of another process
         return self.fold.apply(record.offset, record.appended_ms, decoded)
+
+
+def _checkpoint_part(record: Record) -> CheckpointPart | None:
+    if message_type_of(record.headers) != CHECKPOINT_PART:
+        return None
+    try:
+        decoded = decode_job_record(record.headers, record.value)
+    except MessageCorruptError:
+        return None
+    return decoded if isinstance(decoded, CheckpointPart) else None

@@ -152,6 +152,8 @@ class JobWorker:
             self._append_due(now)
             if self._claim(now):
                 return 0.0
+            if self._topic.is_checkpoint_due():
+                self._topic.write_checkpoint()
         self._caught_up = self._topic.follow(self._wait_seconds(now) if self._caught_up else 0.0, self._see)
         return 0.0
 

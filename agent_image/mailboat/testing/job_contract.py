@@ -6,12 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from random import Random
 
 import pytest
 
 from mailboat.clock import SystemClock
+from mailboat.errors import JobLogIncompleteError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.topic import JobTopic
 from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
@@ -25,6 +26,7 @@ from mailboat.model.jobs import (
     QueueDefined,
     QueueKind,
     QueueSettings,
+    offset_of,
 )
 from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
 from mailboat.testing.patience import wait_until
@@ -46,6 +48,10 @@ class Jobs:
 
     def _open(self) -> JobTopic:
         return JobTopic(self._journal(), self.name)
+
+    def reopen(self) -> JobTopic:
+        """The topic as a process that starts now sees it."""
+        return self._stack.enter_context(closing(self._open()))
 
     def start_worker(self, handlers: dict[str, Handler], slots: int = 4, seed: int = 1) -> Callable[[], None]:
         """Start a worker in a thread; return what ends it without a word, as a crash does."""
@@ -200,3 +206,26 @@ class JobContract:
             wait_until(late.follow)
             assert [late.fold.table.state(job) for job in added] == [JobState.ERROR] * 5
             late.close()
+
+    def test_a_start_restores_the_last_checkpoint(self, jobs: Jobs) -> None:
+        jobs.topic.append(QueueDefined(QueueSettings("line", ["line"], QueueKind.ORDERED)))
+        first = jobs.add(*[NewJob("line", b"payload")] * 20)
+        jobs.topic.write_checkpoint()
+        bounds = jobs.topic.write_checkpoint()
+        assert bounds.earliest_offset <= offset_of(first[0]), "payloads of queued jobs are kept"
+        jobs.start_worker({"**": lambda call: None})
+        wait_until(lambda: jobs.states(first) == [None] * 20)
+        bounds = jobs.topic.write_checkpoint()
+        assert bounds.earliest_offset > offset_of(first[0])
+        late = jobs.reopen()
+        assert late.fold.queues["line"].settings.kind is QueueKind.ORDERED
+        last = jobs.add(NewJob("line", keep=True))
+        jobs.wait_for(last, JobState.SUCCEEDED)
+        wait_until(lambda: late.follow() and late.fold.table.state(last[0]) is JobState.SUCCEEDED)
+
+    def test_j34_a_topic_without_its_first_records_is_refused(self, jobs: Jobs, harness: JournalHarness) -> None:
+        jobs.add(*[NewJob("mail")] * 3)
+        with harness.open() as journal:
+            journal.truncate(jobs.name, journal.bounds(jobs.name).next_offset)
+            with pytest.raises(JobLogIncompleteError):
+                JobTopic(journal, jobs.name)

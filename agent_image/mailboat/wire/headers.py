@@ -32,6 +32,7 @@ QUEUE_COMMANDED: Final = 29
 QUEUE_DEFINED: Final = 30
 QUEUE_REMOVED: Final = 31
 WORKER_SEEN: Final = 32
+CHECKPOINT_PART: Final = 33
 
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mailboat.errors import MessageCorruptError, UsageError
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_BATCH,
     MAX_LEASE_MS,
     MIN_LEASE_MS,
+    CheckpointPart,
     JobAction,
+    JobCheckpoint,
     JobId,
     JobRecord,
     JobResult,
@@ -19,6 +22,7 @@ from mailboat.model.jobs import (
     JobsCommanded,
     JobsFinished,
     LeasesRenewed,
+    LeaseState,
     NewJob,
     Outcome,
     Priority,
@@ -28,8 +32,10 @@ from mailboat.model.jobs import (
     QueueKind,
     QueueRemoved,
     QueueSettings,
+    QueueState,
     Renewal,
     Token,
+    WorkerEntry,
     WorkerSeen,
     parse_pattern,
     parse_topic,
@@ -43,6 +49,9 @@ MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_PROGRESS_BYTES: Final = 4 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 MAX_PATTERNS: Final = 64
+MAX_PART_BYTES: Final = 900_000
+"""Of a checkpoint: a record that every broker takes by default."""
+MAX_PARTS: Final = 256
 MAX_LIMIT: Final = 1_000_000
 MAX_RETRIES: Final = 30_000
 _LONGEST_DELAY_MS: Final = (1 << 32) - 1
@@ -194,7 +203,10 @@ def _decode_queue_commanded(value: bytes) -> QueueCommanded:
 
 
 def _decode_defined(value: bytes) -> QueueDefined:
-    message = parse(pb.QueueDefined, value)
+    return QueueDefined(_settings(parse(pb.QueueDefined, value)))
+
+
+def _settings(message: pb.QueueDefined) -> QueueSettings:
     settings = QueueSettings(
         name(message.name),
         _patterns(message.topics),
@@ -219,13 +231,91 @@ def _decode_defined(value: bytes) -> QueueDefined:
     _check(0 <= settings.retry_delay_ms <= _LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms)
     _check(0 <= settings.max_retry_delay_ms <= _LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms)
     _check(0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms)
-    return QueueDefined(settings)
+    return settings
 
 
 def _decode_worker(value: bytes) -> WorkerSeen:
     message = parse(pb.WorkerSeen, value)
     _check(0 <= message.slots <= MAX_LIMIT, "slots", message.slots)
     return WorkerSeen(name(message.worker), message.slots, _patterns(message.topics))
+
+
+def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
+    """The checkpoint in parts of at most `MAX_PART_BYTES`, to be appended in this order."""
+    message = pb.JobCheckpoint(
+        now_ms=checkpoint.now_ms,
+        topics=checkpoint.topics,
+        queues=[_encode_queue_state(state) for state in checkpoint.queues],
+        workers=[pb.JobCheckpoint.Worker(**each._asdict()) for each in checkpoint.workers],
+        leases=[pb.JobCheckpoint.Lease(**each._asdict()) for each in checkpoint.leases],
+        columns=checkpoint.columns,
+        unique=checkpoint.unique,
+        requests=checkpoint.requests,
+    )
+    content = message.SerializeToString()
+    cuts = range(0, len(content), MAX_PART_BYTES)
+    return [
+        CheckpointPart(checkpoint.as_of, part, len(cuts), content[at : at + MAX_PART_BYTES])
+        for part, at in enumerate(cuts)
+    ]
+
+
+def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
+    """All parts of a checkpoint, in order, as one. Raises: MessageCorruptError."""
+    message = parse(pb.JobCheckpoint, b"".join(part.content for part in parts))
+    return JobCheckpoint(
+        parts[0].as_of,
+        message.now_ms,
+        tuple(parse_topic(topic) for topic in message.topics),
+        [_decode_queue_state(state) for state in message.queues],
+        [
+            WorkerEntry(name(each.worker), each.slots, _patterns(each.topics), each.seen_ms)
+            for each in message.workers
+        ],
+        [
+            LeaseState(
+                Token(each.token),
+                name(each.worker),
+                _jobs(each.jobs),
+                each.started_ms,
+                each.until_ms,
+                each.stop_requested,
+                each.progress[:MAX_PROGRESS_BYTES],
+            )
+            for each in message.leases
+        ],
+        dict(message.columns),
+        message.unique,
+        message.requests,
+    )
+
+
+def _encode_queue_state(state: QueueState) -> pb.JobCheckpoint.Queue:
+    message = pb.JobCheckpoint.Queue(
+        settings=pb.QueueDefined(**state.settings._asdict()),
+        removed=state.removed,
+        starts_ms=state.starts_ms,
+        chains=state.chains,
+    )
+    if state.suspended_until_ms is not None:
+        message.suspended_until_ms = state.suspended_until_ms
+    return message
+
+
+def _decode_queue_state(message: pb.JobCheckpoint.Queue) -> QueueState:
+    return QueueState(
+        _settings(message.settings),
+        message.removed,
+        message.suspended_until_ms if message.HasField("suspended_until_ms") else None,
+        list(message.starts_ms),
+        [JobId(job) for job in message.chains],
+    )
+
+
+def _decode_part(value: bytes) -> CheckpointPart:
+    message = parse(pb.CheckpointPart, value)
+    _check(0 <= message.part < message.parts <= MAX_PARTS, "part of a checkpoint", message.part)
+    return CheckpointPart(Offset(message.as_of), message.part, message.parts, message.content)
 
 
 def _patterns(topics: Sequence[str]) -> Sequence[str]:
@@ -253,6 +343,7 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[[Any], Any]]]] = {
     QueueDefined: (kinds.QUEUE_DEFINED, lambda r: pb.QueueDefined(**r.settings._asdict())),
     QueueRemoved: (kinds.QUEUE_REMOVED, lambda r: pb.QueueRemoved(name=r.name)),
     WorkerSeen: (kinds.WORKER_SEEN, lambda r: pb.WorkerSeen(**r._asdict())),
+    CheckpointPart: (kinds.CHECKPOINT_PART, lambda r: pb.CheckpointPart(**r._asdict())),
 }
 
 _DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
@@ -265,4 +356,5 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
     kinds.QUEUE_DEFINED: _decode_defined,
     kinds.QUEUE_REMOVED: lambda value: QueueRemoved(name(parse(pb.QueueRemoved, value).name)),
     kinds.WORKER_SEEN: _decode_worker,
+    kinds.CHECKPOINT_PART: _decode_part,
 }

@@ -373,3 +373,194 @@ class WorkerSeen(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerSeen: _TypeAlias = WorkerSeen  # noqa: Y015
+
+@_typing.final
+class CheckpointPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AS_OF_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    as_of: _builtins.int
+    """all of the topic before this offset counted"""
+    part: _builtins.int
+    parts: _builtins.int
+    content: _builtins.bytes
+    """of all parts together: a JobCheckpoint"""
+    def __init__(
+        self,
+        *,
+        as_of: _builtins.int | None = ...,
+        part: _builtins.int | None = ...,
+        parts: _builtins.int | None = ...,
+        content: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "content", b"content", "part", b"part", "parts", b"parts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "content", b"content", "part", b"part", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointPart: _TypeAlias = CheckpointPart  # noqa: Y015
+
+@_typing.final
+class JobCheckpoint(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Queue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SETTINGS_FIELD_NUMBER: _builtins.int
+        REMOVED_FIELD_NUMBER: _builtins.int
+        SUSPENDED_UNTIL_MS_FIELD_NUMBER: _builtins.int
+        STARTS_MS_FIELD_NUMBER: _builtins.int
+        CHAINS_FIELD_NUMBER: _builtins.int
+        removed: _builtins.bool
+        suspended_until_ms: _builtins.int
+        """absent: until it is resumed"""
+        @_builtins.property
+        def settings(self) -> Global___QueueDefined: ...
+        @_builtins.property
+        def starts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def chains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            settings: Global___QueueDefined | None = ...,
+            removed: _builtins.bool | None = ...,
+            suspended_until_ms: _builtins.int | None = ...,
+            starts_ms: _abc.Iterable[_builtins.int] | None = ...,
+            chains: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["chains", b"chains", "removed", b"removed", "settings", b"settings", "starts_ms", b"starts_ms", "suspended_until_ms", b"suspended_until_ms"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["chains", b"chains", "removed", b"removed", "settings", b"settings", "starts_ms", b"starts_ms", "suspended_until_ms", b"suspended_until_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Worker(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        WORKER_FIELD_NUMBER: _builtins.int
+        SLOTS_FIELD_NUMBER: _builtins.int
+        TOPICS_FIELD_NUMBER: _builtins.int
+        SEEN_MS_FIELD_NUMBER: _builtins.int
+        worker: _builtins.str
+        slots: _builtins.int
+        seen_ms: _builtins.int
+        @_builtins.property
+        def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            worker: _builtins.str | None = ...,
+            slots: _builtins.int | None = ...,
+            topics: _abc.Iterable[_builtins.str] | None = ...,
+            seen_ms: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["seen_ms", b"seen_ms", "slots", b"slots", "topics", b"topics", "worker", b"worker"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Lease(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOKEN_FIELD_NUMBER: _builtins.int
+        WORKER_FIELD_NUMBER: _builtins.int
+        JOBS_FIELD_NUMBER: _builtins.int
+        STARTED_MS_FIELD_NUMBER: _builtins.int
+        UNTIL_MS_FIELD_NUMBER: _builtins.int
+        STOP_REQUESTED_FIELD_NUMBER: _builtins.int
+        PROGRESS_FIELD_NUMBER: _builtins.int
+        token: _builtins.int
+        worker: _builtins.str
+        started_ms: _builtins.int
+        until_ms: _builtins.int
+        stop_requested: _builtins.bool
+        progress: _builtins.bytes
+        @_builtins.property
+        def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            token: _builtins.int | None = ...,
+            worker: _builtins.str | None = ...,
+            jobs: _abc.Iterable[_builtins.int] | None = ...,
+            started_ms: _builtins.int | None = ...,
+            until_ms: _builtins.int | None = ...,
+            stop_requested: _builtins.bool | None = ...,
+            progress: _builtins.bytes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "progress", b"progress", "started_ms", b"started_ms", "stop_requested", b"stop_requested", "token", b"token", "until_ms", b"until_ms", "worker", b"worker"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "progress", b"progress", "started_ms", b"started_ms", "stop_requested", b"stop_requested", "token", b"token", "until_ms", b"until_ms", "worker", b"worker"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ColumnsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str | None = ...,
+            value: _builtins.bytes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NOW_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    UNIQUE_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    now_ms: _builtins.int
+    unique: _builtins.bytes
+    requests: _builtins.bytes
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCheckpoint.Queue]: ...
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCheckpoint.Worker]: ...
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCheckpoint.Lease]: ...
+    @_builtins.property
+    def columns(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        now_ms: _builtins.int | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        queues: _abc.Iterable[Global___JobCheckpoint.Queue] | None = ...,
+        workers: _abc.Iterable[Global___JobCheckpoint.Worker] | None = ...,
+        leases: _abc.Iterable[Global___JobCheckpoint.Lease] | None = ...,
+        columns: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        unique: _builtins.bytes | None = ...,
+        requests: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobCheckpoint: _TypeAlias = JobCheckpoint  # noqa: Y015
