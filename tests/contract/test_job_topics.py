@@ -26,11 +26,11 @@ class TestJobsOnSqlite(JobContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> JournalHarness:
         path = tmp_path / "journal.db"
-        return JournalHarness(lambda: SqliteJournal.create(path, SystemClock()), lambda topic: None)
+        return JournalHarness(lambda: SqliteJournal.create(path, SystemClock()), lambda _: None)
 
 
 class TestJobsOnKafka(JobContract):
     @pytest.fixture
     def harness(self, kafka_broker: KafkaBroker) -> JournalHarness:
         settings = KafkaSettings(kafka_broker.bootstrap_servers)
-        return JournalHarness(lambda: KafkaJournal(settings, SystemClock()), lambda topic: None, reads_ahead=True)
+        return JournalHarness(lambda: KafkaJournal(settings, SystemClock()), lambda _: None, reads_ahead=True)

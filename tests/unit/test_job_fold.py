@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-
 from mailboat.jobs.fold import JobFold, Transition
 from mailboat.jobs.proposal import plan_claims
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
     JobId,
@@ -30,7 +30,6 @@ from mailboat.model.jobs import (
     Token,
     WorkerSeen,
 )
-from mailboat.model.identifiers import Offset
 
 WORKER = "worker-1"
 

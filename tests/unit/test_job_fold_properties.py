@@ -7,9 +7,9 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mailboat.jobs.fold import JobFold, Transition
 from mailboat.jobs.proposal import plan_claims
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
     JobId,
@@ -33,7 +33,6 @@ from mailboat.model.jobs import (
     Token,
     WorkerSeen,
 )
-from mailboat.model.identifiers import Offset
 
 QUEUES = (
     QueueSettings("fair", ["fair"], QueueKind.FAIR, max_parallel=3),

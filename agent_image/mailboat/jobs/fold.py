@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.queue import Queue
+from mailboat.jobs.table import JobTable, NewRow, hash_key
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
@@ -43,8 +45,6 @@ from mailboat.model.jobs import (
     any_matches,
     job_id,
 )
-from mailboat.jobs.table import JobTable, hash_key
-from mailboat.model.identifiers import Offset
 
 DEFAULT_QUEUE: Final = "default"
 WORKER_LEASE_MS: Final = 90_000
@@ -110,6 +110,8 @@ class JobFold:
         self.workers: dict[str, WorkerState] = {}
         self.leases: dict[JobId, Lease] = {}
         """The live lease of each active job; the jobs of a merged group share one."""
+        self.results: dict[JobId, Offset] = {}
+        """Where the topic holds the last failure of a job that is there."""
         self._queue_of_number: list[Queue] = []
         self._topics: list[str] = []
         self._topic_numbers: dict[str, int] = {}
@@ -162,7 +164,10 @@ class JobFold:
             as_of,
             self.now_ms,
             tuple(self._topics),
-            [queue.capture(removed=self.queues.get(queue.settings.name) is not queue) for queue in self._queue_of_number],
+            [
+                queue.capture(removed=self.queues.get(queue.settings.name) is not queue)
+                for queue in self._queue_of_number
+            ],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
             [
                 LeaseState(
@@ -180,6 +185,7 @@ class JobFold:
             self.table.capture(),
             _packed(self._unique),
             _packed(self._requests),
+            dict(self.results),
         )
 
     @classmethod
@@ -197,6 +203,7 @@ class JobFold:
             raise ValueError("the default queue is missing")
         fold.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
         fold._unique, fold._requests = _unpacked(state.unique), _unpacked(state.requests)
+        fold.results = dict(state.results)
         fold._unique_of = {job: digest for digest, job in fold._unique.items()}
         for each in state.leases:
             fold._restore_lease(each)
@@ -241,28 +248,31 @@ class JobFold:
     def apply(self, offset: Offset, appended_ms: int, record: JobRecord) -> Applied:
         """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
         transitions = list(self.advance(appended_ms))
-        added: Sequence[JobId] = ()
+        if isinstance(record, JobsAdded):
+            added = [self._add(job_id(offset, index), job) for index, job in enumerate(record.jobs)]
+            return Applied(transitions, added)
+        transitions += self._change(offset, record)
+        return Applied(transitions)
+
+    def _change(self, offset: Offset, record: JobRecord) -> Iterator[Transition]:
         match record:
-            case JobsAdded():
-                added = [self._add(job_id(offset, index), job) for index, job in enumerate(record.jobs)]
             case JobsClaimed():
-                transitions += self._claim(Token(offset), record)
+                yield from self._claim(Token(offset), record)
             case LeasesRenewed():
                 self._renew(record)
             case JobsFinished():
                 for result in record.results:
-                    transitions += self._finish(result)
+                    yield from self._finish(offset, result)
             case JobsCommanded():
-                transitions += self._command(record)
+                yield from self._command(record)
             case QueueCommanded():
-                transitions += self._command_queue(record)
+                yield from self._command_queue(record)
             case QueueDefined():
                 self._define(record.settings)
             case QueueRemoved():
                 self._remove_queue(record.name)
             case WorkerSeen():
                 self._see(record)
-        return Applied(transitions, added)
 
     def advance(self, now_ms: int) -> Iterator[Transition]:
         """Let the time pass: leases expire, delays end, history is forgotten. Time never goes back."""
@@ -294,7 +304,7 @@ class JobFold:
         queue = self._route(new.topic)
         settings = queue.settings
         due_ms = max(self.now_ms, new.due_ms, self.now_ms + max(0, new.delay_ms))
-        self.table.add(
+        row = NewRow(
             job,
             topic=self._number(new.topic),
             queue=self._queue_of_number.index(queue),
@@ -306,6 +316,7 @@ class JobFold:
             lease_ms=min(max(new.lease_ms, MIN_LEASE_MS), MAX_LEASE_MS),
             keep=new.keep,
         )
+        self.table.add(row)
         queue.queued += 1
         if unique:
             self._unique[unique], self._unique_of[job] = job, unique
@@ -380,9 +391,11 @@ class JobFold:
                 lease.until_ms = until_ms
                 heappush(self._expiries, (until_ms, lease.jobs[0], lease.token))
 
-    def _finish(self, result: JobResult) -> Iterator[Transition]:
+    def _finish(self, offset: Offset, result: JobResult) -> Iterator[Transition]:
         lease = self.leases.get(result.job)
         if lease is not None and lease.token == result.token:
+            if result.message:
+                self.results.update(dict.fromkeys(lease.jobs, offset))
             if (worker := self.workers.get(lease.worker)) is not None:
                 worker.seen_ms = self.now_ms
             yield from self._end_attempt(lease, result.outcome, result.delay_ms, "")
@@ -436,6 +449,7 @@ class JobFold:
         return Transition(job, state, reason)
 
     def _forget(self, job: JobId) -> None:
+        self.results.pop(job, None)
         if self.table.row(job) >= 0:
             self.table.forget(job)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import Final
 
-from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings, QueueState
 from mailboat.jobs.table import NO_KEY, JobTable
+from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSettings, QueueState
 
 ONE_KEY: Final = 1
 """The key of all jobs of an ordered queue."""
@@ -70,7 +70,8 @@ class Queue:
         self.queued = 0
         """Jobs that wait, also those that are due later."""
         self._table = table
-        self._suspended_until_ms: int | None = 0
+        self.suspended_until_ms: int | None = 0
+        """Nothing starts before this moment; None: until `resume`."""
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
         self._starts: deque[int] = deque()
@@ -79,15 +80,15 @@ class Queue:
 
     def suspend(self, until_ms: int | None) -> None:
         """Start nothing before this moment; None: until `resume`."""
-        self._suspended_until_ms = until_ms
+        self.suspended_until_ms = until_ms
 
     def resume(self) -> None:
         """End a suspension."""
-        self._suspended_until_ms = 0
+        self.suspended_until_ms = 0
 
     def is_suspended(self, now_ms: int) -> bool:
         """Whether a suspension holds."""
-        return self._suspended_until_ms is None or now_ms < self._suspended_until_ms
+        return self.suspended_until_ms is None or now_ms < self.suspended_until_ms
 
     def room(self, now_ms: int) -> int:
         """How many calls may start now: 0 while suspended, at the limit of calls, or at the rate."""
@@ -104,8 +105,8 @@ class Queue:
     def next_room_ms(self, now_ms: int) -> int | None:
         """The moment at which time alone makes room again; None where a record must come first, or nothing is full."""
         moments = []
-        if self._suspended_until_ms is not None and now_ms < self._suspended_until_ms:
-            moments.append(self._suspended_until_ms)
+        if self.suspended_until_ms is not None and now_ms < self.suspended_until_ms:
+            moments.append(self.suspended_until_ms)
         if self.settings.rate and len(self._starts) >= self.settings.rate:
             moments.append(self._starts[0] + self.settings.rate_period_ms)
         return max(moments, default=None)
@@ -122,11 +123,11 @@ class Queue:
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
         jobs = [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
-        return QueueState(self.settings, removed, self._suspended_until_ms, tuple(self._starts), jobs)
+        return QueueState(self.settings, removed, self.suspended_until_ms, tuple(self._starts), jobs)
 
     def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
-        self._suspended_until_ms = state.suspended_until_ms
+        self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
         for job in state.chains:
             self._chains.setdefault(self._order_key(job), deque()).append(job)
@@ -172,6 +173,13 @@ class Queue:
         chain = self._chains.get(key)
         if chain and chain[0] == job and self._is_chained(key):
             self._advance(key)
+
+    def before(self, job: JobId) -> JobId | None:
+        """The job that has to end, or to start in a fair queue, before this one of the same key can."""
+        chain = self._chains.get(self._order_key(job))
+        if not chain or chain[0] == job or self.settings.merge > 1 or not self._is_chained(self._order_key(job)):
+            return None
+        return chain[0]
 
     def ready(self, now_ms: int) -> Iterator[Sequence[JobId]]:
         """The groups that may start, in the order in which they should."""

@@ -8,7 +8,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from mailboat.model.jobs import JobId, JobState, Priority
 
@@ -42,6 +42,21 @@ _COLUMNS: Final = (
 )
 
 
+class NewRow(NamedTuple):
+    """A queued job as the table keeps it: topic and queue by number, the key by its hash."""
+
+    job: JobId
+    topic: int
+    queue: int
+    due_ms: int
+    key: int
+    priority: int
+    retries: int
+    retry_delay_ms: int
+    lease_ms: int
+    keep: bool
+
+
 class JobTable:
     """The rows of jobs, by id. Ids are added in ascending order; a row of an unknown job is -1."""
 
@@ -63,32 +78,20 @@ class JobTable:
     def __len__(self) -> int:
         return len(self._ids) - self._free
 
-    def add(
-        self,
-        job: JobId,
-        topic: int,
-        queue: int,
-        due_ms: int,
-        key: int,
-        priority: int,
-        retries: int,
-        retry_delay_ms: int,
-        lease_ms: int,
-        keep: bool,
-    ) -> None:
+    def add(self, row: NewRow) -> None:
         """Add a queued job; its id is above all others."""
-        self._ids.append(job)
+        self._ids.append(row.job)
         self._states.append(JobState.QUEUED)
-        self._due_ms.append(due_ms)
-        self._keys.append(key)
-        self._topics.append(topic)
-        self._queues.append(queue)
+        self._due_ms.append(row.due_ms)
+        self._keys.append(row.key)
+        self._topics.append(row.topic)
+        self._queues.append(row.queue)
         self._tries.append(0)
-        self._retries.append(retries)
-        self._retry_delays_ms.append(retry_delay_ms)
-        self._leases_ms.append(lease_ms)
-        self._priorities.append(priority)
-        self._keeps.append(keep)
+        self._retries.append(row.retries)
+        self._retry_delays_ms.append(row.retry_delay_ms)
+        self._leases_ms.append(row.lease_ms)
+        self._priorities.append(row.priority)
+        self._keeps.append(row.keep)
 
     def row(self, job: int) -> int:
         """Where a job is until rows are removed; -1 for a job that is unknown or was forgotten."""

@@ -17,7 +17,7 @@ from mailboat.errors import JobLogIncompleteError, MessageCorruptError
 from mailboat.jobs.fold import Applied, JobFold
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, NewJob, offset_of
+from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, JobsFinished, NewJob, offset_of
 from mailboat.model.positions import Bounds
 from mailboat.wire.headers import CHECKPOINT_PART, message_type_of
 from mailboat.wire.jobs import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
@@ -93,6 +93,17 @@ class JobTopic:
         added = decode_job_record(record.headers, record.value)
         return added.jobs[index] if isinstance(added, JobsAdded) and index < len(added.jobs) else None
 
+    def last_message(self, job: JobId) -> str:
+        """What the last failed attempt of a job said; empty when none did."""
+        offset = self.fold.results.get(job)
+        record = None if offset is None else self._journal.record_at(self._topic, offset)
+        if record is None:
+            return ""
+        finished = decode_job_record(record.headers, record.value)
+        if not isinstance(finished, JobsFinished):
+            return ""
+        return next((result.message for result in finished.results if result.job == job), "")
+
     def interrupt(self) -> None:
         """Make a waiting `follow` return at once. From any thread."""
         self._reader.interrupt()
@@ -135,9 +146,7 @@ class JobTopic:
         """Whether enough was appended since the last checkpoint."""
         if self._bytes_since_checkpoint < self._checkpoint_bytes:
             return False
-        return (
-            self._records_since_checkpoint >= CHECKPOINT_RECORDS or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
-        )
+        return self._records_since_checkpoint >= CHECKPOINT_RECORDS or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
 
     def write_checkpoint(self) -> Bounds:
         """Append a checkpoint, and remove the records that neither it nor a job needs; return the new bounds.

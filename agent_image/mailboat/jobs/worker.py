@@ -241,9 +241,9 @@ class JobWorker:
         fold = self._topic.fold
         for transition in applied.transitions:
             lease = fold.leases.get(transition.job)
-            if lease is not None and lease.token == offset and lease.worker == self.worker_id:
-                if transition.job == lease.jobs[0]:
-                    self._start(lease)
+            won = lease is not None and lease.token == offset and lease.worker == self.worker_id
+            if lease is not None and won and transition.job == lease.jobs[0]:
+                self._start(lease)
         for (token, job), call in self._calls.items():
             lease = fold.leases.get(job)
             if lease is None or lease.token != token or lease.stop_requested:

@@ -65,7 +65,9 @@ def parse_topic(text: str) -> str:
 def parse_pattern(text: str) -> str:
     """Check a pattern of job topics. Raises: UsageError."""
     if not _PATTERN.match(text):
-        raise UsageError(f"{text!r} is not a pattern of job topics; expected names, '*' or a last '**', such as purge.*")
+        raise UsageError(
+            f"{text!r} is not a pattern of job topics; expected names, '*' or a last '**', such as purge.*"
+        )
     return text
 
 
@@ -358,6 +360,7 @@ class JobCheckpoint(NamedTuple):
         columns: The rows of the jobs, little-endian, by name of the column.
         unique: For each queued job with such a value, 16 bytes of its digest and 8 of the job's id.
         requests: The same for request ids, in the order in which they are forgotten.
+        results: Where the topic holds the last failure of a job.
     """
 
     as_of: Offset
@@ -369,6 +372,7 @@ class JobCheckpoint(NamedTuple):
     columns: Mapping[str, bytes]
     unique: bytes
     requests: bytes
+    results: Mapping[JobId, Offset]
 
 
 class CheckpointPart(NamedTuple):

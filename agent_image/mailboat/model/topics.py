@@ -11,3 +11,5 @@ PACKAGE_TOPIC: Final = TopicName(TopicRole.PACKAGE)
 STATUS_TOPIC: Final = TopicName(TopicRole.STATUS)
 DISCOVERY_TOPIC: Final = TopicName(TopicRole.DISCOVERY)
 EVENT_TOPIC: Final = TopicName(TopicRole.EVENT)
+JOB_TOPIC: Final = TopicName("job")
+"""The log of durable jobs. It is created when it is first used, and never expires by time: checkpoints bound it."""

@@ -251,6 +251,7 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
         columns=checkpoint.columns,
         unique=checkpoint.unique,
         requests=checkpoint.requests,
+        results=checkpoint.results,
     )
     content = message.SerializeToString()
     cuts = range(0, len(content), MAX_PART_BYTES)
@@ -268,10 +269,7 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
         message.now_ms,
         tuple(parse_topic(topic) for topic in message.topics),
         [_decode_queue_state(state) for state in message.queues],
-        [
-            WorkerEntry(name(each.worker), each.slots, _patterns(each.topics), each.seen_ms)
-            for each in message.workers
-        ],
+        [WorkerEntry(name(each.worker), each.slots, _patterns(each.topics), each.seen_ms) for each in message.workers],
         [
             LeaseState(
                 Token(each.token),
@@ -287,6 +285,7 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
         dict(message.columns),
         message.unique,
         message.requests,
+        {JobId(job): Offset(offset) for job, offset in message.results.items()},
     )
 
 

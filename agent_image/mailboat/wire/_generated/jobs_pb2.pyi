@@ -524,6 +524,26 @@ class JobCheckpoint(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ResultsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int | None = ...,
+            value: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NOW_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
@@ -532,6 +552,7 @@ class JobCheckpoint(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     UNIQUE_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     unique: _builtins.bytes
     requests: _builtins.bytes
@@ -545,6 +566,8 @@ class JobCheckpoint(_message.Message):
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCheckpoint.Lease]: ...
     @_builtins.property
     def columns(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    @_builtins.property
+    def results(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -556,10 +579,11 @@ class JobCheckpoint(_message.Message):
         columns: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
         unique: _builtins.bytes | None = ...,
         requests: _builtins.bytes | None = ...,
+        results: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,88 @@
+"""`mailboat worker`: run jobs on this machine."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import socket
+import threading
+from typing import Annotated
+
+import typer
+
+from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
+from mailboat.cli.session import Session
+from mailboat.cli.signals import stopped_by_signals
+from mailboat.clock import SystemClock
+from mailboat.errors import RetryableError, UsageError
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
+from mailboat.model.jobs import parse_pattern
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = command_group("worker", "Run jobs.")
+    group.command("run")(run)
+    app.add_typer(group)
+
+
+@command
+def run(
+    session: Session,
+    handlers: Annotated[
+        list[str],
+        typer.Option("--on", metavar="PATTERN=COMMAND", help="Command for jobs of these topics; repeatable."),
+    ],
+    slots: Annotated[int, typer.Option("--slots", min=1, max=1_000, help="Calls at the same time.")] = 4,
+    name: Annotated[str | None, typer.Option("--name", help="Name in lists. Default: the host's name.")] = None,
+    shutdown_seconds: Annotated[
+        float, typer.Option("--shutdown-seconds", min=0, help="Wait this long for running calls at the end.")
+    ] = 25.0,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl-C.
+
+    A command gets the job as JSON on standard input. Exit code 0 is success, 75 is retried, others are not.
+    """
+    parsed = dict(_parse_handler(text) for text in handlers)
+    clock, stopping = SystemClock(), threading.Event()
+    with session.workspace() as workspace:
+        topic = JobTopic(workspace.journal, workspace.have_job_topic())
+        settings = WorkerSettings(name or socket.gethostname(), slots, parsed)
+        worker = JobWorker(topic, settings, clock, random.SystemRandom(), NoFailpoints())
+
+        def stop() -> None:
+            stopping.set()
+            worker.wake()
+
+        session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
+        with stopped_by_signals(stop):
+            _turns(session, worker, stopping, clock)
+            worker.stop(shutdown_seconds)
+    session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")
+
+
+def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: SystemClock) -> None:
+    pause = _FIRST_PAUSE_SECONDS
+    while not stopping.is_set():
+        try:
+            worker.turn()
+            pause = _FIRST_PAUSE_SECONDS
+        except RetryableError as error:
+            session.note(f"{error}; next try in {pause:g} s")
+            clock.wait(stopping, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _parse_handler(text: str) -> tuple[str, Handler]:
+    pattern, separator, line = text.partition("=")
+    arguments = shlex.split(line)
+    if not separator or not arguments:
+        raise UsageError(f"{text!r} is not PATTERN=COMMAND, such as 'purge.*=./purge.sh'")
+    return parse_pattern(pattern), CommandHandler(arguments)

@@ -1,0 +1,107 @@
+"""Handlers that are commands of the user: run without a shell, with one JSON object on standard input.
+
+    {"job": "1042-0", "token": 1043, "attempt": 1, "topic": "purge.cdn", "key": "", "data": {"keys": ["/news"]}}
+
+`data` is the payload, if it is JSON, else a string. A call of merged jobs has `jobs`, a list of objects with `job`,
+`key` and `data`, in place of the three. Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that is
+retried, and any other a failure that is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mailboat.jobs.worker import Call, Result
+from mailboat.model.jobs import JobId, NewJob, Outcome, show_job_id
+
+TRY_AGAIN_EXIT_CODE: Final = 75
+_TAIL_BYTES: Final = 2_000
+_LINE_CHARACTERS: Final = 300
+_POLL_SECONDS: Final = 0.1
+_KILL_AFTER_SECONDS: Final = 5.0
+
+
+class CommandHandler:
+    """Runs one command for each call. A job that should stop gets SIGTERM, and SIGKILL five seconds later."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        """Run these arguments."""
+        self._arguments = tuple(arguments)
+
+    def __call__(self, call: Call) -> Result:
+        """Run the command, and translate its exit code."""
+        with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
+            document.write(document_of(call))
+            document.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603  # an argument list from the configuration, no shell
+                    self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
+                )
+            except OSError as error:
+                return Result(Outcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
+            code = self._wait(process, call)
+            output.seek(0)
+            return _result(self._arguments[0], code, _last_line(output.read()[-_TAIL_BYTES:]))
+
+    def _wait(self, process: subprocess.Popen[bytes], call: Call) -> int:
+        try:
+            while not call.wait(_POLL_SECONDS):
+                if process.poll() is not None:
+                    return process.returncode
+            _signal_group(process, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_AFTER_SECONDS)
+        finally:
+            _signal_group(process, signal.SIGKILL)  # also what the command left behind
+            process.wait()
+        return process.returncode
+
+
+def document_of(call: Call) -> bytes:
+    """What a command reads on its standard input."""
+    first = next(iter(call.jobs.values()), None)
+    fields: dict[str, Any] = {
+        "token": call.token,
+        "attempt": call.attempt,
+        "topic": first.topic if first is not None else "",
+    }
+    jobs = [_job_fields(job, new) for job, new in call.jobs.items()]
+    fields |= jobs[0] if len(jobs) == 1 else {"jobs": jobs}
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _job_fields(job: JobId, new: NewJob) -> dict[str, Any]:
+    return {"job": show_job_id(job), "key": new.key, "data": payload_value(new.payload)}
+
+
+def payload_value(payload: bytes) -> object:
+    """A payload as programs read it: its JSON value, else a string."""
+    try:
+        return json.loads(payload) if payload else None
+    except (ValueError, RecursionError):
+        return payload.decode(errors="replace")
+
+
+def _result(command: str, code: int, last_line: str) -> Result:
+    if code == 0:
+        return Result()
+    outcome = Outcome.FAIL if code == TRY_AGAIN_EXIT_CODE or code < 0 else Outcome.CANCEL
+    what = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+    return Result(outcome, f"{command} {what}{f': {last_line}' if last_line else ''}")
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1][:_LINE_CHARACTERS] if lines else ""
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
