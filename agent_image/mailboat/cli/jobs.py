@@ -191,7 +191,7 @@ def list_jobs(
     pattern = None if topic is None else parse_pattern(topic)
     with open_topic(session) as opened:
         fold = opened.fold
-        found = []
+        found: list[dict[str, Any]] = []
         more = 0
         for job in fold.table.all():
             if state is not None and shown_state(fold, job) != state.value:

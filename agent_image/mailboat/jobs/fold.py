@@ -157,9 +157,7 @@ class JobFold:
 
     def capture(self, as_of: Offset) -> JobCheckpoint:
         """The whole state, before the record at this offset is applied."""
-        leases = {lease.token: {} for lease in self.leases.values()}
-        for lease in self.leases.values():
-            leases[lease.token][lease.jobs[0]] = lease
+        leases = {(lease.token, lease.jobs[0]): lease for lease in self.leases.values()}
         return JobCheckpoint(
             as_of,
             self.now_ms,
@@ -169,19 +167,7 @@ class JobFold:
                 for queue in self._queue_of_number
             ],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
-            [
-                LeaseState(
-                    lease.token,
-                    lease.worker,
-                    lease.jobs,
-                    lease.started_ms,
-                    lease.until_ms,
-                    lease.stop_requested,
-                    lease.progress,
-                )
-                for of_token in leases.values()
-                for lease in of_token.values()
-            ],
+            [_lease_state(lease) for lease in leases.values()],
             self.table.capture(),
             _packed(self._unique),
             _packed(self._requests),
@@ -517,6 +503,18 @@ class JobFold:
         known = self.workers.get(record.worker)
         running = known.running if known is not None else 0
         self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+
+
+def _lease_state(lease: Lease) -> LeaseState:
+    return LeaseState(
+        lease.token,
+        lease.worker,
+        lease.jobs,
+        lease.started_ms,
+        lease.until_ms,
+        lease.stop_requested,
+        lease.progress,
+    )
 
 
 def _packed(jobs: Mapping[bytes, JobId]) -> bytes:

@@ -123,7 +123,7 @@ class Queue:
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
         jobs = [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
-        return QueueState(self.settings, removed, self.suspended_until_ms, tuple(self._starts), jobs)
+        return QueueState(self.settings, removed, self.suspended_until_ms, list(self._starts), jobs)
 
     def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""

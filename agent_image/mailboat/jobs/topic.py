@@ -156,9 +156,9 @@ class JobTopic:
         """
         parts = encode_checkpoint(self.fold.capture(self.next_offset))
         previous = self._previous_checkpoint
-        for part in parts:  # one at a time: a batch of them may be larger than a broker takes in one request
-            (offset,) = self.append(part)
-        self.follow_to(offset)
+        # one at a time: a batch of them may be larger than a broker takes in one request
+        offsets = [self.append(part)[0] for part in parts]
+        self.follow_to(offsets[-1])
         self._note_checkpoint(parts[0].as_of, sum(len(part.content) for part in parts))
         if previous is None:
             return self._journal.bounds(self._topic)

@@ -241,7 +241,7 @@ class JobWorker:
         fold = self._topic.fold
         for transition in applied.transitions:
             lease = fold.leases.get(transition.job)
-            won = lease is not None and lease.token == offset and lease.worker == self.worker_id
+            won = lease is not None and lease.token == Token(offset) and lease.worker == self.worker_id
             if lease is not None and won and transition.job == lease.jobs[0]:
                 self._start(lease)
         for (token, job), call in self._calls.items():

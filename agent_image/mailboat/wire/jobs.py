@@ -251,7 +251,7 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
         columns=checkpoint.columns,
         unique=checkpoint.unique,
         requests=checkpoint.requests,
-        results=checkpoint.results,
+        results={int(job): int(offset) for job, offset in checkpoint.results.items()},
     )
     content = message.SerializeToString()
     cuts = range(0, len(content), MAX_PART_BYTES)

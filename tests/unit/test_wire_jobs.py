@@ -1,0 +1,94 @@
+"""Records of the job topic as bytes: both ways, and bounded whoever wrote them."""
+
+from __future__ import annotations
+
+import pytest
+from mailboat.errors import MessageCorruptError
+from mailboat.jobs.fold import JobFold
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import (
+    JobAction,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsCommanded,
+    JobsFinished,
+    LeasesRenewed,
+    NewJob,
+    Outcome,
+    Priority,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueKind,
+    QueueRemoved,
+    QueueSettings,
+    Renewal,
+    Token,
+    WorkerSeen,
+)
+from mailboat.wire.headers import JOBS_ADDED, headers_for
+from mailboat.wire.jobs import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+
+RECORDS: list[JobRecord] = [
+    JobsAdded([NewJob("a"), NewJob("b.c", b"\0", "k", Priority.LOW, 5, 6, -1, 0, 1_000, "u", "r", True, JobId(7))]),
+    JobsClaimed("w", [[JobId(1)], [JobId(2), JobId(3)]]),
+    LeasesRenewed([Renewal(JobId(1), Token(2), b"half")]),
+    JobsFinished(
+        [JobResult(JobId(1), Token(2), Outcome.FAIL, 0, "no route"), JobResult(JobId(2), Token(3), Outcome.OK)]
+    ),
+    JobsCommanded(JobAction.REMOVE, [JobId(1)]),
+    QueueCommanded(QueueAction.SUSPEND, "q", 17),
+    QueueCommanded(QueueAction.SUSPEND, "q"),
+    QueueDefined(QueueSettings("q", ("a.*",), QueueKind.FAIR, 3, 10, 500, 1, 0, 2, 1, 2, 3)),
+    QueueRemoved("q"),
+    WorkerSeen("w", 4, ("**",)),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_survives_encoding(record: JobRecord) -> None:
+    headers, value = encode_job_record(record)
+    assert decode_job_record(headers, value) == record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        JobsAdded([]),
+        JobsAdded([NewJob("a")] * 257),
+        JobsAdded([NewJob("a", bytes(256 * 1024 + 1))]),
+        JobsAdded([NewJob("not a topic")]),
+        JobsAdded([NewJob("a", key="k" * 300)]),
+        JobsAdded([NewJob("a", lease_ms=10)]),
+        JobsAdded([NewJob("a", due_ms=1 << 60)]),
+        JobsAdded([NewJob("a", retries=40_000)]),
+        JobsClaimed("w", [[JobId(1)] * 200, [JobId(1)] * 200]),
+        LeasesRenewed([Renewal(JobId(1), Token(1), bytes(5_000))]),
+        QueueDefined(QueueSettings("q", ("a..b",))),
+        QueueDefined(QueueSettings("q", ("a",), QueueKind.ORDERED, merge=2)),
+        QueueDefined(QueueSettings("q", max_parallel=0)),
+        WorkerSeen("w", 1, ("a",) * 65),
+    ],
+)
+def test_a_record_out_of_bounds_is_refused(record: JobRecord) -> None:
+    with pytest.raises(MessageCorruptError):
+        decode_job_record(*encode_job_record(record))
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"\x0a\x02\x08", b""])
+def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
+    with pytest.raises(MessageCorruptError):
+        decode_job_record(headers_for(JOBS_ADDED), value)
+
+
+def test_a_checkpoint_survives_encoding_in_parts() -> None:
+    fold = JobFold()
+    for offset, record in enumerate(RECORDS):
+        fold.apply(Offset(offset), 1_000 + offset, record)
+    captured = fold.capture(Offset(len(RECORDS)))
+    parts = [decode_job_record(*encode_job_record(part)) for part in encode_checkpoint(captured)]
+    assert decode_checkpoint(parts) == captured  # type: ignore[arg-type]
+    assert JobFold.restore(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]
