@@ -48,6 +48,8 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "queues": Entry("queues", "Show pending packages per subscriber; drop the ones that block"),
         "errors": Entry("giving_up", "List failed packages and retry them"),
         "subscribers": Entry("subscribers", "Manage the subscriber registry"),
+        "jobs": Entry("jobs", "Add jobs for workers; show, stop, remove and retry them"),
+        "worker": Entry("worker", "Run jobs"),
         "content": Entry("content", "List, read, compare and copy sources and targets"),
         "packages": Entry("packages", "Build, inspect, check and install packages by hand"),
         "journal": Entry("journal", "Inspect, check, truncate and measure the log"),
