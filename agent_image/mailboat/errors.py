@@ -136,10 +136,9 @@ class JournalTrimmedError(StopError):
 
 
 class JobLogIncompleteError(StopError):
-    """The job topic lost its first records, and holds no checkpoint of the state that they made.
+    """The job topic lost its first records and holds no checkpoint, so jobs would run twice or never.
 
-    Somebody removed records by hand, or retention by time is set on the topic: switch it off. Workers stop, because
-    jobs would run twice or never. Delete the topic to start with an empty one, and add the jobs again.
+    Switch off retention by time for it. Delete the topic to start with an empty one, and add the jobs again.
     """
 
 

@@ -21,7 +21,9 @@ CHAIN = 2
 LARGE_MODULES: Mapping[str, str] = {}
 LONG_FUNCTIONS: Mapping[str, str] = {}
 MANY_PARAMETERS: Mapping[str, str] = {}
-MANY_METHODS: Mapping[str, str] = {}
+MANY_METHODS: Mapping[str, str] = {
+    "agent_image/mailboat/jobs/table.py:JobTable": "columns, not records: one method reads each",
+}
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

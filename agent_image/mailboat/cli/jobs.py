@@ -22,7 +22,7 @@ from mailboat.errors import UsageError
 from mailboat.jobs.command import payload_value
 from mailboat.jobs.explanation import UNASSIGNED, shown_state, why_pending
 from mailboat.jobs.fold import JobFold
-from mailboat.jobs.queue import Queue
+from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,

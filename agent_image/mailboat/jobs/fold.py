@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from mailboat.jobs.queue import Queue
+from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.table import JobTable, NewRow, hash_key
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
