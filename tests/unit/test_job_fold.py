@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from mailboat.jobs.fold import JobFold, Transition
-from mailboat.jobs.proposal import plan_claims
+from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.jobs.fold import JobFold, Transition
-from mailboat.jobs.proposal import plan_claims
+from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
@@ -206,7 +206,7 @@ def test_a_restored_fold_goes_on_as_the_captured_one(seed: int, steps: int) -> N
     history = History(Random(seed))
     for _ in range(steps):
         history.step()
-    restored = JobFold.restore(history.fold.capture(Offset(history.offset)))
+    restored = JobFold(history.fold.capture(Offset(history.offset)))
     original = history.append
 
     def both(record: JobRecord) -> None:

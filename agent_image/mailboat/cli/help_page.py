@@ -26,6 +26,7 @@ TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "Start": ("init", "demo", "config", "agent"),
     "Publish": ("plan", "publish", "delete", "invalidate", "ping", "bulk", "distributions", "publishers"),
     "Subscribe": ("subscribe", "subscribers", "queues", "errors", "status"),
+    "Jobs": ("jobs", "worker"),
     "Content and storage": ("content", "packages", "journal", "blobs"),
     "Help": ("explain", "completion"),
 }

@@ -20,10 +20,10 @@ from mailboat.cli.session import Session
 from mailboat.clock import moment_of
 from mailboat.errors import UsageError
 from mailboat.jobs.command import payload_value
-from mailboat.jobs.explanation import UNASSIGNED, shown_state, why_pending
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
-from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.selection import UNASSIGNED, shown_state, why_pending
+from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     JobAction,
@@ -99,7 +99,7 @@ class KindOption(enum.StrEnum):
     FAIR = "fair"
 
 
-JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids, such as 1042-0.")]
+JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB", help="Job ids, such as 1042-0.")]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
 SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -126,7 +126,7 @@ def register(app: typer.Typer) -> None:
 def open_topic(session: Session) -> Iterator[JobTopic]:
     """The job topic of the home, read to its end; it is created where it is missing."""
     with session.workspace() as workspace:
-        topic = JobTopic(workspace.journal, workspace.have_job_topic())
+        topic = open_job_topic(workspace.journal)
         try:
             while not topic.follow():
                 pass
@@ -182,9 +182,7 @@ def list_jobs(
     session: Session,
     state: Annotated[StateOption | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")] = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="PATTERN", help="Only jobs of topics like purge.*")
-    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="PATTERN", help="Only jobs of these topics.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, oldest first.")] = _MOST_LISTED,
 ) -> None:
     """List jobs that are not over, and those that failed in the last days."""
@@ -286,7 +284,7 @@ def set_queue(
         int, typer.Option("--max-parallel", min=-1, help="Calls at the same time; -1: no limit.")
     ] = -1,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="N/DURATION", help="Starts within a time, such as 100/1s.")
+        str | None, typer.Option("--rate", metavar="RATE", help="Starts within a time, such as 100/1s.")
     ] = None,
     merge: Annotated[int, typer.Option("--merge", min=1, max=256, help="Jobs of one key that one call takes.")] = 1,
     merge_within: Annotated[

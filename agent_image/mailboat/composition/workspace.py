@@ -27,7 +27,6 @@ from mailboat.errors import AgentMissingError, BlobMissingError, TopicMissingErr
 from mailboat.folder_handle import make_path
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
-from mailboat.model.topics import JOB_TOPIC
 
 if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore
@@ -116,14 +115,6 @@ class Workspace:
                 self.journal.identity(self.topic(role))
             except TopicMissingError:
                 self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
-
-    def have_job_topic(self) -> TopicName:
-        """Make the topic of durable jobs unless it is there, and return its name."""
-        from mailboat.journal.port import TopicSettings
-
-        if JOB_TOPIC not in self.journal.topics():
-            self.journal.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))
-        return JOB_TOPIC
 
     def topic_settings(self, role: TopicRole) -> TopicSettings:
         """How a topic of this configuration is kept."""

@@ -89,6 +89,16 @@ class Lease:
     stop_requested: bool = False
     progress: bytes = b""
 
+    def renew(self, until_ms: int, progress: bytes) -> bool:
+        """Keep the jobs until this moment at least; whether that is later than before."""
+        self.progress = progress or self.progress
+        is_later, self.until_ms = until_ms > self.until_ms, max(until_ms, self.until_ms)
+        return is_later
+
+    def request_stop(self) -> None:
+        """Note that an operator wants the jobs to end."""
+        self.stop_requested = True
+
 
 @dataclass(slots=True)
 class WorkerState:
@@ -99,11 +109,24 @@ class WorkerState:
     seen_ms: int
     running: int = 0
 
+    def see(self, now_ms: int) -> None:
+        """Note a record of the worker."""
+        self.seen_ms = now_ms
+
+    def begin_call(self) -> None:
+        """Count a call that runs."""
+        self.running += 1
+
+    def end_call(self) -> None:
+        """Count a call that ended."""
+        self.running -= 1
+
 
 class JobFold:
     """Applies records in the order of the log. Not safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: JobCheckpoint | None = None) -> None:
+        """Begin with no jobs, or as captured. Raises: ValueError: the checkpoint contradicts itself."""
         self.table = JobTable()
         self.now_ms = 0
         self.queues: dict[str, Queue] = {}
@@ -122,7 +145,10 @@ class JobFold:
         self._unique_of: dict[JobId, bytes] = {}
         self._requests: dict[bytes, JobId] = {}
         self._history: list[tuple[int, JobId]] = []
-        self._define(QueueSettings(DEFAULT_QUEUE))
+        if checkpoint is None:
+            self._define(QueueSettings(DEFAULT_QUEUE))
+        else:
+            self._restore(checkpoint)
 
     # Reading
 
@@ -174,27 +200,23 @@ class JobFold:
             dict(self.results),
         )
 
-    @classmethod
-    def restore(cls, state: JobCheckpoint) -> JobFold:
-        """The fold as it was captured. Raises: ValueError: the state contradicts itself."""
-        fold = cls()
-        fold.now_ms = state.now_ms
-        fold._topics = list(state.topics)
-        fold._topic_numbers = {topic: number for number, topic in enumerate(state.topics)}
-        fold.table.restore(state.columns, len(state.topics), len(state.queues))
-        fold._queue_of_number = [Queue(each.settings, fold.table) for each in state.queues]
-        live = [q for q, each in zip(fold._queue_of_number, state.queues, strict=True) if not each.removed]
-        fold.queues = {queue.settings.name: queue for queue in live}
-        if DEFAULT_QUEUE not in fold.queues:
+    def _restore(self, state: JobCheckpoint) -> None:
+        self.now_ms = state.now_ms
+        self._topics = list(state.topics)
+        self._topic_numbers = {topic: number for number, topic in enumerate(state.topics)}
+        self.table.restore(state.columns, len(state.topics), len(state.queues))
+        self._queue_of_number = [Queue(each.settings, self.table) for each in state.queues]
+        live = [queue for queue, each in zip(self._queue_of_number, state.queues, strict=True) if not each.removed]
+        self.queues = {queue.settings.name: queue for queue in live}
+        if DEFAULT_QUEUE not in self.queues:
             raise ValueError("the default queue is missing")
-        fold.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
-        fold._unique, fold._requests = _unpacked(state.unique), _unpacked(state.requests)
-        fold.results = dict(state.results)
-        fold._unique_of = {job: digest for digest, job in fold._unique.items()}
+        self.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
+        self._unique, self._requests = _unpacked(state.unique), _unpacked(state.requests)
+        self.results = dict(state.results)
+        self._unique_of = {job: digest for digest, job in self._unique.items()}
         for each in state.leases:
-            fold._restore_lease(each)
-        fold._restore_jobs(state.queues)
-        return fold
+            self._restore_lease(each)
+        self._restore_jobs(state.queues)
 
     def _restore_lease(self, state: LeaseState) -> None:
         lease = Lease(*state)
@@ -203,16 +225,16 @@ class JobFold:
         for job in lease.jobs:
             self.leases[job] = lease
         heappush(self._expiries, (lease.until_ms, lease.jobs[0], lease.token))
-        self.queue(lease.jobs[0]).running += 1
+        self.queue(lease.jobs[0]).begin_call()
         if (worker := self.workers.get(lease.worker)) is not None:
-            worker.running += 1
+            worker.begin_call()
 
     def _restore_jobs(self, states: Sequence[QueueState]) -> None:
         ready: dict[int, list[JobId]] = {number: [] for number in range(len(states))}
         for job in self.table.all():
             state, due_ms = self.table.state(job), self.table.due_ms(job)
             if state is JobState.QUEUED:
-                self.queue(job).queued += 1
+                self.queue(job).wait(1)
                 if due_ms > self.now_ms:
                     self._delayed.append((due_ms, job))
                 else:
@@ -303,7 +325,7 @@ class JobFold:
             keep=new.keep,
         )
         self.table.add(row)
-        queue.queued += 1
+        queue.wait(1)
         if unique:
             self._unique[unique], self._unique_of[job] = job, unique
         self._remember(request, job)
@@ -338,7 +360,7 @@ class JobFold:
     def _claim(self, token: Token, record: JobsClaimed) -> Iterator[Transition]:
         worker = self.workers.get(record.worker)
         if worker is not None:
-            worker.seen_ms = self.now_ms
+            worker.see(self.now_ms)
         for group in record.groups:
             if not self._may_start(group):
                 continue
@@ -354,7 +376,7 @@ class JobFold:
             queue.start(group, self.now_ms)
             heappush(self._expiries, (until_ms, group[0], token))
             if worker is not None:
-                worker.running += 1
+                worker.begin_call()
 
     def _may_start(self, group: Sequence[JobId]) -> bool:
         if not group or len(set(group)) < len(group):
@@ -369,12 +391,10 @@ class JobFold:
             lease = self.leases.get(renewal.job)
             if lease is None or lease.token != renewal.token:
                 continue
-            lease.progress = renewal.progress or lease.progress
             if (worker := self.workers.get(lease.worker)) is not None:
-                worker.seen_ms = self.now_ms
+                worker.see(self.now_ms)
             until_ms = self.now_ms + min(self.table.lease_ms(job) for job in lease.jobs)
-            if until_ms > lease.until_ms:
-                lease.until_ms = until_ms
+            if lease.renew(until_ms, renewal.progress):
                 heappush(self._expiries, (until_ms, lease.jobs[0], lease.token))
 
     def _finish(self, offset: Offset, result: JobResult) -> Iterator[Transition]:
@@ -383,15 +403,15 @@ class JobFold:
             if result.message:
                 self.results.update(dict.fromkeys(lease.jobs, offset))
             if (worker := self.workers.get(lease.worker)) is not None:
-                worker.seen_ms = self.now_ms
+                worker.see(self.now_ms)
             yield from self._end_attempt(lease, result.outcome, result.delay_ms, "")
 
     def _end_attempt(self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str) -> Iterator[Transition]:
         """Take the lease from all jobs of a call, and decide for each whether it runs again."""
         queue = self.queue(lease.jobs[0])
-        queue.running -= 1
+        queue.end_call()
         if (worker := self.workers.get(lease.worker)) is not None:
-            worker.running -= 1
+            worker.end_call()
         for job in lease.jobs:
             del self.leases[job]
             if outcome is Outcome.OK:
@@ -414,7 +434,7 @@ class JobFold:
             table.count_try(job, -1)
         table.set_state(job, JobState.QUEUED)
         table.set_due_ms(job, self.now_ms + max(0, delay_ms))
-        queue.queued += 1
+        queue.wait(1)
         if delay_ms > 0:
             heappush(self._delayed, (table.due_ms(job), job))
         else:
@@ -452,9 +472,9 @@ class JobFold:
                 continue
             if state is JobState.ACTIVE:
                 if record.action is JobAction.STOP:
-                    self.leases[job].stop_requested = True
+                    self.leases[job].request_stop()
             elif state is JobState.QUEUED:
-                self.queue(job).queued -= 1
+                self.queue(job).leave(1)
                 stopped = record.action is JobAction.STOP
                 yield self._end(job, JobState.STOPPED if stopped else JobState.DROPPED, "command")
             elif record.action is JobAction.REMOVE:
@@ -471,7 +491,7 @@ class JobFold:
             queue.resume()
         else:
             waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
-            queue.queued -= len(waiting)
+            queue.leave(len(waiting))
             for job in waiting:
                 yield self._end(job, JobState.DROPPED, "cleared")
 

@@ -135,6 +135,24 @@ class Queue:
         for job in (*(chain[0] for chain in self._chains.values()), *(job for job in ready if job not in chained)):
             self._make_ready(job)
 
+    # Counts
+
+    def wait(self, jobs: int) -> None:
+        """Count jobs that are queued now."""
+        self.queued += jobs
+
+    def leave(self, jobs: int) -> None:
+        """Count jobs that are no longer queued, and did not start."""
+        self.queued -= jobs
+
+    def begin_call(self) -> None:
+        """Count a call that runs."""
+        self.running += 1
+
+    def end_call(self) -> None:
+        """Count a call that ended."""
+        self.running -= 1
+
     # Order
 
     def add(self, job: JobId) -> None:
@@ -160,8 +178,8 @@ class Queue:
 
     def start(self, group: Sequence[JobId], now_ms: int) -> None:
         """Count a call that starts; its jobs are no longer queued."""
-        self.running += 1
-        self.queued -= len(group)
+        self.begin_call()
+        self.leave(len(group))
         if self.settings.rate:
             self._starts.append(now_ms)
         if not self._keeps_place(group[0]):

@@ -15,12 +15,13 @@ from typing import Final
 
 from mailboat.errors import JobLogIncompleteError, MessageCorruptError
 from mailboat.jobs.fold import Applied, JobFold
-from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, JobsFinished, NewJob, offset_of
 from mailboat.model.positions import Bounds
+from mailboat.model.topics import JOB_TOPIC
 from mailboat.wire.headers import CHECKPOINT_PART, message_type_of
-from mailboat.wire.jobs import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
 
 _LOG: Final = logging.getLogger(__name__)
 _LIMITS: Final = ReadLimits(max_records=256)
@@ -36,6 +37,13 @@ _UNFINISHED_CHECKPOINTS: Final = 3
 CHECKPOINT_RECORDS: Final = 100_000
 CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 """A checkpoint is due after so many records, or so many bytes, and not before its own size was appended again."""
+
+
+def open_job_topic(journal: Journal) -> JobTopic:
+    """The topic of durable jobs, which is created when it is first used. Raises: as `JobTopic`."""
+    if JOB_TOPIC not in journal.topics():
+        journal.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
+    return JobTopic(journal, JOB_TOPIC)
 
 
 class JobTopic:
@@ -181,7 +189,7 @@ class JobTopic:
                     continue
                 try:
                     checkpoint = decode_checkpoint(parts)
-                    fold = JobFold.restore(checkpoint)
+                    fold = JobFold(checkpoint)
                 except (MessageCorruptError, ValueError) as error:
                     _LOG.warning("the checkpoint at offset %d is ignored: %s", parts[0].as_of, error)
                     continue

@@ -7,18 +7,18 @@ id is made for each start, so that a process with the same name never takes over
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from random import Random
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import WORKER_LEASE_MS, Applied, Lease
-from mailboat.jobs.proposal import plan_claims
+from mailboat.jobs.selection import plan_claims
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -117,14 +117,14 @@ class JobWorker:
     """Runs jobs of one topic. `turn` belongs to one thread; `stop` may be called from any."""
 
     def __init__(
-        self, topic: JobTopic, settings: WorkerSettings, clock: Clock, random: Random, failpoints: Failpoints
+        self, topic: JobTopic, settings: WorkerSettings, clock: Clock, chance: random.Random, failpoints: Failpoints
     ) -> None:
         """Prepare; nothing is claimed before the first `turn`."""
-        self.worker_id = f"{settings.name}-{random.getrandbits(48):012x}"
+        self.worker_id = f"{settings.name}-{chance.getrandbits(48):012x}"
         self._topic = topic
         self._settings = settings
         self._clock = clock
-        self._random = random
+        self._chance = chance
         self._failpoints = failpoints
         self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix=f"mailboat-job-{settings.name}")
         self._calls: dict[tuple[Token, JobId], Call] = {}
@@ -134,7 +134,7 @@ class JobWorker:
         self._renew_at: dict[JobId, float] = {}
         self._log_time_at = clock.monotonic()
         self._passed_over_at: float | None = None
-        self._tick_delay_ms = random.uniform(0.0, _MOST_TICK_DELAY_MS)
+        self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
         self._is_stopping = False
 
     @property
@@ -199,7 +199,7 @@ class JobWorker:
             self._ended.popleft()
             del self._calls[result.token, result.job]
         self._announce_at = now + WORKER_LEASE_MS / 3000
-        self._tick_delay_ms = self._random.uniform(0.0, _MOST_TICK_DELAY_MS)
+        self._tick_delay_ms = self._chance.uniform(0.0, _MOST_TICK_DELAY_MS)
         self._topic.follow_to(offsets[-1], self._see)
 
     def _renewals(self, now: float) -> list[Renewal]:

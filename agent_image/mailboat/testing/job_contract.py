@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from random import Random
 
 import pytest
 
@@ -54,9 +54,9 @@ class Jobs:
 
     def start_worker(self, handlers: dict[str, Handler], slots: int = 4, seed: int = 1) -> Callable[[], None]:
         """Start a worker in a thread; return what ends it without a word, as a crash does."""
-        random = Random(seed)  # noqa: S311  # reproducible, and no secret
+        chance = random.Random(seed)  # noqa: S311  # reproducible, and no secret
         worker = JobWorker(
-            self._open(), WorkerSettings("worker", slots, handlers), SystemClock(), random, NoFailpoints()
+            self._open(), WorkerSettings("worker", slots, handlers), SystemClock(), chance, NoFailpoints()
         )
         ended = threading.Event()
 

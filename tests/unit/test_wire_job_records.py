@@ -30,7 +30,7 @@ from mailboat.model.jobs import (
     WorkerSeen,
 )
 from mailboat.wire.headers import JOBS_ADDED, headers_for
-from mailboat.wire.jobs import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
 
 RECORDS: list[JobRecord] = [
     JobsAdded([NewJob("a"), NewJob("b.c", b"\0", "k", Priority.LOW, 5, 6, -1, 0, 1_000, "u", "r", True, JobId(7))]),
@@ -91,4 +91,4 @@ def test_a_checkpoint_survives_encoding_in_parts() -> None:
     captured = fold.capture(Offset(len(RECORDS)))
     parts = [decode_job_record(*encode_job_record(part)) for part in encode_checkpoint(captured)]
     assert decode_checkpoint(parts) == captured  # type: ignore[arg-type]
-    assert JobFold.restore(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]
+    assert JobFold(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]

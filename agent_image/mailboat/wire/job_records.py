@@ -76,27 +76,7 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
 
 
 def _encode_added(record: JobsAdded) -> pb.JobsAdded:
-    message = pb.JobsAdded()
-    for new in record.jobs:
-        job = message.jobs.add(
-            topic=new.topic,
-            payload=new.payload,
-            key=new.key,
-            priority=new.priority,
-            due_ms=new.due_ms,
-            delay_ms=new.delay_ms,
-            lease_ms=new.lease_ms,
-            unique=new.unique,
-            request_id=new.request_id,
-            keep=new.keep,
-        )
-        if new.retries is not None:
-            job.retries = new.retries
-        if new.retry_delay_ms is not None:
-            job.retry_delay_ms = new.retry_delay_ms
-        if new.retry_of is not None:
-            job.retry_of = new.retry_of
-    return message
+    return pb.JobsAdded(jobs=[pb.JobsAdded.Job(**_present(job._asdict())) for job in record.jobs])
 
 
 def _decode_added(value: bytes) -> JobsAdded:
@@ -155,13 +135,8 @@ def _decode_renewed(value: bytes) -> LeasesRenewed:
 
 
 def _encode_finished(record: JobsFinished) -> pb.JobsFinished:
-    message = pb.JobsFinished()
-    for one in record.results:
-        text = cut(one.message, MAX_MESSAGE_CHARACTERS)
-        result = message.results.add(job=one.job, token=one.token, outcome=one.outcome, message=text)
-        if one.delay_ms is not None:
-            result.delay_ms = one.delay_ms
-    return message
+    cut_results = [each._replace(message=cut(each.message, MAX_MESSAGE_CHARACTERS)) for each in record.results]
+    return pb.JobsFinished(results=[pb.JobsFinished.Result(**_present(each._asdict())) for each in cut_results])
 
 
 def _decode_finished(value: bytes) -> JobsFinished:
@@ -189,10 +164,7 @@ def _decode_commanded(value: bytes) -> JobsCommanded:
 
 
 def _encode_queue_commanded(record: QueueCommanded) -> pb.QueueCommanded:
-    message = pb.QueueCommanded(action=record.action, queue=record.queue)
-    if record.until_ms is not None:
-        message.until_ms = record.until_ms
-    return message
+    return pb.QueueCommanded(**_present(record._asdict()))
 
 
 def _decode_queue_commanded(value: bytes) -> QueueCommanded:
@@ -290,15 +262,8 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
 
 
 def _encode_queue_state(state: QueueState) -> pb.JobCheckpoint.Queue:
-    message = pb.JobCheckpoint.Queue(
-        settings=pb.QueueDefined(**state.settings._asdict()),
-        removed=state.removed,
-        starts_ms=state.starts_ms,
-        chains=state.chains,
-    )
-    if state.suspended_until_ms is not None:
-        message.suspended_until_ms = state.suspended_until_ms
-    return message
+    settings = pb.QueueDefined(**state.settings._asdict())
+    return pb.JobCheckpoint.Queue(**_present({**state._asdict(), "settings": settings}))
 
 
 def _decode_queue_state(message: pb.JobCheckpoint.Queue) -> QueueState:
@@ -325,6 +290,11 @@ def _patterns(topics: Sequence[str]) -> Sequence[str]:
 def _jobs(jobs: Sequence[int]) -> Sequence[JobId]:
     _check(len(jobs) <= MAX_BATCH, "jobs", len(jobs))
     return [JobId(job) for job in jobs]
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are set: absent ones stand for the queue's or the job's setting."""
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _check(holds: bool, what: str, found: object) -> None:  # noqa: FBT001  # the condition itself

@@ -1,0 +1,116 @@
+"""Which jobs a worker should claim, and why the others wait. Pure readings of the fold.
+
+The choice is a preference that keeps the claims of several workers from colliding, never an assignment. Each ready call
+is preferred by one live worker with a free slot, chosen by rendezvous hashing, so that the death of a worker moves only
+the calls that it preferred. A call that its preferred worker does not claim within a moment may be claimed by any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from mailboat.clock import moment_of
+from mailboat.jobs.fold import JobFold, WorkerState
+from mailboat.model.jobs import JobId, JobState, any_matches, show_job_id
+
+UNASSIGNED: Final = "unassigned"
+
+MAX_EXAMINED: Final = 1_024
+"""Ready calls of one queue that are examined for one proposal."""
+
+
+class Proposal(NamedTuple):
+    """Groups to claim at once, and those that another worker should claim first."""
+
+    preferred: Sequence[Sequence[JobId]]
+    others: Sequence[Sequence[JobId]]
+
+
+def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
+    """Choose up to `free_slots` calls for a worker that the fold knows; queues take turns."""
+    state = fold.workers.get(worker)
+    if state is None or free_slots <= 0:
+        return Proposal((), ())
+    preferred: list[Sequence[JobId]] = []
+    others: list[Sequence[JobId]] = []
+    turns = [_calls(fold, name, worker, state) for name in sorted(fold.queues)]
+    while turns and len(preferred) < free_slots:
+        left = []
+        for calls in turns:
+            call = next(calls, None)
+            if call is None:
+                continue
+            left.append(calls)
+            group, is_preferred = call
+            if not is_preferred:
+                others.append(group)
+            elif len(preferred) < free_slots:
+                preferred.append(group)
+        turns = left
+    return Proposal(preferred, others[: free_slots - len(preferred)])
+
+
+def _calls(fold: JobFold, queue_name: str, worker: str, state: WorkerState) -> Iterator[tuple[Sequence[JobId], bool]]:
+    """The calls of one queue that may start and that this worker takes, and whether it is the preferred worker."""
+    queue = fold.queues[queue_name]
+    room = queue.room(fold.now_ms)
+    free = [name for name, other in fold.workers.items() if other.running < other.slots]
+    for group in islice(queue.ready(fold.now_ms), min(MAX_EXAMINED, room)):
+        topic = fold.topic(group[0])
+        if any_matches(state.topics, topic):
+            able = [name for name in free if any_matches(fold.workers[name].topics, topic)]
+            yield group, not able or _preferred(group[0], able) == worker
+
+
+def _preferred(job: JobId, workers: Sequence[str]) -> str:
+    return max(workers, key=lambda name: hashlib.blake2b(f"{job} {name}".encode(), digest_size=8).digest())
+
+
+def shown_state(fold: JobFold, job: JobId) -> str:
+    """The state as users read it: a queued job that no live worker takes is `unassigned`."""
+    state = fold.table.state(job)
+    if state is None:
+        return JobState.DROPPED.label
+    if state is JobState.QUEUED and not fold.is_served(fold.topic(job)):
+        return UNASSIGNED
+    return state.label
+
+
+def position(fold: JobFold, job: JobId) -> int | None:
+    """How many calls of the queue are ready before this job; None for a job that is not ready."""
+    for place, group in enumerate(fold.queue(job).ready(fold.now_ms)):
+        if job in group:
+            return place
+    return None
+
+
+def why_pending(fold: JobFold, job: JobId) -> str:
+    """What a queued job waits for, the first of the reasons that hold; empty for a job that is not queued."""
+    return next(_reasons(fold, job), "") if fold.table.state(job) is JobState.QUEUED else ""
+
+
+def _reasons(fold: JobFold, job: JobId) -> Iterator[str]:
+    queue, topic, now_ms = fold.queue(job), fold.topic(job), fold.now_ms
+    name = queue.settings.name
+    if queue.is_suspended(now_ms):
+        yield f"queue {name} is suspended"
+    if fold.table.due_ms(job) > now_ms:
+        tries = fold.table.tries(job)
+        moment = moment_of(fold.table.due_ms(job)).isoformat(timespec="seconds")
+        yield f"due at {moment}" if not tries else f"retry at {moment} after {tries} failed attempts"
+    if not fold.is_served(topic):
+        yield f"no live worker takes the topic {topic}"
+    before = queue.before(job)
+    if before is not None:
+        yield f"waits for job {show_job_id(before)} of the same key"
+    if not queue.room(now_ms):
+        if queue.settings.max_parallel == queue.running:
+            yield f"queue {name} runs {queue.running} of {queue.settings.max_parallel} calls"
+        yield f"queue {name} started {queue.settings.rate} calls within {queue.settings.rate_period_ms / 1000:g} s"
+    place = position(fold, job)
+    if place is None:
+        yield f"waits up to {queue.settings.merge_within_ms / 1000:g} s for jobs to merge with"
+    yield "starts next" if place == 0 else f"behind {place} ready calls of queue {name}"
