@@ -265,8 +265,7 @@ def queues(session: Session) -> None:
             _queue_document(queue, oldest.get(name), opened.fold.now_ms)
             for name, queue in sorted(opened.fold.queues.items())
         ]
-        now_ms = opened.fold.now_ms
-    rows = [_queue_row(one, now_ms) for one in found]
+    rows = [_queue_row(one) for one in found]
     session.show(Report(found, [one["queue"] for one in found], lambda: [Table(QUEUE_COLUMNS, rows)]))
 
 
@@ -333,7 +332,7 @@ def suspend(
         until_ms = None if duration is None else opened.fold.now_ms + parse_duration_ms(duration)
         _check_queue(opened.fold, queue)
         opened.append(QueueCommanded(QueueAction.SUSPEND, queue, until_ms))
-    until = "until it is resumed" if until_ms is None else f"until {time_text(until_ms)}"
+    until = "until it is resumed" if until_ms is None else f"until {time_text(moment_of(until_ms))}"
     session.show(
         Report({"queue": queue, "until_ms": until_ms}, [queue], lambda: [f"queue {queue} is suspended {until}"])
     )
@@ -390,13 +389,13 @@ def _document(opened: JobTopic, job: JobId) -> dict[str, Any]:
         "queue": fold.queue(job).settings.name,
         "state": shown_state(fold, job),
         "tries": fold.table.tries(job),
-        "due": moment_of(fold.table.due_ms(job)).isoformat() if waits else None,
+        "due_at": moment_of(fold.table.due_ms(job)).isoformat() if waits else None,
         "reason": why_pending(fold, job) if waits else opened.last_message(job),
     }
 
 
 def _row(document: dict[str, Any]) -> list[str]:
-    due = document["due"]
+    due = document["due_at"]
     return [
         document["job"],
         document["topic"],
@@ -425,7 +424,8 @@ def _queue_document(queue: Queue, oldest_ms: int | None, now_ms: int) -> dict[st
         "kind": settings.kind.name.lower(),
         "queued": queue.queued,
         "active": queue.running,
-        "oldest_ms": oldest_ms,
+        "oldest_at": None if oldest_ms is None else moment_of(oldest_ms).isoformat(),
+        "oldest_seconds": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
         "suspended": queue.is_suspended(now_ms),
         "max_parallel": settings.max_parallel,
         "rate": f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
@@ -434,20 +434,20 @@ def _queue_document(queue: Queue, oldest_ms: int | None, now_ms: int) -> dict[st
     }
 
 
-def _queue_row(document: dict[str, Any], now_ms: int) -> list[str]:
+def _queue_row(document: dict[str, Any]) -> list[str]:
     limits = [
         "suspended" if document["suspended"] else "",
         f"parallel {document['max_parallel']}" if document["max_parallel"] >= 0 else "",
         document["rate"] or "",
         f"merge {document['merge']}" if document["merge"] > 1 else "",
     ]
-    oldest = document["oldest_ms"]
+    oldest = document["oldest_seconds"]
     return [
         document["queue"],
         document["kind"],
         str(document["queued"]),
         str(document["active"]),
-        ABSENT if oldest is None else f"{max(0, now_ms - oldest) / 1000:.0f} s",
+        ABSENT if oldest is None else f"{oldest:.0f} s",
         ", ".join(filter(None, limits)) or ABSENT,
         ", ".join(document["topics"]) or ABSENT,
     ]

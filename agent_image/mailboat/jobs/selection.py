@@ -1,8 +1,8 @@
 """Which jobs a worker should claim, and why the others wait. Pure readings of the fold.
 
-The choice is a preference that keeps the claims of several workers from colliding, never an assignment. Each ready call
-is preferred by one live worker with a free slot, chosen by rendezvous hashing, so that the death of a worker moves only
-the calls that it preferred. A call that its preferred worker does not claim within a moment may be claimed by any other.
+The choice is a preference that keeps the claims of several workers from colliding, never an assignment. Each ready
+call is preferred by one live worker with a free slot, chosen by rendezvous hashing, so that the death of a worker moves
+only the calls that it preferred. A call that its preferred worker leaves for a moment may be claimed by any other.
 """
 
 from __future__ import annotations
