@@ -34,7 +34,7 @@ from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
-from mailboat.model.requests import DistributionRequest
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.filters import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
@@ -109,6 +109,25 @@ def test_a_public_package_arrives_in_oak_as_the_original(
     different = {one for one in differences(expected.lines, found, content) if not set(at_and_above(one[0])) & kept}
     different -= expected.loose
     assert {where: expected.lines.get(where) for where in different} == {}
+
+
+@LONG
+def test_a_narrower_root_of_a_public_package_has_no_rule_that_cannot_match(
+    public_package: Callable[[str], Path], jackrabbit: Any, tmp_path: Path
+) -> None:
+    """The validator has an error for such rules; the original has 8 for this root, of which one can match below."""
+    original, narrower = public_package(f"{CORE}.examples.ui.content:2.26.0:zip"), tmp_path / "narrower.zip"
+    root = NodePath("/content/core-components-examples/library/core-content")
+    with closing(open_archive_source(original)) as source:
+        PackageFiles(package_registry(), package_limits(LimitsConfig())).build(
+            add_request([root]), source, narrower, "filevault", {}
+        )
+    with closing(open_archive_source(narrower)) as package:
+        assert package.filter is not None
+        assert [rule.pattern.pattern for rule in package.filter.sets[0].rules] == [f"{root}/aemform"]
+    found = [one for one in jackrabbit.errors(narrower) if one not in jackrabbit.errors(original)]
+    # `acHandling` is kept although no list of access rights is below this root
+    assert [one for one in found if "Found no access control list" not in one] == []
 
 
 # ------------------------------------------------------------------------------------------------- the original

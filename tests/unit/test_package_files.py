@@ -86,6 +86,28 @@ def test_a_package_of_a_checkout_keeps_the_rules_of_its_filter(ruled: VaultSourc
         ]
 
 
+def test_rules_that_cannot_match_below_a_narrower_root_are_dropped(ruled: VaultSource, tmp_path: Path) -> None:
+    with built(ruled, "/content/site/page", tmp_path / "x.zip") as package:
+        assert package.filter is not None
+        (one,) = package.filter.sets
+        assert (one.root, one.rules) == ("/content/site/page", ())
+        assert [rule.pattern.pattern for rule in one.property_rules] == [".*/secret"]
+
+
+def test_a_root_that_the_source_owns_alone_owns_nothing_below_it(tmp_path: Path) -> None:
+    folder = tmp_path / "alone"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/content"><include pattern="\\Q/content\\E"/></filter>'
+        "</workspaceFilter>"
+    )
+    (folder / "jcr_root/content").mkdir(parents=True)
+    (folder / "jcr_root/content/.content.xml").write_text(PAGE)
+    with built(open_checkout_source(folder), "/content", tmp_path / "x.zip") as package:
+        assert package.filter is not None
+        assert package.filter.sets[0].is_shallow
+
+
 def test_a_path_that_the_filter_leaves_out_is_refused(ruled: VaultSource, tmp_path: Path) -> None:
     into = tmp_path / "x.zip"
     reason = "leaves out everything at /content/site/local"

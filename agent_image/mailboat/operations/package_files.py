@@ -35,6 +35,7 @@ from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.filevault.inspection import problems_of, read_entries
+from mailboat.packages.filevault.pattern_reach import narrowed
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.builder import shipment_of
@@ -101,7 +102,7 @@ class PackageFiles:
         owned = _with_rules(shipment.filter, source)
         contents = PackageContents(
             owned,
-            shipment.nodes if owned.is_simple else _covered(shipment.nodes, owned, source),
+            shipment.nodes if owned == shipment.filter else _covered(shipment.nodes, owned, source),
             shipment.ancestors,
             is_self_contained=True,
             properties={**shipment.properties, **properties},
@@ -220,9 +221,11 @@ def _with_rules(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
 
 
 def _ruled(one: FilterSet, kept: FilterSet) -> FilterSet:
+    if one.root == kept.root and not one.is_shallow:
+        return kept
     if one.is_shallow or kept.is_shallow:
         return one._replace(mode=kept.mode)
-    return one._replace(mode=kept.mode, rules=kept.rules, property_rules=kept.property_rules)
+    return narrowed(kept, one.root)
 
 
 def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:

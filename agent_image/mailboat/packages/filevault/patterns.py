@@ -22,7 +22,7 @@ MAX_NESTED: Final = 50
 MAX_TEXT: Final = MAX_PATH_BYTES + 1 + MAX_NAME_LENGTH  # the path of a property
 MAX_STEPS: Final = 100 * MAX_TEXT**2
 
-_TOKEN: Final = re.compile(
+TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
     r"|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])"
     r"|(?P<escape>\\.)"
@@ -35,8 +35,8 @@ _TOKEN: Final = re.compile(
 )
 _KNOWN_ESCAPES: Final = frozenset("dDsSwWbBAtnrf")
 _ENDS: Final = frozenset(("$", "\\Z"))
-_ASSERTIONS: Final = frozenset(("^", "\\A", "\\b", "\\B"))
-_LOOKS_AROUND: Final = frozenset(("(?=", "(?!", "(?<=", "(?<!"))
+ASSERTIONS: Final = frozenset(("^", "\\A", "\\b", "\\B"))
+LOOKS_AROUND: Final = frozenset(("(?=", "(?!", "(?<=", "(?<!"))
 _CLASS_TRAPS: Final = re.compile(r"&&|--|\|\||~~|(?<!\\)\[|\\[a-zA-Z0-9](?<!\\[dDsSwWtnrf])")
 
 
@@ -118,7 +118,7 @@ class _Translation:
     def text(self) -> str:
         at = 0
         while at < len(self._pattern):
-            match = _TOKEN.match(self._pattern, at)
+            match = TOKEN.match(self._pattern, at)
             if match is None:
                 raise self._refused(f"it has something unknown at character {at}")
             self._take(match)
@@ -160,7 +160,7 @@ class _Translation:
         self._out.append(text)
         if text in _ENDS:
             return  # only takes ways away, and at the end of an expression no more than its end does
-        if text in _ASSERTIONS:
+        if text in ASSERTIONS:
             self._add(self._model.assertion())
         else:
             self._add(self._model.character(text), text)
@@ -182,7 +182,7 @@ class _Translation:
             raise self._refused("a parenthesis is closed that was not opened")
         group = self._groups.pop()
         cost = self._cost_of(group)
-        self._add(self._model.look_around(cost) if group.opening in _LOOKS_AROUND else cost)
+        self._add(self._model.look_around(cost) if group.opening in LOOKS_AROUND else cost)
         self._out.append(")")
 
     def _end_branch(self, group: _Group) -> None:
@@ -197,7 +197,7 @@ class _Translation:
     def _repeat(self, match: re.Match[str]) -> None:
         if match["manner"] == "+":
             raise self._refused(f"the possessive {match[0]} is not supported: Python fails on some")
-        low, high = _range_of(match)
+        low, high = range_of(match)
         if max(low, high or 0) > MAX_COUNT:
             raise LimitExceededError("a filter expression repeats too often", pattern=self._pattern, limit=MAX_COUNT)
         self._out.append(match[0])
@@ -212,7 +212,7 @@ class _Translation:
         return PackageCorruptError(f"a filter expression can't be understood: {reason}", pattern=self._pattern[:200])
 
 
-def _range_of(repeat: re.Match[str]) -> tuple[int, int | None]:
+def range_of(repeat: re.Match[str]) -> tuple[int, int | None]:
     """The least and the greatest count; None where there is no greatest."""
     if repeat["low"] is None:
         return {"*": (0, None), "+": (1, None), "?": (0, 1)}[repeat["repeat"]]

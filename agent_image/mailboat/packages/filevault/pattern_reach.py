@@ -1,0 +1,142 @@
+"""Which rules of a filter matter below a narrower root: an expression is read as far as the root goes.
+
+The places in the root's path that a part of the expression can stop at are followed, as in a simulated automaton.
+Assertions and look-arounds are taken as true, and inline flags for a match, so that no rule is dropped that could
+decide about a path.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from mailboat.model.filters import FilterRule, FilterSet
+from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
+
+
+def narrowed(one: FilterSet, root: NodePath) -> FilterSet:
+    """The filter set for a root below its own: the same coverage there, without rules that cannot match."""
+    return one._replace(
+        root=root, rules=_kept(one.rules, root), property_rules=_kept(one.property_rules, root, of_properties=True)
+    )
+
+
+def can_match(pattern: re.Pattern[str], root: NodePath) -> bool:
+    """Whether an expression could match the root or a path below it. Never False for one that does."""
+    if pattern.fullmatch(root):
+        return True
+    text = "/" if root == "/" else f"{root}/"
+    return _Reach(pattern, text).is_reached()
+
+
+def _kept(rules: tuple[FilterRule, ...], root: NodePath, *, of_properties: bool = False) -> tuple[FilterRule, ...]:
+    """The rules that matter, where the first of them still gives the default of all."""
+    if not rules:
+        return rules
+    is_default = not rules[0].is_include
+    kept = [rule for rule in rules if can_match(rule.pattern, root)]
+    while kept and kept[0].is_include == is_default:
+        del kept[0]  # repeats the default, which the next opposite rule gives as well
+    if kept or is_default:
+        return tuple(kept)
+    below = quote_java("" if root == "/" else root) + "(/.*)?"
+    return (FilterRule(is_include=False, pattern=compile_java(below), matches_properties=of_properties),)
+
+
+class _Part(NamedTuple):
+    """A part of an expression: a character or class, or a group of branches; how often it comes."""
+
+    atom: re.Pattern[str] | None
+    branches: tuple[tuple[_Part, ...], ...]
+    low: int = 1
+    high: int | None = 1
+
+
+_ENDS: Final = ("$", "\\Z", "\\z")
+
+
+class _Reach:
+    """One walk of an expression over one text."""
+
+    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+        self._text = text
+        self._flags = pattern.flags
+        self._is_at_end = False
+        self._is_known = True
+        self._branches = self._parse(pattern.pattern)
+
+    def is_reached(self) -> bool:
+        """Whether the text is matched, or is the beginning of what is."""
+        if not self._is_known:
+            return True
+        ends = self._any_of(self._branches, frozenset((0,)))
+        return self._is_at_end or len(self._text) in ends
+
+    def _parse(self, pattern: str) -> tuple[tuple[_Part, ...], ...]:
+        groups: list[tuple[str, list[list[_Part]]]] = [("", [[]])]
+        at = 0
+        while at < len(pattern):
+            match = TOKEN.match(pattern, at)
+            if match is None:
+                self._is_known = False
+                return ()
+            at = match.end()
+            row = groups[-1][1][-1]
+            if match["repeat"] is not None:
+                if row:
+                    row[-1] = row[-1]._replace(low=range_of(match)[0], high=range_of(match)[1])
+            elif match["open"] is not None:
+                self._open(match[0], groups)
+            elif match["close"] is not None:
+                opening, branches = groups.pop()
+                is_empty = opening in LOOKS_AROUND
+                groups[-1][1][-1].append(_Part(None, ((),) if is_empty else tuple(map(tuple, branches))))
+            elif match["bar"] is not None:
+                groups[-1][1].append([])
+            else:
+                row.extend(self._atoms(match))
+        return tuple(map(tuple, groups[0][1]))
+
+    def _open(self, opening: str, groups: list[tuple[str, list[list[_Part]]]]) -> None:
+        if opening.startswith("(?") and opening not in LOOKS_AROUND and opening != "(?:":
+            self._is_known = self._is_known and opening.endswith(")") and len(groups) == 1
+        if not opening.endswith(")"):
+            groups.append((opening, [[]]))
+
+    def _atoms(self, match: re.Match[str]) -> list[_Part]:
+        if match["quoted"] is not None:
+            return [self._part(re.escape(character)) for character in match["quoted"]]
+        if match[0] in _ENDS or match[0] in ASSERTIONS:
+            return [_Part(None, ((),))]
+        return [self._part(match[0])]
+
+    def _part(self, atom: str) -> _Part:
+        return _Part(re.compile(atom, self._flags), ())
+
+    def _any_of(self, branches: tuple[tuple[_Part, ...], ...], starts: frozenset[int]) -> frozenset[int]:
+        found: frozenset[int] = frozenset()
+        for row in branches:
+            ends = starts
+            for part in row:
+                ends = self._repeated(part, ends)
+            found |= ends
+        return found
+
+    def _repeated(self, part: _Part, starts: frozenset[int]) -> frozenset[int]:
+        found = starts if part.low == 0 else frozenset()
+        ends, count, before = starts, 0, None
+        while ends and ends != before and (part.high is None or count < part.high):
+            before, ends = ends, self._once(part, ends)
+            count += 1
+            if count >= part.low or ends == before:
+                found |= ends
+        return found
+
+    def _once(self, part: _Part, starts: frozenset[int]) -> frozenset[int]:
+        if part.atom is None:
+            return self._any_of(part.branches, starts)
+        length = len(self._text)
+        if length in starts:
+            self._is_at_end = True
+        return frozenset(at + 1 for at in starts if at < length and part.atom.match(self._text, at, at + 1))
