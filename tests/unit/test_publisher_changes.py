@@ -85,6 +85,14 @@ def test_the_figures_of_a_group_are_for_people() -> None:
     assert (group.content_bytes, group.files, len(group.removals)) == (7, 2, 1)
 
 
+def test_a_whole_subtree_is_owned_deep_and_carried_in_the_order_of_a_walk() -> None:
+    policy = Change(NodePath("/b/rep:policy"), is_alone=False, is_whole=True, below=(NodePath("/b/rep:policy/allow"),))
+    (group,) = plan(put("/a"), put("/c"), gone("/d"), policy)
+    assert group.puts == ("/a", "/b/rep:policy", "/b/rep:policy/allow", "/c")
+    assert (group.roots, group.deep_roots) == (("/a", "/b/rep:policy", "/c", "/d"), {"/b/rep:policy", "/d"})
+    assert group.replaced == ("/b/rep:policy",)
+
+
 def test_the_request_id_depends_on_content_and_history() -> None:
     (group,) = plan(put("/a"), gone("/b"))
     (other,) = plan(put("/a"), gone("/c"))

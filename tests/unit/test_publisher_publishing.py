@@ -490,6 +490,37 @@ def test_the_first_time_everything_is_new_and_the_second_time_nothing(engine: En
     assert changed(engine, source) == []
 
 
+def acl(*entries: str, privilege: str = "jcr:read") -> MemorySource:
+    """A page with a list of access rights."""
+    policy, rights = NodePath("/page/rep:policy"), Property("rep:privileges", (privilege,), PropertyType.NAME)
+    allowed = [Node(NodePath(f"{policy}/{name}"), "rep:GrantACE", properties=(rights,)) for name in entries]
+    nodes = [Node(NodePath("/page"), "nt:unstructured"), Node(policy, "rep:ACL"), *allowed]
+    return MemorySource([*nodes, Node(NodePath("/page/text"), "nt:unstructured")], uri="memory:acl")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "carried"),
+    [
+        (acl("allow", "deny"), acl("allow", "deny", privilege="jcr:write"), 3),
+        (acl("allow", "deny"), acl("allow", "deny", "more"), 4),
+        (acl("allow", "deny"), acl("allow"), 2),
+        (acl("allow"), acl(), 1),
+    ],
+    ids=["changed", "added", "removed", "emptied"],
+)
+def test_a_changed_access_control_list_is_shipped_whole_for_repositories(
+    tmp_path: Path, before: MemorySource, after: MemorySource, carried: int
+) -> None:
+    with memory_engine(tmp_path, EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})) as engine:
+        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        assert len(list(publisher.publish_changed(before, [ROOT]))) == 1
+        (receipt,) = publisher.publish_changed(after, [ROOT])
+        message = messages(engine)[-1]
+        assert (message.paths, message.deep_paths) == (("/page/rep:policy",), ("/page/rep:policy",))
+        assert (receipt.nodes, receipt.removed) == (carried, 0)
+        assert list(publisher.publish_changed(after, [ROOT])) == []
+
+
 def test_only_what_changed_is_shipped_and_removals_with_it(engine: Engine) -> None:
     source = site()
     changed(engine, source)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 
-_POLICY: Final = re.compile(r"/rep:(?:policy|repoPolicy|cugPolicy|principalPolicy)(?=/)")
+_POLICY: Final = re.compile(r"/rep:(?:policy|repoPolicy|cugPolicy|principalPolicy)(?=/|\Z)")
 
 
 class ImportMode(enum.StrEnum):
@@ -180,10 +180,15 @@ def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
     return True
 
 
-def _governing(path: str) -> str:
-    """The path that rules decide by: FileVault imports an access control list with all its entries or not at all."""
+def policy_of(path: NodePath) -> NodePath | None:
+    """The access control list that is at or above the path."""
     found = _POLICY.search(path)
-    return path if found is None else path[: found.end()]
+    return None if found is None else NodePath(path[: found.end()])
+
+
+def _governing(path: NodePath) -> NodePath:
+    """The path that rules decide by: FileVault imports an access control list with all its entries or not at all."""
+    return policy_of(path) or path
 
 
 def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:

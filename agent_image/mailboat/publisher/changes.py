@@ -17,16 +17,18 @@ from datetime import timedelta
 from typing import Final
 
 from mailboat.content.binaries import content_bytes_of
+from mailboat.content.keys import key_of
 from mailboat.content.port import Source
 from mailboat.content.watched import namespaces_of
 from mailboat.errors import SourceChangedError
-from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import DistributionRequest
+from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
 from mailboat.publisher.published import Change, SourceNode, StagedNode, change_digest
@@ -44,6 +46,7 @@ class ChangeGroup:
         deep_roots: See there.
         content_bytes: Bytes of values and binaries.
         files: How many of the nodes are files.
+        replaced: Those of the roots whose subtrees are carried whole in the place of what was published.
     """
 
     puts: tuple[NodePath, ...]
@@ -52,6 +55,7 @@ class ChangeGroup:
     deep_roots: frozenset[NodePath]
     content_bytes: int
     files: int
+    replaced: tuple[NodePath, ...] = ()
 
     @property
     def filter(self) -> WorkspaceFilter:
@@ -94,6 +98,9 @@ def request_id_for(source_uri: str, packages_before: int, group: ChangeGroup, di
 
 def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     puts = [change for change in changes if not change.is_removal]
+    replaced = tuple(put.path for put in puts if put.is_whole)
+    if replaced:
+        puts.sort(key=_walk_order)
     removals = tuple(change for change in changes if change.is_removal)
     deep = {removal.path for removal in removals if not removal.is_alone}
     roots: list[NodePath] = []
@@ -101,18 +108,44 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     for put in puts:
         if covered is not None and is_within(put.path, covered):
             continue
-        covered = put.path if _is_complete(put, following) else None
+        covered = put.path if put.is_whole or _is_complete(put, following) else None
         if covered is not None:
             deep.add(covered)
         roots.append(put.path)
     return ChangeGroup(
-        tuple(put.path for put in puts),
+        tuple(path for put in puts for path in (put.path, *put.below)),
         removals,
         (*roots, *(removal.path for removal in removals)),
         frozenset(deep),
         sum(change.content_bytes for change in changes),
         sum(put.is_file for put in puts),
+        replaced,
     )
+
+
+def _walk_order(change: Change) -> str:
+    return key_of(change.path)
+
+
+def with_whole_policies(changes: Iterable[Change], source: Source) -> Iterator[Change]:
+    """Changes in which an access control list travels whole.
+
+    FileVault replaces a list by the entries that the package carries, so an entry alone would drop the others.
+    """
+    carried = set[NodePath]()
+    for change in changes:
+        policy = policy_of(change.path)
+        if policy is None or (change.is_removal and change.path == policy):
+            yield change
+        elif policy not in carried:
+            nodes = list(source.walk(policy)) if source.node(policy) is not None else []
+            if nodes:
+                carried.add(policy)
+                size = sum(map(content_bytes_of, nodes))
+                below = tuple(node.path for node in nodes[1:])
+                yield Change(policy, is_alone=False, content_bytes=size, is_whole=True, below=below)
+            else:
+                yield change
 
 
 def _is_complete(put: Change, following: Change | None) -> bool:
@@ -163,7 +196,10 @@ class ChangeShipper:
         content_bytes = self._published.compare(source_id, outermost, nodes)
         if on_compared is not None:
             on_compared(content_bytes)
-        yield from plan_changes(self._published.changes(), self._settings.changes)
+        changes = self._published.changes()
+        if self._settings.package_type == FILEVAULT:
+            changes = with_whole_policies(changes, source)
+        yield from plan_changes(changes, self._settings.changes)
 
     def checked_groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
         """The same; nodes that the format of the packages can't hold are refused, as shipping them would be."""
@@ -185,6 +221,8 @@ class ChangeShipper:
         with self._published.stager(package_id, (source_id,)) as staged:
             for removal in group.removals:
                 staged.add(StagedNode(removal.path, None))
+            for path in group.replaced:
+                staged.add(StagedNode(path, None))
             for node, digest in zip(nodes, digests, strict=True):
                 staged.add(StagedNode(node.path, digest))
         shipment = shipment_from(source, group.filter, nodes)

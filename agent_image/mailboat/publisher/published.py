@@ -76,6 +76,8 @@ class Change:
             and so is all below it.
         content_bytes: Bytes of its values and binaries.
         is_file: It is a file, for people.
+        is_whole: It travels with all that is below, changed or not, in the place of what was published.
+        below: What that is.
     """
 
     path: NodePath
@@ -83,6 +85,8 @@ class Change:
     is_alone: bool = True
     content_bytes: int = 0
     is_file: bool = False
+    is_whole: bool = False
+    below: tuple[NodePath, ...] = ()
 
 
 class SourceNode(NamedTuple):
