@@ -21,7 +21,9 @@ from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
+    Action,
     DiscoveryMessage,
+    PackageMessage,
     SubscriberState,
     TopicRole,
 )
@@ -130,6 +132,18 @@ class TestStatus:
         harbour.subscriber(publishers=(AUTHOR,)).announce(1)
         wait_until(lambda: seen(room).lag == 0)
 
+    @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
+    def test_lag_of_a_follower_of_publishers_elsewhere(self, harbour: Harbour, is_running: bool) -> None:
+        """Packages of other publishers are no lag, also where this process serves none that it follows."""
+        far = AgentName("far")
+        room = harbour.room(is_running=is_running)
+        publish(room, 3)
+        harbour.subscriber("none", publishers=(AgentName("nobody"),)).announce(-1, next_offset=Offset(0))
+        harbour.subscriber("some", publishers=(far, AUTHOR)).announce(-1, next_offset=Offset(2))
+        wait_until(lambda: [one.lag for one in room.status().subscribers] == [0, 1])
+        harbour.append(TopicRole.PACKAGE, PackageMessage(SLING_ID, PackageId("p"), Action.DELETE, "tree", far))
+        assert [one.lag for one in room.status().subscribers] == [0, 2]
+
     def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
         self, harbour: Harbour, room: ControlRoom
     ) -> None:
@@ -165,7 +179,7 @@ class TestStatus:
         assert [(one.name, one.lag) for one in status.subscribers] == [
             ("before", None),
             ("beyond", None),
-            ("stranger", 2),
+            ("stranger", 0),
         ]
         assert [(one.subscriber, one.count) for one in room.queues(AUTHOR) if one.state != "passive"] == [
             ("before", 3),

@@ -8,6 +8,7 @@ by the command line and the HTTP server.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, TypeVar
 
 from mailboat.api.records import (
@@ -35,6 +36,7 @@ from mailboat.control.distributions import Distributions
 from mailboat.control.failed_packages import GivenUpPackages
 from mailboat.control.followers import Followers
 from mailboat.control.journal_state import Picture
+from mailboat.control.other_publishers import MOST_COUNTED, OtherPublishers
 from mailboat.control.publishers import PublisherRoom, publishers_of
 from mailboat.control.queue_service import QueueDesk, clearable, plan_removal
 from mailboat.control.subscriber_directory import Audience, Member, forget_subscriber, status_view
@@ -56,9 +58,6 @@ _CLOSE_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 10.0
 """How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
 
-_MOST_COUNTED: Final = 5_000
-"""A command on a home reads so much of the log at most, to tell packages from pieces of packages."""
-
 _T = TypeVar("_T")
 
 
@@ -75,6 +74,7 @@ class ControlRoom:
         self._workspace = workspace
         configs = publishers_of(workspace, publishers)
         self._picture = Picture(workspace, configs)
+        self._others = OtherPublishers(workspace)
         self._audience = Audience(workspace, self._picture.roster)
         self._followers = Followers(self._picture, workspace.clock)
         self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
@@ -104,6 +104,7 @@ class ControlRoom:
     def close(self) -> None:
         """End what was started, and release the readers."""
         self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+        self._others.close()
         self._picture.close()
 
     def status(self) -> StatusView:
@@ -113,6 +114,7 @@ class ControlRoom:
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
+        known = frozenset(name for one in members for name in one.follow)
         ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
         others = [
             PublisherView(name, last_published_at=at) for name, at in published.items() if name not in self._rooms
@@ -120,7 +122,7 @@ class ControlRoom:
         return StatusView(
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
-            subscribers=tuple(status_view(one, self._lag(one, end), progress.get(one.key)) for one in members),
+            subscribers=tuple(status_view(one, self._lag(one, end, known), progress.get(one.key)) for one in members),
             unreadable_announcements=self._picture.roster.unreadable,
             dropped_subscribers=self._picture.roster.dropped,
         )
@@ -225,22 +227,27 @@ class ControlRoom:
         """See `Control`."""
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
-    def _lag(self, one: Member, end: Offset) -> int | None:
+    def _lag(self, one: Member, end: Offset, known: AbstractSet[AgentName]) -> int | None:
         """Packages that it has still to import, without those of publishers that it does not follow.
 
-        On a home the log is read for that, where it may hold pieces or packages of such publishers.
+        The log is read for that: on a home where it may hold pieces or packages of such publishers, and in an agent
+        for publishers of other processes. `known` are the publishers that any subscriber follows.
         """
         lag, view = one.lag(end), self._picture.view
         if not lag or one.next_offset is None:
             return lag
-        followed = one.follow if view.publishers.issuperset(one.follow) else ()
-        if not self._followers.are_running:
-            if not (followed or are_pieces_cut(self._workspace.home.config)) or lag > _MOST_COUNTED:
+        follow, is_running = frozenset(one.follow), self._followers.are_running
+        if not follow <= view.publishers:
+            if lag > MOST_COUNTED:
+                return lag
+            return min(lag, self._others.count_from(one.next_offset, follow, known))
+        if not is_running:
+            if not (follow or are_pieces_cut(self._workspace.home.config)) or lag > MOST_COUNTED:
                 return lag
             self._picture.hear_packages()
             self._picture.count_down_to(one.next_offset)
-        if followed:
-            return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in followed))
+        if follow:
+            return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in follow))
         return min(lag, view.messages_from(one.next_offset))
 
     def _room(self, publisher: str) -> PublisherRoom:
