@@ -13,7 +13,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError, UntrustedInputError
+from mailboat.errors import (
+    AgentRefusedError,
+    AgentUnreachableError,
+    ClusterConflictError,
+    ClusterRefusedError,
+    MailboatError,
+    UntrustedInputError,
+)
 
 from mailboat_operator.agents import Agents
 from mailboat_operator.api.build import PackageBuild
@@ -41,13 +48,15 @@ from mailboat_operator.plan.actions import (
     CreateTopic,
     Delete,
     DeleteTopic,
+    Deregister,
+    Enlarge,
     Grow,
     Hold,
     Plan,
     Report,
     Severity,
 )
-from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.invalid import plan_invalid, plan_undecodable
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
 
@@ -96,7 +105,9 @@ class Reconciler:
         What `systems` holds is shared by all looks; None begins with nothing.
         """
         self._cluster = cluster
-        self._sight = Sight(cluster, agents, image, Systems() if systems is None else systems, _now)
+        self._agents = agents
+        self._systems = Systems() if systems is None else systems
+        self._sight = Sight(cluster, agents, image, self._systems, _now)
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -112,6 +123,8 @@ class Reconciler:
             found = await self._cluster.hold(found, is_held=plan.preparation.is_held)
             plan = await self._plan_for(found)
         for action in plan.actions:
+            if isinstance(action, Enlarge) and not await self._enlarge(action):
+                return Outcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
             await self._act(found, action)
         if plan.status is not None:
             await self._cluster.write_status(found, plan.status)
@@ -132,7 +145,7 @@ class Reconciler:
         try:
             return await self._plan(decode(found))
         except UntrustedInputError as error:
-            return plan_invalid(found, error, datetime.now(UTC))
+            return plan_undecodable(found, error, datetime.now(UTC))
 
     async def _plan(self, resource: Resource) -> Plan:
         if isinstance(resource, Publisher):
@@ -159,8 +172,32 @@ class Reconciler:
                 await self._report(owner, action)
             case Hold(is_held):
                 await self._cluster.hold(owner, is_held=is_held)
+            case Deregister():
+                await self._deregister(action)
+            case Enlarge():
+                pass  # done by `reconcile`, as a refusal ends the plan
             case CreateTopic() | Grow() | Configure() | DeleteTopic():
                 pass  # done while planning, since the status tells what came of it
+
+    async def _enlarge(self, action: Enlarge) -> bool:
+        """Whether the API server accepts the larger size; a refusal is noted for the next plan."""
+        try:
+            await self._cluster.enlarge(action.claim, action.size)
+        except ClusterRefusedError as error:
+            self._systems.refusals.note(action.claim, action.size, error.message, _now())
+            return False
+        return True
+
+    async def _deregister(self, action: Deregister) -> None:
+        """Deregister a member. Agents' errors are logged: the next reconciliation tries again."""
+        for publisher in action.publishers:
+            try:
+                address = await self._sight.address(publisher)
+                if address is not None:
+                    await self._agents.forget(address, action.member)
+                    return
+            except (AgentUnreachableError, AgentRefusedError) as error:
+                _LOG.info("%s is not deregistered at %s: %s", action.member, publisher.metadata.name, error)
 
     async def _report(self, owner: Manifest, report: Report) -> None:
         """Say it in the log and in an Event; an Event that the API refuses, as a namespace that goes does, is lost."""

@@ -12,6 +12,7 @@ from mailboat_operator.claims import TopicClaims
 from mailboat_operator.connections import Connections, Waiting
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.workloads import AgentPolicy
+from mailboat_operator.refused_claims import Refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Systems:
         spark_image: What driver and executors of builds run; None for builds that say it themselves.
         waiting: Entered while somebody waits for a bucket.
         policy: What the settings say of all agents.
+        refusals: Claims that the API server does not enlarge.
     """
 
     connections: Connections = field(default_factory=Connections)
@@ -31,3 +33,4 @@ class Systems:
     spark_image: AgentImage | None = None
     waiting: Waiting = nullcontext
     policy: AgentPolicy = field(default_factory=AgentPolicy)
+    refusals: Refusals = field(default_factory=Refusals)

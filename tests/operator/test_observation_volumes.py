@@ -12,7 +12,9 @@ from mailboat_operator.api.workload import Volume
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.observation.sight import Sight
-from mailboat_operator.plan.volumes import Claims
+from mailboat_operator.plan.actions import Enlarge
+from mailboat_operator.plan.volumes import Claims, plan_volumes
+from mailboat_operator.systems import Systems
 
 GIBIBYTE = 1 << 30
 STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
@@ -54,15 +56,30 @@ class Bench:
         self.now = datetime(2026, 11, 23, tzinfo=UTC)
         self.cluster: Any = PlayedCluster()
         nothing: Any = None
-        self.sight = Sight(self.cluster, nothing, AgentImage("mailboat:1"), nothing, lambda: self.now)
+        self.systems = Systems()
+        self.sight = Sight(self.cluster, nothing, AgentImage("mailboat:1"), self.systems, lambda: self.now)
 
     def look(self, gibibytes: int = 8) -> tuple[str | None, list[tuple[str, str]]]:
-        """The refusal that a look reports, and what the API server was asked during it."""
-        before = len(self.cluster.asked)
-        seen: Claims = asyncio.run(
-            self.sight.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", Volume(gibibytes * GIBIBYTE))
-        )
-        return seen.refused, self.cluster.asked[before:]
+        """The refusal that plans report in the end, and what the API server was asked for it."""
+        before, size = len(self.cluster.asked), gibibytes * GIBIBYTE
+        while True:
+            seen = self._seen(Volume(size))
+            if all(self._is_done(action) for action in plan_volumes(seen, size)):
+                return seen.refused, self.cluster.asked[before:]
+
+    def _seen(self, volume: Volume) -> Claims:
+        asked = len(self.cluster.asked)
+        seen = asyncio.run(self.sight.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", volume))
+        assert len(self.cluster.asked) == asked, "observing writes nothing"
+        return seen
+
+    def _is_done(self, action: Enlarge) -> bool:
+        try:
+            asyncio.run(self.cluster.enlarge(action.claim, action.size))
+        except ClusterRefusedError as error:
+            self.systems.refusals.note(action.claim, action.size, error.message, self.now)
+            return False
+        return True
 
 
 @pytest.fixture

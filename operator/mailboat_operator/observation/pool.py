@@ -1,7 +1,4 @@
-"""A SubscriberPool: its journal, its children, the pools that it waits for, and what its members announce.
-
-Members that were scaled away are taken off the publishers' books here, while looking.
-"""
+"""A SubscriberPool: its journal, its children, the pools that it waits for, and what its members announce."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.conditions import is_ready
 from mailboat_operator.plan.pool import plan_pool, pool_keys
-from mailboat_operator.plan.scaling import departed
 from mailboat_operator.plan.workload import GoldenPool, is_paused
 
 _LONGEST_CHAIN: Final = 20
@@ -40,10 +36,7 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     around = replace(around, claims=await sight.claims(namespace, around.children, pool.metadata.name, volume))
     if not ready:
         return plan_pool(pool, around)
-    around = replace(around, fleet=await sight.fleet(ready))
-    for name in departed(pool, around.children, around.fleet):
-        await sight.forget(ready, name)
-    return plan_pool(pool, around)
+    return plan_pool(pool, replace(around, answering=ready, fleet=await sight.fleet(ready)))
 
 
 async def _publishers(sight: Sight, pool: SubscriberPool) -> Sequence[Publisher]:

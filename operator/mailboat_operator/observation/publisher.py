@@ -1,7 +1,4 @@
-"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells.
-
-Members of pools that were deleted are taken off its books here, while looking.
-"""
+"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.manifests.publisher import user_mounts
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
-from mailboat_operator.plan.books import left_behind
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
 from mailboat_operator.plan.workload import Surroundings, count_of, is_paused
 
@@ -37,9 +33,7 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
         claims = await sight.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
         around = replace(around, claims=claims)
     if not is_left_alone and _is_running(around, publisher.metadata.name):
-        around = replace(around, fleet=await sight.fleet([publisher]))
-        for name in left_behind(publisher.status.pools, pools, around.fleet):
-            await sight.forget([publisher], name)
+        around = replace(around, answering=[publisher], fleet=await sight.fleet([publisher]))
     return plan_publisher(publisher, around)
 
 

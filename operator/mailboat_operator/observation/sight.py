@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Final
 
 from mailboat.api.records import StatusView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError, UntrustedInputError
@@ -38,16 +38,6 @@ from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _ASKED: Final = 3
-_REFUSAL_LASTS: Final = timedelta(hours=1)
-_REFUSALS_KEPT: Final = 1_000
-
-
-class _Refusal(NamedTuple):
-    """A claim that may not grow: its version and the size asked for, what the API server said, and when."""
-
-    question: tuple[str, str]
-    message: str
-    at: datetime
 
 
 class Sight:
@@ -62,7 +52,6 @@ class Sight:
         self.systems = systems
         self._image = image
         self._clock = clock
-        self._refusals: dict[tuple[str, str], _Refusal] = {}
         self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
 
     @property
@@ -129,20 +118,6 @@ class Sight:
                 _LOG.info("%s: %s", publisher.metadata.name, error)
         return None
 
-    async def forget(self, publishers: Sequence[Publisher], member: str) -> None:
-        """Take a member off the books that is gone for good: nobody waits for it, and nothing is kept for it.
-
-        Nothing is raised: it is tried again with the next look.
-        """
-        for publisher in publishers:
-            try:
-                address = await self.address(publisher)
-                if address is not None:
-                    await self.agents.forget(address, member)
-                    return
-            except (AgentUnreachableError, AgentRefusedError) as error:
-                _LOG.info("%s could not be taken off the books of %s: %s", member, publisher.metadata.name, error)
-
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
         """Those of the names that exist, whoever made them."""
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
@@ -164,11 +139,7 @@ class Sight:
         return Pods(found, events)
 
     async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
-        """The claims of a workload whose volumes were enlarged since it was made, after enlarging those that are small.
-
-        The API server decides whether a claim may grow, by its storage class. It is asked again once the size or the
-        claim has changed, or after `_REFUSAL_LASTS`: the class may have changed.
-        """
+        """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
         if not is_enlarged(children, name, wanted):
             return Claims()
         workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
@@ -177,28 +148,8 @@ class Sight:
             found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
         except ClusterRefusedError as error:  # rights of an older chart
             return Claims(refused=error.message)
-        for claim in too_small(found, wanted.size_bytes):
-            refused = await self._refused(claim, size)
-            if refused is not None:
-                return Claims(found, refused)
-        return Claims(found)
-
-    async def _refused(self, claim: Manifest, size: str) -> str | None:
-        """Enlarge a claim; the API server's words if it refuses, or if it has refused just that."""
-        metadata = claim["metadata"]
-        place, question = (metadata["namespace"], metadata["name"]), (metadata["resourceVersion"], size)
-        known = self._refusals.pop(place, None)
-        if known is None or known.question != question or self.now - known.at >= _REFUSAL_LASTS:
-            try:
-                await self.cluster.enlarge(claim, size)
-            except ClusterRefusedError as error:
-                known = _Refusal(question, error.message, self.now)
-            else:
-                return None
-        self._refusals[place] = known
-        while len(self._refusals) > _REFUSALS_KEPT:
-            del self._refusals[next(iter(self._refusals))]  # the one that was met longest ago
-        return known.message
+        refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))
+        return Claims(found, next((one for one in refusals if one is not None), None))
 
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""

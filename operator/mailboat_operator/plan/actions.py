@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.manifests.children import ChildKey, Manifest
 
 
@@ -41,6 +42,32 @@ class Delete:
 
     key: ChildKey
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enlarge:
+    """Request a larger volume for a claim.
+
+    Attributes:
+        claim: As it was listed.
+        size: The size to request.
+    """
+
+    claim: Manifest
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deregister:
+    """Deregister a subscriber permanently through the first publisher that answers.
+
+    Attributes:
+        member: The subscriber's name.
+        publishers: Publishers of its journal.
+    """
+
+    member: str
+    publishers: Sequence[Publisher]
 
 
 class Severity(enum.StrEnum):
@@ -143,7 +170,7 @@ class Hold:
 
 
 TopicAction = CreateTopic | Grow | Configure | DeleteTopic
-Action = Apply | Create | Delete | Report | Hold | TopicAction
+Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction
 
 
 @dataclass(frozen=True, slots=True)

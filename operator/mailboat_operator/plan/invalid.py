@@ -9,7 +9,8 @@ from mailboat.errors import MailboatError, RetryableError
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.plan.actions import Plan
+from mailboat_operator.manifests.names import FINALIZER
+from mailboat_operator.plan.actions import Hold, Plan, Report, Severity
 from mailboat_operator.plan.conditions import conditions_after, stalled, under_way
 
 
@@ -24,6 +25,23 @@ def plan_invalid(manifest: Manifest, error: MailboatError, now: datetime) -> Pla
     if conditions == before and status.get("observedGeneration") == generation:
         return Plan((), None)
     return Plan((), {**status, "observedGeneration": generation, "conditions": [encode(one) for one in conditions]})
+
+
+def plan_undecodable(manifest: Manifest, error: MailboatError, now: datetime) -> Plan:
+    """Write the error into the object's status; release the object, and keep its topic, if it is being deleted.
+
+    An object becomes invalid without a change of its own if an upgrade or a rollback brings stricter definitions.
+    """
+    metadata = manifest["metadata"]
+    if metadata.get("deletionTimestamp") is None:
+        return plan_invalid(manifest, error, now)
+    if FINALIZER not in (metadata.get("finalizers") or ()):
+        return Plan((), None)
+    reports: tuple[Report, ...] = ()
+    if manifest["kind"] == "Topic":
+        name = (manifest.get("status") or {}).get("topicName") or "of this object"
+        reports = (Report(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {error.message}"),)
+    return Plan((Hold(is_held=False), *reports), None)
 
 
 def _conditions_of(status: Manifest) -> tuple[Condition, ...]:

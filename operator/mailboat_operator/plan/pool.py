@@ -15,7 +15,7 @@ from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.manifests.names import POOL, selector_text
 from mailboat_operator.manifests.pool import MEMBERS_ENDING, owner_of_pool, pool_children
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
-from mailboat_operator.plan.actions import Action, Plan
+from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled
 from mailboat_operator.plan.fleet import pause_before_asking
@@ -26,8 +26,8 @@ from mailboat_operator.plan.health import (
     shared_identity,
     trouble_reports,
 )
-from mailboat_operator.plan.scaling import Step, most_replicas, next_step
-from mailboat_operator.plan.volumes import template_bytes, volume_findings
+from mailboat_operator.plan.scaling import Step, departed, most_replicas, next_step
+from mailboat_operator.plan.volumes import plan_volumes, template_bytes, volume_findings
 from mailboat_operator.plan.workload import (
     Surroundings,
     count_of,
@@ -125,12 +125,14 @@ def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Fin
 def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata, live = pool.metadata, around.children
     health = health_of(pool, around.fleet)
+    gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
+    size_bytes = pool.spec.target.store.volume.size_bytes
     ready_count = count_of(live, metadata.name, "readyReplicas")
     caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
     around_it = [
         *autoscaler_health(pool, live),
         *followed_publishers(pool, around.publishers, around.fleet),
-        *volume_findings(around.claims, pool.spec.target.store.volume.size_bytes),
+        *volume_findings(around.claims, size_bytes),
     ]
     said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(
@@ -148,7 +150,13 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
     )
     is_settled = findings[0].status is Truth.TRUE
     return Plan(
-        (*actions, *health.reports, *trouble_reports(around_it, pool.status.conditions)),
+        (
+            *plan_volumes(around.claims, size_bytes),
+            *gone,
+            *actions,
+            *health.reports,
+            *trouble_reports(around_it, pool.status.conditions),
+        ),
         None if status == pool.status else encode(status),
         pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
         health.figures,

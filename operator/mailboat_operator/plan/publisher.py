@@ -19,13 +19,13 @@ from mailboat_operator.manifests.publisher import (
     webhook_mounts,
 )
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
-from mailboat_operator.plan.actions import Action, Plan
-from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
+from mailboat_operator.plan.actions import Action, Deregister, Plan
+from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools, left_behind
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after
 from mailboat_operator.plan.fleet import coarse, followers, max_lag, pause_before_asking, published_at
 from mailboat_operator.plan.health import trouble_reports
-from mailboat_operator.plan.volumes import template_bytes, volume_findings
+from mailboat_operator.plan.volumes import plan_volumes, template_bytes, volume_findings
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
 
 
@@ -72,7 +72,11 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
 def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata = publisher.metadata
     pools = known_pools(publisher.status.pools, around.pools, around.fleet)
-    volumes = volume_findings(around.claims, publisher.spec.volume.size_bytes)
+    size_bytes = publisher.spec.volume.size_bytes
+    volumes = volume_findings(around.claims, size_bytes)
+    gone = [
+        Deregister(name, around.answering) for name in left_behind(publisher.status.pools, around.pools, around.fleet)
+    ]
     status = replace(
         _with_figures(publisher.status, metadata.name, around.fleet),
         observed_generation=metadata.generation,
@@ -87,7 +91,12 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
     if are_going(pools, around.pools):
         pause = GOING_SECONDS
     return Plan(
-        (*actions, *trouble_reports(volumes, publisher.status.conditions)),
+        (
+            *plan_volumes(around.claims, size_bytes),
+            *gone,
+            *actions,
+            *trouble_reports(volumes, publisher.status.conditions),
+        ),
         None if status == publisher.status else encode(status),
         pause if is_settled else None,
     )

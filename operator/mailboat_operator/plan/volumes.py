@@ -15,6 +15,7 @@ from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.workload import Volume
 from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.manifests.comparison import quantity
+from mailboat_operator.plan.actions import Enlarge
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.conditions import Finding
 
@@ -60,6 +61,12 @@ def members_claims(found: Sequence[Manifest], workload: Manifest) -> Sequence[Ma
 def too_small(claims: Sequence[Manifest], size_bytes: int) -> Iterator[Manifest]:
     """The claims that ask for less."""
     return (one for one in claims if _requested(one) < size_bytes)
+
+
+def plan_volumes(claims: Claims, size_bytes: int) -> Iterator[Enlarge]:
+    """Actions for the claims that are too small; none while the API server refuses one of them."""
+    if claims.refused is None:
+        yield from (Enlarge(claim, format_size(size_bytes)) for claim in too_small(claims.found, size_bytes))
 
 
 def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:

@@ -75,6 +75,7 @@ class Surroundings:
         publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
         claims: Those of the workload; none unless its volumes were enlarged since it was made.
+        answering: Publishers of the journal that are ready, through which members can be deregistered.
         policy: What the operator's settings say of all agents.
     """
 
@@ -90,6 +91,7 @@ class Surroundings:
     publishers: frozenset[str] = frozenset()
     pods: Pods = field(default_factory=Pods)
     claims: Claims = field(default_factory=Claims)
+    answering: Sequence[Publisher] = ()
     policy: AgentPolicy = field(default_factory=AgentPolicy)
 
 
