@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 from lightkube.config.kubeconfig import KubeConfig
+from mailboat.errors import ResourceInvalidError
 from mailboat_operator.agents import Agents
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.cluster import Cluster
@@ -319,7 +320,7 @@ def test_a_deletion_with_unreachable_brokers_says_the_way_out_and_takes_it(bench
     bench.reconcile("Topic", "orders")
     [condition] = [one for one in bench.status("Topic", "orders")["conditions"] if one["type"] == "Ready"]
     assert condition["reason"] == "BrokersUnreachable"
-    assert "set its reclaimPolicy to Retain" in condition["message"]
+    assert condition["message"].endswith("set reclaimPolicy to Retain")
     bench.patch("Topic", "orders", {"reclaimPolicy": "Retain"})
     bench.reconcile("Topic", "orders")
     assert bench.is_gone("Topic", "orders")
@@ -364,6 +365,8 @@ def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message
     bench.reconcile("Journal", "main")
     bench.reconcile("Topic", names[0])
     assert bench.ready("Topic", names[0]) == ("False", "BrokersUnreachable")
+    advice = bench.status("Topic", names[0])["conditions"][0]["message"]
+    assert advice.endswith("set topics.reclaimPolicy of Journal main to Retain")
 
     message = bench.status("Journal", "main")["conditions"][0]["message"]
     path, _, policy = message.partition("to keep the topics, set ")[2].partition(" to ")
@@ -377,6 +380,27 @@ def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message
     bench.reconcile("Journal", "main")
     assert bench.is_gone("Journal", "main")
     assert all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES)
+
+
+def test_deleting_an_invalid_topic_or_journal_releases_it_and_keeps_the_topic(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an upgrade with stricter definitions; nothing else could take the finalizer off."""
+    topic = bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.reconcile("Journal", "main")
+    for kind, name in (("Topic", "orders"), ("Journal", "main")):
+        bench.delete(kind, name)
+        assert not bench.is_gone(kind, name)
+
+    def refuse(manifest: object) -> object:
+        raise ResourceInvalidError("spec: this version refuses it")
+
+    monkeypatch.setattr("mailboat_operator.reconciliation.decode", refuse)
+    for kind, name in (("Topic", "orders"), ("Journal", "main")):
+        bench.reconcile(kind, name)
+        assert bench.is_gone(kind, name)
+    assert bench.has_topic(topic)
+    assert "TopicRetained" in bench.reasons()
 
 
 def test_an_event_that_a_going_namespace_refuses_is_no_warning(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,7 +99,7 @@ async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
         # Secrets have no finalizer: a namespace that is deleted loses them first, and none can be created in it again
         return plan_kept(topic, error.message)
     except UPSTREAM_ERRORS as error:
-        waiting = plan_waiting(topic, error, sight.now)
+        waiting = plan_waiting(topic, journal, error, sight.now)
         pauses = [pause for pause in (waiting.again_seconds, pause_of(error)) if pause is not None]
         return replace(waiting, again_seconds=min(pauses, default=None))
     return plan

@@ -26,7 +26,6 @@ from mailboat_operator.plan.workload import is_paused
 
 RECLAIM_SECONDS: Final = 300.0
 """How long a deletion waits for the brokers: a namespace must not hang in Terminating if they are gone for good."""
-HELD_WAY_OUT: Final = "to keep the topic and release the object at once, set its reclaimPolicy to Retain"
 
 
 def is_held(metadata: Metadata) -> bool:
@@ -48,9 +47,12 @@ def is_reclaimed(topic: Topic, journal: Journal) -> bool:
     The policy of the Journal that made a Topic counts at the moment of the deletion: a Journal that is being deleted
     passes a changed policy on to nobody.
     """
-    is_child = topic.metadata.owner_uid == journal.metadata.uid
-    policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if is_child else [])]
+    policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if _is_child(topic, journal) else [])]
     return all(policy is ReclaimPolicy.DELETE for policy in policies)
+
+
+def _is_child(topic: Topic, journal: Journal) -> bool:
+    return topic.metadata.owner_uid == journal.metadata.uid
 
 
 def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: Rivals) -> str | None:
@@ -84,12 +86,17 @@ def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) 
     return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
 
 
-def plan_waiting(topic: Topic, error: MailboatError, now: datetime) -> Plan:
-    """Say why the object can't go yet, until when it waits, and how to end that; then keep the topic."""
+def plan_waiting(topic: Topic, journal: Journal, error: MailboatError, now: datetime) -> Plan:
+    """Say why the object can't go yet, until when it waits, and how to end that; then keep the topic.
+
+    A live Journal corrects the spec of a Topic that it made, so the message names the field of the Journal.
+    """
     asked_at = topic.metadata.deleted_at or now
     until = asked_at + timedelta(seconds=RECLAIM_SECONDS)
     if now >= until:
         return plan_kept(topic, f"{error.message} (waited {RECLAIM_SECONDS:.0f} s)")
-    message = f"{error.message}; waits until {until:%H:%M:%S} UTC and then keeps the topic; {HELD_WAY_OUT}"
+    place = f"topics.reclaimPolicy of Journal {journal.metadata.name}" if _is_child(topic, journal) else "reclaimPolicy"
+    way_out = f"to keep the topic and release the object at once, set {place} to Retain"
+    message = f"{error.message}; waits until {until:%H:%M:%S} UTC and then keeps the topic; {way_out}"
     plan = plan_topic_status(topic, None, None, under_way(error.name, message), now)
     return replace(plan, again_seconds=(until - now).total_seconds())
