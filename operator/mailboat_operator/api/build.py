@@ -36,6 +36,12 @@ from mailboat_operator.api.workload import TemplateMetadata
 _ONCE = "it was asked for; make another PackageBuild"
 _MEBIBYTE = 1 << 20
 _MAX_SECONDS = 2**31 - 1
+_SMALLEST_MEMORY = Rule(
+    "!has(self.memory) || quantity(self.memory).compareTo(quantity('512Mi')) >= 0",
+    "memory must be at least 512Mi: Spark does not start with less",
+    ".memory",
+    lambda pod: pod.memory_bytes >= 512 * _MEBIBYTE,
+)
 _NAME = "^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$"
 _SHORT_NAME = 40
 """With a timetable: the time of each run comes behind it."""
@@ -79,6 +85,8 @@ class Budget:
 class Driver:
     """The pod that cuts the tree and publishes."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
+
     cores: Annotated[int, Field("Threads that work at once.", minimum=1, maximum=64)] = 1
     cpu_request: Annotated[str | None, Field("CPU that it is promised. Default: one for each core.", form=CPU)] = None
     memory_bytes: Annotated[int, Field("Of the Java process; Python's share comes on top.", form=SIZE)] = (
@@ -89,6 +97,8 @@ class Driver:
 @dataclass(frozen=True)
 class Executors:
     """The pods that build."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
 
     instances: Annotated[int, Field("How many.", minimum=1, maximum=1000)] = 2
     cores: Annotated[int, Field("Packages that each builds at once.", minimum=1, maximum=64)] = 1
