@@ -103,6 +103,7 @@ def test_sixty_journals_out_of_reach_hold_up_no_object_that_needs_no_brokers(
         topic = {"journalRef": {"name": name}}
         topics = [("Topic", f"{name}-{one}", {**topic, "topicName": f"topic-{one}"}) for one in range(TOPICS)]
         make_all(replicas, [("Journal", name, journal(server)), *topics])
+    replicas.server.check_journal(replicas.namespace, "dark-0")  # its agents need not wait for that
     replicas.start("one")
     replicas.wait(lambda: replicas.leads("one"))
     replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= JOURNALS)
@@ -137,6 +138,7 @@ def test_buckets_that_never_answer_hold_up_nobody(replicas: Any, kafka_broker: A
         s3 = {"bucket": "any", "endpointUrl": f"http://{server}", "credentialsSecretRef": {"name": "keys"}}
         blobs = {"s3": {**s3, "pathStyle": True}}
         replicas.make("Journal", f"dark-{number}", journal(kafka_broker.bootstrap_servers, blobs=blobs))
+    replicas.server.check_journal(replicas.namespace, "dark-0")  # its agents need not wait for that
     replicas.start("one", workers=3)
     replicas.wait(lambda: replicas.leads("one"))
     replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= 3)

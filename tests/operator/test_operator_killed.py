@@ -118,11 +118,13 @@ def journal(world: World) -> None:
 
 def publisher(world: World) -> None:
     journal(world)
+    world.server.check_journal(world.namespace, "main")
     world.make("Publisher", "author", {"journalRef": {"name": "main"}})
 
 
 def pool(world: World) -> None:
     journal(world)
+    world.server.check_journal(world.namespace, "main")
     world.make("SubscriberPool", "edge", POOL)
 
 

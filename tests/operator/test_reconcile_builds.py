@@ -86,6 +86,7 @@ class Yard:
         for plural, spec in OBJECTS.items():
             kind, name = NAMES[plural]
             self.make(kind, name, spec)
+        server.check_journal(namespace, "main")
         for name, entries in {"keys": ("accessKeyId", "secretAccessKey"), "author-token": ("token",)}.items():
             document = {"metadata": {"name": name}, "stringData": dict.fromkeys(entries, "x")}
             server.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=document).raise_for_status()

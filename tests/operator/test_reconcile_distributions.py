@@ -60,6 +60,8 @@ class Harbour:
         manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         answer = self.server.create(self.namespace, manifest)
         assert answer.status_code == 201, answer.text
+        if kind == "Journal":
+            self.server.check_journal(self.namespace, name)
         return str(answer.json()["metadata"]["uid"])
 
     def distribute(self, name: str, action: str = "Add", *paths: str, **spec: Any) -> str:

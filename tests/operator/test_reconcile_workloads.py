@@ -51,6 +51,8 @@ class Bench:
         manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
         answer = self.server.create(self.namespace, manifest)
         assert answer.status_code == 201, answer.text
+        if kind == "Journal":
+            self.server.check_journal(self.namespace, name)
         return dict(answer.json())
 
     def secret(self, name: str, **values: str) -> None:
@@ -257,6 +259,47 @@ def test_a_publisher_waits_for_its_journal(bench: Bench) -> None:
     bench.make("Journal", "main", JOURNAL)
     bench.reconcile("Publisher", "author")
     assert bench.condition("Publisher", "author")["reason"] == "PodsNotReady"
+
+
+def test_no_agent_starts_before_its_journal_has_looked_for_its_topics(bench: Bench) -> None:
+    """Applied together, a Publisher would else publish into the log of another Journal until the conflict is known."""
+    bench.make("Journal", "main", JOURNAL)
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.make("SubscriberPool", "edge", POOL)
+    objects = [("Publisher", "author"), ("SubscriberPool", "edge")]
+    moment = {"observedGeneration": 1, "message": "0 of 5", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    waiting = {"type": "Ready", "status": "False", "reason": "TopicsNotReady", **moment}
+    making = [waiting, {"type": "Stalled", "status": "False", "reason": "NotStalled", **moment}]
+    taken = [waiting, {"type": "Stalled", "status": "True", "reason": "TopicTaken", **moment}]
+    found: list[tuple[list[dict[str, Any]], str]]
+    found = [([], "JournalNotChecked"), (making, "JournalNotChecked"), (taken, "TopicTaken")]
+    for conditions, reason in found:
+        bench.patch("Journal", "main", {"status": {"conditions": conditions}}, "/status")
+        for kind, name in objects:
+            bench.reconcile(kind, name)
+            assert (bench.condition(kind, name)["reason"], bench.get("StatefulSet", name)) == (reason, None)
+    bench.server.check_journal(bench.namespace, "main")
+    for kind, name in objects:
+        bench.reconcile(kind, name)
+        assert bench.get("StatefulSet", name) is not None
+    bench.patch("Journal", "main", {"status": {"conditions": making}}, "/status")
+    for kind, name in objects:
+        bench.reconcile(kind, name)
+        assert bench.condition(kind, name)["reason"] == "PodsNotReady", "agents that run stay"
+
+
+def test_no_agent_moves_to_other_brokers_before_its_journal_has_asked_them(boat: Bench) -> None:
+    """They may be another cluster, which the Journal refuses."""
+    boat.patch("Journal", "main", {"status": {"observedGeneration": 1}}, "/status")
+    boat.patch("Journal", "main", {"spec": {"kafka": {"bootstrapServers": ["other:9092"]}}})
+    for kind, name in (("Publisher", "author"), ("SubscriberPool", "edge")):
+        boat.reconcile(kind, name)
+        assert boat.condition(kind, name)["reason"] == "JournalNotChecked"
+        assert "other:9092" not in boat.found("ConfigMap", f"{name}-config")["data"]["mailboat.yaml"]
+    boat.patch("Journal", "main", {"status": {"observedGeneration": 2}}, "/status")
+    for kind, name in (("Publisher", "author"), ("SubscriberPool", "edge")):
+        boat.reconcile(kind, name)
+        assert "other:9092" in boat.found("ConfigMap", f"{name}-config")["data"]["mailboat.yaml"]
 
 
 def test_the_cause_of_a_pod_that_does_not_start_is_in_the_condition(boat: Bench) -> None:

@@ -25,19 +25,20 @@ from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.api.workload import Volume
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.children import ChildKey, Manifest
+from mailboat_operator.manifests.children import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
 from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.pods import Pods, present, subject_uid
 from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small
-from mailboat_operator.plan.workload import SecretFound, Surroundings, is_rolled_out
+from mailboat_operator.plan.workload import SecretFound, Surroundings, is_checked, is_rolled_out
 from mailboat_operator.sharing import SharedReads
 from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _ASKED: Final = 3
+_RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
 
 
 class Sight:
@@ -179,14 +180,17 @@ class Sight:
         """
         journal = await self.journal(namespace, journal_name)
         wanted = [*own_secrets, *(() if journal is None else (one.secret for one in journal_mounts(journal.spec)))]
+        live = await self.children(namespace, children)
+        has_agents = any(key.kind in _RUNNING for key in live)
         secrets = {name: await self.secret(namespace, name) for name in dict.fromkeys(wanted)}
         return Surroundings(
             journal=journal,
             secrets={name: secret for name, secret in secrets.items() if secret is not None},
-            children=await self.children(namespace, children),
+            children=live,
             image=self._image,
             now=self.now,
             policy=self.systems.policy,
+            is_journal_checked=journal is None or is_checked(journal, has_agents=has_agents),
         )
 
 

@@ -22,6 +22,8 @@ CLUSTER_REPLACED: Final = "ClusterReplaced"
 CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", "TopicTaken"})
 """Reasons for which the topics are not this Journal's: no agent is started on them."""
 
+TOPICS_NOT_READY: Final = "TopicsNotReady"
+
 LONGEST_MESSAGE: Final = 1024
 
 

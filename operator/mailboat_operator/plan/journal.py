@@ -23,6 +23,7 @@ from mailboat_operator.plan.conditions import (
     CONFLICTS,
     READY,
     STALLED,
+    TOPICS_NOT_READY,
     Finding,
     conditions_after,
     ready,
@@ -190,10 +191,10 @@ def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
     is_stuck = any(_condition(manifest, STALLED).get("status") == "True" for manifest in live.values())
     message = "; ".join([text, *reasons[:1]])
     if not is_stuck:
-        return under_way("TopicsNotReady", message)
+        return under_way(TOPICS_NOT_READY, message)
     stuck = [_condition(manifest, STALLED) for manifest in live.values()]
     conflicts = [one["reason"] for one in stuck if one.get("status") == "True" and one["reason"] in CONFLICTS]
-    return stalled(conflicts[0] if conflicts else "TopicsNotReady", message)
+    return stalled(conflicts[0] if conflicts else TOPICS_NOT_READY, message)
 
 
 def _is_going(manifest: Manifest) -> bool:

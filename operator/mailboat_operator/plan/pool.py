@@ -33,6 +33,7 @@ from mailboat_operator.plan.workload import (
     count_of,
     hindrance,
     name_conflict,
+    pause_before_start,
     roll_out,
     secrets_digest,
 )
@@ -158,7 +159,9 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
             *trouble_reports(around_it, pool.status.conditions),
         ),
         None if status == pool.status else encode(status),
-        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
+        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+        if is_settled
+        else pause_before_start(findings),
         health.figures,
     )
 

@@ -26,7 +26,14 @@ from mailboat_operator.plan.conditions import Finding, conditions_after
 from mailboat_operator.plan.fleet import coarse, followers, max_lag, pause_before_asking, published_at
 from mailboat_operator.plan.health import trouble_reports
 from mailboat_operator.plan.volumes import plan_volumes, template_bytes, volume_findings
-from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
+from mailboat_operator.plan.workload import (
+    Surroundings,
+    hindrance,
+    name_conflict,
+    pause_before_start,
+    roll_out,
+    secrets_digest,
+)
 
 
 def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
@@ -98,7 +105,7 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
             *trouble_reports(volumes, publisher.status.conditions),
         ),
         None if status == publisher.status else encode(status),
-        pause if is_settled else None,
+        pause if is_settled else pause_before_start(findings),
     )
 
 

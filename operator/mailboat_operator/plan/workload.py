@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from mailboat.api.records import StatusView
 
@@ -20,7 +20,17 @@ from mailboat_operator.manifests.names import PAUSED
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.plan.children import Live, taken_name
-from mailboat_operator.plan.conditions import CONFLICTS, READY, STALLED, Finding, ready, stalled, suspended, under_way
+from mailboat_operator.plan.conditions import (
+    CONFLICTS,
+    READY,
+    STALLED,
+    TOPICS_NOT_READY,
+    Finding,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
 from mailboat_operator.plan.pods import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,
@@ -30,6 +40,9 @@ from mailboat_operator.plan.pods import (
     trouble_of,
 )
 from mailboat_operator.plan.volumes import Claims
+
+_NOT_CHECKED: Final = "JournalNotChecked"
+_NOT_CHECKED_SECONDS: Final = 2.0  # a new status of the Journal wakes no other object
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class Surroundings:
         publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
         claims: Those of the workload; none unless its volumes were enlarged since it was made.
+        is_journal_checked: Whether agents may start or change, see `is_checked`.
         answering: Publishers of the journal that are ready, through which members can be deregistered.
         policy: What the operator's settings say of all agents.
     """
@@ -92,6 +106,7 @@ class Surroundings:
     pods: Pods = field(default_factory=Pods)
     claims: Claims = field(default_factory=Claims)
     answering: Sequence[Publisher] = ()
+    is_journal_checked: bool = True
     policy: AgentPolicy = field(default_factory=AgentPolicy)
 
 
@@ -124,8 +139,34 @@ def hindrance(
     conflict = _conflict_of(around.journal)
     if conflict is not None:
         return conflict
+    if not around.is_journal_checked:
+        text = f"waiting for Journal {journal_name}: agents start or change after its brokers and topics are checked"
+        return under_way(_NOT_CHECKED, text)
     missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
     return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+
+
+def is_checked(journal: Journal, *, has_agents: bool) -> bool:
+    """Whether the operator has checked the Journal's spec, so that a conflict over its cluster would be known.
+
+    New agents start on topics that are the Journal's. Agents that run stay while topics are not ready. Brokers that do
+    not answer count as checked: the agents wait for them too.
+    """
+    observed = journal.status.observed_generation
+    if observed is not None and observed < (journal.metadata.generation or 0):
+        return False
+    if has_agents:
+        return True
+    known = {one.type: one for one in journal.status.conditions}
+    found, stuck = known.get(READY), known.get(STALLED)
+    if found is None or stuck is None:
+        return False
+    return found.reason != TOPICS_NOT_READY or stuck.status is Truth.TRUE
+
+
+def pause_before_start(findings: Sequence[Finding]) -> float | None:
+    """How soon to look again at an object that waits for its Journal's topics; None if it waits for something else."""
+    return _NOT_CHECKED_SECONDS if findings[0].reason == _NOT_CHECKED else None
 
 
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
