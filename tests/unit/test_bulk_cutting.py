@@ -36,11 +36,12 @@ from mailboat.errors import PathRefusedError, SourceMissingError, UsageError
 from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
-from mailboat.model.nodes import Binary
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
 from mailboat.model.requests import MAX_PATHS
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.examples import examples
+from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.messages import encode_package
 from support.engines import memory_engine, write_site
 
@@ -332,3 +333,24 @@ def test_a_folder_lists_what_it_holds_without_reading_it(tmp_path: Path) -> None
     assert before[0] == after[0]
     assert before[1] != after[1]
     assert list(source.listed(NodePath("/none"))) == []
+
+
+def test_a_namespace_that_changed_makes_other_bins_of_a_folder(tmp_path: Path) -> None:
+    write_site(tmp_path, {"a.html": "a", ".node.namespaces.json": '{"acme": "urn:one"}'})
+    one = list(cut_whole(FolderSource(tmp_path), [ROOT], Budget(1000, 100)))
+    assert list(cut_whole(FolderSource(tmp_path), [ROOT], Budget(1000, 100))) == one
+    (tmp_path / ".node.namespaces.json").write_text('{"acme": "urn:two"}')
+    assert not set(one) & set(cut_whole(FolderSource(tmp_path), [ROOT], Budget(1000, 100)))
+
+
+def test_a_namespace_that_changed_makes_other_bins_of_the_nodes_that_use_it() -> None:
+    def bins(uri: str) -> list[Bin | Unlisted]:
+        used = Property("acme:title", ("x",), PropertyType.STRING)
+        nodes = [Node(NodePath("/a"), "nt:unstructured", properties=(used,)), Node(NodePath("/b"), "nt:unstructured")]
+        return list(
+            cut_whole(MemorySource(nodes, namespaces={"acme": (uri,)}), [NodePath("/a"), NodePath("/b")], Budget(1, 1))
+        )
+
+    before, after = ({one.roots: one.signature for one in bins(uri) if isinstance(one, Bin)} for uri in ("u:1", "u:2"))
+    assert before.keys() == after.keys()
+    assert {roots for roots in before if before[roots] != after[roots]} == {("/a",)}

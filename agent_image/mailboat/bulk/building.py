@@ -14,11 +14,11 @@ from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.cutting import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
-from mailboat.bulk.listing import items_of
+from mailboat.bulk.listing import items_of, listed_as
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
-from mailboat.content.listing import ListedNode, ListedSource, Unlisted, listed_node
+from mailboat.content.listing import ListedNode, ListedSource, Unlisted
 from mailboat.content.port import Source
 from mailboat.content.watched import namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
@@ -79,7 +79,7 @@ class BinBuilder:
             for node in walked:
                 nodes.append(BuiltNode(node.path, change_digest(node, self._namespaces)))
                 if not is_listed:
-                    listed.append(listed_node(node))
+                    listed.append(listed_as(node, self._namespaces))
                 yield node
 
         with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:

@@ -6,17 +6,23 @@ it is divided, the bins are the same (`cutting.py`): so a plan may ask for as ma
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.bulk.cutting import Bin, Budget, Cut, Cutter, Loose, finish_cut
+from mailboat.content.binaries import content_bytes_of
 from mailboat.content.branches import BranchingSource, children_of
 from mailboat.content.keys import key_of
-from mailboat.content.listing import ListedNode, Unlisted, list_nodes
+from mailboat.content.listing import ListedNode, ListedSource, Unlisted
 from mailboat.content.port import Source
+from mailboat.content.watched import namespaces_of
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
+from mailboat.model.namespaces import NamespaceTable
+from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, child_of, is_within
+from mailboat.publisher.published import change_digest
 
 _MOST_CHILDREN: Final = 4096
 """Of a wider folder no child is a branch of its own: the plan would be as long as the listing."""
@@ -76,7 +82,7 @@ def _ordered(branches: list[Branch]) -> list[Branch]:
 
 
 def _check_present(source: Source, root: NodePath) -> None:
-    if next(list_nodes(source, root, is_deep=root == "/"), None) is None:
+    if next(listed_nodes(source, root, is_deep=root == "/"), None) is None:
         raise SourceMissingError(f"{source.uri} has nothing at {root}", path=root)
 
 
@@ -94,7 +100,7 @@ def cut_branch(source: Source, branch: Branch, budget: Budget, watch: Watch | No
 
     Raises: as `Source.walk`, where the source can't list around what is wrong.
     """
-    items = list_nodes(source, branch.path, is_deep=branch.is_deep)
+    items = listed_nodes(source, branch.path, is_deep=branch.is_deep)
     if watch is not None:
         items = map(watch, items)
     return iter(items) if not branch.is_deep else Cutter(budget).cut(items)
@@ -126,7 +132,7 @@ def cut_if_small(
     """
     found, loose, rest = list[Bin | Unlisted](), list[Loose](), most_nodes
     for branch in plan_branches(source, roots, 1):
-        items = list(islice(list_nodes(source, branch.path, is_deep=branch.is_deep), rest + 1))
+        items = list(islice(listed_nodes(source, branch.path, is_deep=branch.is_deep), rest + 1))
         rest -= len(items)
         if rest < 0:
             return None
@@ -141,4 +147,32 @@ def cut_if_small(
 def items_of(source: Source, roots: Iterable[NodePath], *, is_deep: bool) -> Iterator[ListedNode | Unlisted]:
     """The listing of several roots, one after the other."""
     for root in roots:
-        yield from list_nodes(source, root, is_deep=is_deep)
+        yield from listed_nodes(source, root, is_deep=is_deep)
+
+
+def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+    """What is at and below a path, by the fastest way that the source offers; a namespace that changed is a change.
+
+    A source that lists without reading does not know which prefixes a node uses, so all of its namespaces count there.
+
+    Raises: as `Source.walk`.
+    """
+    namespaces = namespaces_of(source)
+    if not isinstance(source, ListedSource):
+        for node in source.walk(path, is_deep=is_deep):
+            yield listed_as(node, namespaces)
+    elif not namespaces:
+        yield from source.listed(path, is_deep=is_deep)
+    else:
+        salt = repr(sorted(namespaces.items())).encode()
+        for item in source.listed(path, is_deep=is_deep):
+            yield item if isinstance(item, Unlisted) else _salted(item, salt)
+
+
+def listed_as(node: Node, namespaces: NamespaceTable | None) -> ListedNode:
+    """How a node that was read is listed where the source lists none itself."""
+    return ListedNode(node.path, content_bytes_of(node), change_digest(node, namespaces))
+
+
+def _salted(node: ListedNode, salt: bytes) -> ListedNode:
+    return node._replace(signature=hashlib.sha256(node.signature + salt).digest())

@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
-from mailboat.content.port import Source
 from mailboat.errors import MailboatError
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
@@ -47,15 +46,6 @@ class ListedSource(Protocol):
         """The node at `path` and, when deep, all below it: parents first, subtree by subtree, siblings in any order."""
 
 
-def list_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
-    """What is at and below a path, by the fastest way that the source offers. Raises: as `Source.walk`."""
-    if isinstance(source, ListedSource):
-        yield from source.listed(path, is_deep=is_deep)
-        return
-    for node in source.walk(path, is_deep=is_deep):
-        yield listed_node(node)
-
-
 def listed_node(node: Node) -> ListedNode:
-    """How a node that was read is listed where the source lists none itself."""
+    """How a source lists a node that it had to read."""
     return ListedNode(node.path, content_bytes_of(node), node_digest(node))
