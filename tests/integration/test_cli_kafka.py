@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from mailboat.composition.home import Home, configured_home
-from mailboat.composition.workspace import Workspace, prepare
+from mailboat.composition.home import Home, configured_home, create_home
+from mailboat.composition.workspace import Workspace, initialise, prepare
+from mailboat.config.document import Config
+from mailboat.config.storage import JournalConfig, KafkaConfig
+from mailboat.model.messages import TopicRole
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker
 
@@ -49,6 +54,25 @@ def change_configuration(boat: Any, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
+
+
+def test_two_homes_that_make_the_same_topics_at_once_both_succeed(
+    kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """What `init --kafka` does in both processes when neither finds a topic."""
+    started = threading.Barrier(2)
+
+    def start(name: str) -> list[str]:
+        servers = KafkaConfig(bootstrap_servers=tuple(kafka_broker.bootstrap_servers.split(",")))
+        home = create_home(tmp_path / name, Config(journal=JournalConfig(topic_prefix=prefix, kafka=servers)))
+        started.wait(PATIENCE_SECONDS)
+        with initialise(home) as workspace:
+            return [str(workspace.journal.identity(workspace.topic(role)).topic_id) for role in TopicRole]
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(start, ("one", "two"))
+    assert one == other
+    assert len(set(one)) == len(ROLES)
 
 
 # ---------------------------------------------------------------------------------------------- everything on Kafka
