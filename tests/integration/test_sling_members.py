@@ -184,7 +184,7 @@ def members(kafka_broker: Any, sling_process: Any, tmp_path: Path) -> Iterator[M
 def test_what_their_publisher_distributes_is_imported_by_our_subscriber_and_leaves_their_queue(
     members: Members,
 ) -> None:
-    target = members.subscribe(follow=(SLING_AUTHOR,), is_editable=True)
+    target = members.subscribe(follow=(SLING_AUTHOR,), editable=True)
     page = target / "content" / "news" / ".node.json"
     members.ask("publisher", SLING_AUTHOR, BUILDER)
     members.ask("put", "/content/news", "title", "first")
@@ -211,7 +211,7 @@ def test_what_their_publisher_distributes_is_imported_by_our_subscriber_and_leav
 
 @pytest.mark.long("java")
 def test_their_publisher_clears_a_package_that_ours_can_not_import(members: Members) -> None:
-    members.subscribe(follow=(SLING_AUTHOR,), is_editable=True)
+    members.subscribe(follow=(SLING_AUTHOR,), editable=True)
     members.ask("publisher", SLING_AUTHOR, "durbo")
     members.ask("put", "/content/bad", "title", "bad")
     members.ask("distribute", "ADD", "true", "/content/bad")
@@ -248,7 +248,7 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     (members.content / "site" / "index.html").write_text("hello")
     members.let_sling_subscribe()
     (seen,) = await_value(lambda: members.room.status().subscribers)
-    assert (seen.name, seen.sling_id, seen.is_editable, seen.max_retries) == (SLING_EDGE, SLING_ID, True, None)
+    assert (seen.name, seen.sling_id, seen.editable, seen.max_retries) == (SLING_EDGE, SLING_ID, True, None)
     added = members.publish("/site")
     text = "/site/index.html/jcr:content/jcr:data"
     await_value(lambda: members.ask("read", text), lambda value: value == "hello")
@@ -356,7 +356,7 @@ def test_their_subscriber_waits_for_our_golden_one(members: Members) -> None:
     offset = members.publish("/page.html")
     await_value(lambda: members.told(DiscoveryMessage, SLING_EDGE), lambda told: len(told) > 5)
     assert members.ask("read", "/page.html/jcr:content/jcr:data") is None
-    target = members.subscribe(follow=(AUTHOR,), is_editable=True)
+    target = members.subscribe(follow=(AUTHOR,), editable=True)
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: told == {offset: PackageStatus.IMPORTED})
     assert (target / "page.html").read_text() == members.ask("read", "/page.html/jcr:content/jcr:data") == "hello"
 
