@@ -59,9 +59,9 @@ def test_the_last_messages_are_shown_or_those_from_an_offset_on(full: Any) -> No
 def test_a_journal_that_fits_together_is_said_to(full: Any) -> None:
     found = full.json("journal", "verify")
     assert (found["problems"], found["blobs"]) == ([], 1)
-    unread = "1 blob checked (of blobs that they are there; their bytes are read by --deep), all fits together\n"
+    unread = "1 blob checked (of blobs that they are there; their bytes are read by --deep), no problems found\n"
     assert full.do("journal", "verify").out.endswith(unread)
-    assert full.do("journal", "verify", "--deep").out.endswith("1 blob checked, all fits together\n")
+    assert full.do("journal", "verify", "--deep").out.endswith("1 blob checked, no problems found\n")
     assert [full.json("journal", "verify", *more)["blobs_read"] for more in ((), ("--deep",))] == [False, True]
 
 
