@@ -22,7 +22,7 @@ from mailboat.content.layout import (
     write_sidecar,
 )
 from mailboat.errors import MailboatError, PackageCorruptError, PathRefusedError
-from mailboat.model.nodes import Node
+from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, names, nodes
 from mailboat.wire.nodes import OpenBinary
@@ -82,6 +82,16 @@ def test_a_node_comes_back_from_its_sidecar(node: Node) -> None:
     content = write_sidecar(node)
     assert read_sidecar(HERE, content, never) == node
     assert write_sidecar(with_binaries(node, named)) == content
+
+
+@pytest.mark.parametrize("is_multiple", [False, True])
+def test_weak_reference_is_written_and_read(is_multiple: bool) -> None:
+    values = ("5f2d7c9c-0b4e-4a52-8a8e-2f6f0f6f2f0e",)
+    node = Node(HERE, "nt:unstructured", properties=(Property("to", values, PropertyType.WEAK_REFERENCE, is_multiple),))
+    content = write_sidecar(node)
+    value = {"values": list(values)} if is_multiple else {"value": values[0]}
+    assert json.loads(content)["properties"] == [{"name": "to", "type": "WEAK_REFERENCE", **value}]
+    assert read_sidecar(HERE, content, never) == node
 
 
 FIELDS = st.sampled_from(["primaryType", "properties", "name", "type", "value", "values", "childOrder", "mixinTypes"])
