@@ -11,8 +11,8 @@ from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
-from mailboat.model.filters import ImportMode
-from mailboat.model.paths import NodePath
+from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.codec import FilevaultCodec
@@ -25,6 +25,7 @@ PAGE = (
     '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:acme="urn:acme"'
     ' jcr:primaryType="nt:unstructured" acme:title="Hello"/>'
 )
+ACL = PAGE.replace("nt:unstructured", "rep:ACL")
 FILTER = '<workspaceFilter version="1.0"><filter root="/home/groups" mode="merge_properties"/></workspaceFilter>'
 
 
@@ -34,6 +35,9 @@ def checkout(tmp_path: Path) -> VaultSource:
     (folder / "META-INF/vault").mkdir(parents=True)
     (folder / "jcr_root/home/groups/editors").mkdir(parents=True)
     (folder / "jcr_root/home/groups/editors/.content.xml").write_text(PAGE)
+    (folder / "jcr_root/home/groups/editors/_rep_policy.xml").write_text(ACL)
+    (folder / "jcr_root/home/groups/readers").mkdir()
+    (folder / "jcr_root/home/groups/readers/.content.xml").write_text(PAGE)
     (folder / "META-INF/vault/filter.xml").write_text(FILTER)
     (folder / "META-INF/vault/properties.xml").write_text(format_properties({"acHandling": "merge", "version": "7"}))
     return open_checkout_source(folder)
@@ -114,6 +118,66 @@ def test_a_path_that_the_filter_leaves_out_is_refused(ruled: VaultSource, tmp_pa
     with pytest.raises(UsageError, match=reason), built(ruled, "/content/site/local", into):
         pass
     assert not into.exists()
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> VaultSource:
+    """A checkout with three roots, one of them below another, and a page outside of them."""
+    folder = tmp_path / "several"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/content/wknd/live" mode="update_properties"/>'
+        '<filter root="/content/wknd" mode="merge_properties"><exclude pattern=".*/local"/></filter>'
+        '<filter root="/content/dam"/></workspaceFilter>'
+    )
+    for name in ("", "wknd", "wknd/live", "wknd/local", "dam", "other"):
+        (folder / "jcr_root/content" / name).mkdir(parents=True)
+        (folder / "jcr_root/content" / name / ".content.xml").write_text(PAGE)
+    return open_checkout_source(folder)
+
+
+@pytest.mark.parametrize("path", ["/", "/content"])
+def test_a_path_above_the_roots_of_the_source_owns_these_roots(several: VaultSource, tmp_path: Path, path: str) -> None:
+    with built(several, path, tmp_path / "x.zip") as package:
+        assert package.filter == several.filter
+        carried = [node.path for node in package.walk(ROOT) if several.filter and several.filter.covers(node.path)]
+        assert carried == ["/content/dam", "/content/wknd", "/content/wknd/live"]
+        assert package.defined(NodePath("/content")) == several.defined(NodePath("/content"))
+        assert package.node(NodePath("/content/other")) is None
+
+
+def test_a_path_with_a_root_above_and_a_root_below_keeps_both(several: VaultSource, tmp_path: Path) -> None:
+    with built(several, "/content/wknd", tmp_path / "x.zip") as package:
+        assert package.filter is not None
+        assert [(one.root, one.mode) for one in package.filter.sets] == [
+            ("/content/wknd/live", ImportMode.UPDATE_PROPERTIES),
+            ("/content/wknd", ImportMode.MERGE_PROPERTIES),
+        ]
+
+
+def test_a_path_that_no_root_of_the_source_concerns_is_owned(several: VaultSource, tmp_path: Path) -> None:
+    with built(several, "/content/other", tmp_path / "x.zip") as package:
+        assert package.filter == WorkspaceFilter((FilterSet(NodePath("/content/other")),))
+
+
+@pytest.mark.parametrize(
+    ("path", "handling", "kept"),
+    [
+        ("/home/groups/editors", "merge_preserve", "merge_preserve"),
+        ("/home/groups/readers", "merge", None),
+        ("/home/groups/readers", "merge_preserve", None),
+        ("/home/groups/readers", "overwrite", "overwrite"),
+        ("/home/groups/readers", "clear", "clear"),
+    ],
+)
+def test_access_control_handling_without_effect_is_dropped(
+    checkout: VaultSource, tmp_path: Path, path: str, handling: str, kept: str | None
+) -> None:
+    checkout.properties = {"acHandling": handling}
+    watched: list[int] = []
+    with built(WatchedSource(checkout, watched.append), path, tmp_path / "x.zip") as package:
+        assert package.properties.get("acHandling") == kept
+    assert len(watched) == len(list(checkout.walk(NodePath(path)))), "each node counts once"
 
 
 def test_a_property_that_is_given_counts(checkout: VaultSource, tmp_path: Path) -> None:

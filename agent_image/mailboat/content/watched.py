@@ -42,6 +42,11 @@ class WatchedSource:
         self._on_node = on_node
 
     @property
+    def unwatched(self) -> Source:
+        """The source itself."""
+        return unwatched(self._source)
+
+    @property
     def names(self) -> NamespaceTable | None:
         """What the prefixes of the source stand for, as far as it knows."""
         return namespaces_of(self._source)
@@ -70,6 +75,11 @@ class WatchedSource:
     def close(self) -> None:
         """See `Source`."""
         self._source.close()
+
+
+def unwatched(source: Source) -> Source:
+    """The source without a watch, for nodes that are read once more."""
+    return source.unwatched if isinstance(source, WatchedSource) else source
 
 
 def description_of(source: Source) -> DescribedSource | None:

@@ -7,7 +7,7 @@ blobs of the home, if there is one. Called by `mailboat packages`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from mailboat.composition.home import translated_writes
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
-from mailboat.content.watched import Watch, description_of, watched_records
+from mailboat.content.watched import Watch, description_of, unwatched, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
@@ -32,13 +32,15 @@ from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node, NodeRecord
+from mailboat.model.paths import is_within
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.filevault.inspection import problems_of, read_entries
+from mailboat.packages.filevault.layout import POLICY_TYPES
 from mailboat.packages.filevault.pattern_reach import narrowed
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
-from mailboat.publisher.builder import shipment_of
+from mailboat.publisher.builder import ancestors_in, shipment_of
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -47,6 +49,8 @@ BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
 """Stands for the log where there is none: the position counts packages."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
+_MERGING: Final = frozenset({"merge", "merge_preserve"})
+"""Values of `acHandling` that act like its default, `ignore`, where a package has no access control list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,13 @@ class PackageFiles:
         check_request(request)
         shipment = shipment_of(request, source)
         owned = _with_rules(shipment.filter, source)
+        is_ruled = owned != shipment.filter
         contents = PackageContents(
             owned,
-            shipment.nodes if owned == shipment.filter else _covered(shipment.nodes, owned, source),
-            shipment.ancestors,
+            _covered(shipment.nodes, owned, source) if is_ruled else shipment.nodes,
+            ancestors_in(owned, source) if is_ruled else shipment.ancestors,
             is_self_contained=True,
-            properties={**shipment.properties, **properties},
+            properties={**_kept_properties(shipment.properties, owned, source), **properties},
             namespaces=shipment.namespaces,
             is_for_repositories=package_type == FILEVAULT,
         )
@@ -211,21 +216,41 @@ class PackageFiles:
 
 
 def _with_rules(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
-    """The filter with the modes and rules that the source's own filter has for its roots."""
+    """The part of the source's own filter at and below these roots; a root that it does not know stays as it is."""
     described = description_of(source)
     own = None if described is None else described.filter
     if own is None:
         return owned
-    found = [(one, own.set_for(one.root)) for one in owned.sets]
-    return WorkspaceFilter(tuple(one if kept is None else _ruled(one, kept) for one, kept in found))
+    return WorkspaceFilter(tuple(ruled for one in owned.sets for ruled in _ruled(one, own)))
 
 
-def _ruled(one: FilterSet, kept: FilterSet) -> FilterSet:
-    if one.root == kept.root and not one.is_shallow:
+def _ruled(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:
+    found: list[FilterSet] = []
+    for kept in () if one.is_shallow else own.sets:
+        if is_within(kept.root, one.root):
+            found.append(kept)
+        elif kept.contains(one.root) and not kept.is_shallow:
+            found.append(narrowed(kept, one.root))
+        if kept.contains(one.root) and not kept.is_shallow:
+            break  # decides about the whole subtree
+    above = own.set_for(one.root)
+    return found or [one if above is None else one._replace(mode=above.mode)]
+
+
+def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:
+    """The source's properties, without an `acHandling` that a part of the source gives no effect.
+
+    FileVault's validator reports `merge` and `merge_preserve` without an access control list as an error. `overwrite`
+    and `clear` stay: they remove lists of the repository that the package does not have.
+    """
+    described = description_of(source)
+    if kept.get("acHandling", "").lower() not in _MERGING or described is None or owned == described.filter:
         return kept
-    if one.is_shallow or kept.is_shallow:
-        return one._replace(mode=kept.mode)
-    return narrowed(kept, one.root)
+    plain = unwatched(source)
+    nodes = (node for one in owned.sets for node in plain.walk(one.root, is_deep=not one.is_shallow))
+    if any(node.primary_type in POLICY_TYPES and owned.covers(node.path) for node in nodes):
+        return kept
+    return {key: text for key, text in kept.items() if key != "acHandling"}
 
 
 def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
