@@ -83,7 +83,9 @@ def messages(engine: Engine) -> dict[int, PackageMessage]:
 
 
 def test_every_failpoint_has_a_crash_test() -> None:
-    others = {one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-"))}  # see their own tests
+    others = {
+        one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-", "jobs-"))
+    }  # see their own tests
     covered = {*PUBLISHER, *BUILDS, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
     assert covered == set(Failpoint)
 

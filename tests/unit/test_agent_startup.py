@@ -76,12 +76,12 @@ def test_probes_show_every_agent_as_starting_with_the_error() -> None:
     assert {one.reason for one in starting.readiness().agents} == {"starting"}
     attempts = Attempts(SILENT)
     starting.run(attempts, attempts.note_delay)
-    assert starting.liveness().is_alive
+    assert starting.liveness().alive
     seen = starting.readiness()
-    assert not seen.is_ready
+    assert not seen.ready
     assert seen.agents == (
-        AgentView("author", "publisher", "starting", is_ready=False, reason="JournalUnavailable"),
-        AgentView("edge", "subscriber", "starting", is_ready=False, reason="JournalUnavailable"),
+        AgentView("author", "publisher", "starting", ready=False, reason="JournalUnavailable"),
+        AgentView("edge", "subscriber", "starting", ready=False, reason="JournalUnavailable"),
     )
 
 

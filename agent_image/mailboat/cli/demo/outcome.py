@@ -119,7 +119,7 @@ def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
             bytes_text(row["bytes"]),
             str(row["lag"]),
             str(row["restarts"]),
-            f"{row['digest'][:8]} {'= source' if row['is_equal'] else 'DIFFERS'}",
+            f"{row['digest'][:8]} {'= source' if row['equal'] else 'DIFFERS'}",
         ]
         for row in rows
     ]

@@ -1,0 +1,48 @@
+"""What the processes of the jobs' crash tests do: run all jobs of a folder, until they die or are done."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Final
+
+from mailboat.clock import SystemClock
+from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.model.jobs import JobState, NewJob, show_job_id
+from support.crashes import KillingFailpoints
+
+JOBS: Final = 6
+
+
+def prepare(folder: Path) -> None:
+    """Jobs whose lease is short, so that those of a dead worker start again soon."""
+    with SqliteJournal.create(folder / "journal.db", SystemClock()) as journal:
+        topic = open_job_topic(journal)
+        topic.add([NewJob("work", lease_ms=1_000, retry_delay_ms=0, keep=True)] * JOBS)
+        topic.close()
+
+
+def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Run jobs with a worker until all have ended; at the n-th time that `failpoint` is reached, die."""
+    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
+    with SqliteJournal(Path(folder) / "journal.db", SystemClock()) as journal, (Path(folder) / "ran").open("a") as ran:
+
+        def run(call: Call) -> None:
+            ran.writelines(f"{show_job_id(job)} {call.token}\n" for job in call.jobs)
+            ran.flush()
+
+        topic = open_job_topic(journal)
+        chance = random.Random()  # it tells workers apart
+        worker = JobWorker(topic, WorkerSettings("worker", 2, {"**": run}), SystemClock(), chance, failpoints)
+        while not has_ended(topic):
+            worker.turn()
+        worker.stop(5.0)
+
+
+def has_ended(topic: JobTopic) -> bool:
+    """Whether no job is queued or runs, as far as the topic was read."""
+    states = [topic.fold.table.state(job) for job in topic.fold.table.all()]
+    return len(states) == JOBS and not {JobState.QUEUED, JobState.ACTIVE} & set(states)
