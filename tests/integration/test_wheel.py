@@ -58,8 +58,8 @@ def test_wheel_holds_no_tests_and_no_servers_of_tests(wheel: Path) -> None:
     assert {name for name in folders if not name.endswith(".dist-info")} == {"mailboat", "mailboat_operator"}
     testing = {Path(name).stem for name in names if name.startswith("mailboat/testing/")}
     assert testing == {
-        "__init__", "blob_contract", "clocks", "examples", "job_contract", "journal_contract",
-        "journal_harness", "journal_model", "memory_content", "package_contract", "patience", "target_contract", "target_model", "trees",
+        "__init__", "blob_contract", "clocks", "examples", "job_contract", "journal_contract", "journal_harness",
+        "journal_model", "memory_content", "package_contract", "patience", "target_contract", "target_model", "trees",
     }  # fmt: skip
     assert {"mailboat/py.typed", "mailboat_operator/py.typed"} <= set(names)
 
