@@ -136,7 +136,7 @@ def measure_status(count: int, folder: Path) -> dict[str, Any]:
             append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, count // 2)
             room.start()
             await_until(lambda room=room, wanted=subscribers: len(room.status().subscribers) == wanted)
-            await_until(lambda room=room: all(one.is_exact for one in room.queues(AUTHOR)))
+            await_until(lambda room=room: all(one.exact for one in room.queues(AUTHOR)))
 
             def look(room: ControlRoom = room) -> None:
                 room.status()
