@@ -22,6 +22,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
 from kubernetes.stream import stream
 from kubernetes.stream.ws_client import ERROR_CHANNEL, STDERR_CHANNEL, STDIN_CHANNEL, STDOUT_CHANNEL
+from websocket import WebSocketConnectionClosedException
 
 Manifest: TypeAlias = dict[str, Any]
 Test: TypeAlias = Callable[[Manifest], object]
@@ -203,7 +204,9 @@ class NamespaceClient:
     def write_files(self, pod: str, folder: str, files: Mapping[str, bytes]) -> None:
         """Write files, by their paths below a folder of a pod, which is made where it is missing."""
         self.run(pod, "mkdir", "-p", folder)
-        self.run(pod, "tar", "-C", folder, "-x", "-m", given=packed(files))
+        # tar ends at the end of the archive, and the connection with it, maybe before the end of the input was sent;
+        # cat waits for that
+        self.run(pod, "sh", "-c", 'tar -C "$0" -x -m && cat > /dev/null', folder, given=packed(files))
 
     def read_files(self, pod: str, folder: str) -> dict[str, bytes]:
         """Path → content of the files below a folder of a pod."""
@@ -233,7 +236,10 @@ def _finish(running: Any, given: bytes) -> tuple[int, bytes, bytes]:
     end = time.monotonic() + WAIT_SECONDS
     while running.is_open():
         assert time.monotonic() < end, "a program in a pod does not end"
-        running.update(timeout=1)
+        try:
+            running.update(timeout=1)
+        except WebSocketConnectionClosedException:  # it did not wait for our close frame
+            running.close()
         for channel, found in pieces.items():
             found.append(running.read_channel(channel))
     for channel, found in pieces.items():  # the last read of one channel may have stored frames of the other
