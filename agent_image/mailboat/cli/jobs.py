@@ -252,7 +252,7 @@ def retry(session: Session, jobs: JobsArgument) -> None:
             new = opened.job(job)
             if state is None or not state.final or new is None:
                 raise UsageError(f"job {text} is {shown_state(opened.fold, job)}; only jobs that ended can be retried")
-            again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id=f"retry:{text}", retry_of=job))
+            again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id="", retry_of=job))
         _show_added(session, opened, opened.add(again))
 
 

@@ -43,12 +43,13 @@ def run(
     slots: Annotated[int, typer.Option("--slots", min=1, max=1_000, help="Calls at the same time.")] = 4,
     name: Annotated[str | None, typer.Option("--name", help="Name in lists. Default: the host's name.")] = None,
     shutdown_seconds: Annotated[
-        float, typer.Option("--shutdown-seconds", min=0, help="Wait this long for running calls at the end.")
+        float, typer.Option("--shutdown-seconds", min=0, help="Let running calls end for this long, then stop them.")
     ] = 25.0,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.
 
-    A command gets the job as JSON on standard input. Exit code 0 is success, 75 is retried, others are not.
+    A command gets the job as JSON on standard input. Exit code 0 is success. A command that exits with 75, is ended by
+    a signal or cannot be started is retried; other exit codes are not.
     """
     parsed = dict(_parse_handler(text) for text in handlers)
     clock, stopping = SystemClock(), threading.Event()

@@ -3,8 +3,8 @@
     {"job": "1042-0", "token": 1043, "attempt": 1, "topic": "purge.cdn", "key": "", "data": {"keys": ["/news"]}}
 
 `data` is the payload, if it is JSON, else a string. A call of merged jobs has `jobs`, a list of objects with `job`,
-`key` and `data`, in place of the three. Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that is
-retried, and any other a failure that is not.
+`key` and `data`, in place of the three. Exit code 0 is success. 75 (EX_TEMPFAIL of sysexits.h), the end by a signal and
+a command that cannot be started are failures that are retried; any other exit code is a failure that is not.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ from mailboat.jobs.fold import JobFold, WorkerState
 from mailboat.model.jobs import JobId, JobState, any_matches, show_job_id
 
 UNASSIGNED: Final = "unassigned"
+ENDED: Final = "ended"
+"""A job that ended and is not in the history: it succeeded without `keep`, was dropped, or is too old."""
+
 
 MAX_EXAMINED: Final = 1_024
 """Ready calls of one queue that are examined for one proposal."""
@@ -73,7 +76,7 @@ def shown_state(fold: JobFold, job: JobId) -> str:
     """The state as users read it: a queued job that no live worker takes is `unassigned`."""
     state = fold.table.state(job)
     if state is None:
-        return JobState.DROPPED.label
+        return ENDED
     if state is JobState.QUEUED and not fold.is_served(fold.topic(job)):
         return UNASSIGNED
     return state.label

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
-from mailboat.errors import JobLogIncompleteError, MessageCorruptError
+from mailboat.errors import JobLogIncompleteError, MessageCorruptError, UsageError
 from mailboat.jobs.fold import Applied, JobFold
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
@@ -125,11 +125,17 @@ class JobTopic:
     def append(self, *records: JobRecord) -> Sequence[Offset]:
         """Append records, and return their offsets; whether they count is decided by the fold. From any thread.
 
-        Raises: AppendUncertainError, MessageTooLargeError, TopicMissingError, JournalUnavailableError.
+        Raises:
+            UsageError: A value is out of its bounds; nothing is appended.
+            AppendUncertainError, MessageTooLargeError, TopicMissingError, JournalUnavailableError.
         """
         new = []
         for record in records:
             headers, value = encode_job_record(record)
+            try:
+                decode_job_record(headers, value)
+            except MessageCorruptError as error:  # every reader would ignore the record, and nobody would be told
+                raise UsageError(error.message) from error
             new.append(NewRecord(value, headers))
         return self._journal.append(self._topic, new)
 

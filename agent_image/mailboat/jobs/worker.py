@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, Deadline
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import WORKER_LEASE_MS, Applied, Lease
 from mailboat.jobs.selection import plan_claims
@@ -36,11 +36,14 @@ from mailboat.model.jobs import (
     WorkerSeen,
     topic_matches,
 )
+from mailboat.wire.job_records import LONGEST_DELAY_MS, MAX_PROGRESS_BYTES
 
 _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_CUT_OFF_SECONDS: Final = 6.0
+"""For calls that are asked to stop at the end: a command gets SIGKILL five seconds after SIGTERM."""
 _MOST_TICK_DELAY_MS: Final = 20.0
 """Spreads the workers, so that one record tells all of them that a delay is over."""
 
@@ -83,8 +86,8 @@ class Call:
         return self._stopping.wait(seconds)
 
     def report(self, progress: bytes) -> None:
-        """Show progress; it is sent with the next renewal."""
-        self._progress = progress
+        """Show progress, of which the first 4 KiB are sent with the next renewal."""
+        self._progress = progress[:MAX_PROGRESS_BYTES]
 
     @property
     def progress(self) -> bytes:
@@ -114,7 +117,7 @@ class WorkerSettings(NamedTuple):
 
 
 class JobWorker:
-    """Runs jobs of one topic. `turn` belongs to one thread; `stop` may be called from any."""
+    """Runs jobs of one topic. To be used by one thread, except for `wake`."""
 
     def __init__(
         self, topic: JobTopic, settings: WorkerSettings, clock: Clock, chance: random.Random, failpoints: Failpoints
@@ -136,6 +139,8 @@ class JobWorker:
         self._passed_over_at: float | None = None
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
         self._is_stopping = False
+        self._cut_off: frozenset[tuple[Token, JobId]] = frozenset()
+        """Calls that the end of this worker interrupts."""
 
     @property
     def running(self) -> int:
@@ -152,7 +157,8 @@ class JobWorker:
             self._append_due(now)
             if self._claim(now):
                 return 0.0
-            if self._topic.is_checkpoint_due():
+            # one worker is enough: all of them see at the same time that it is due
+            if self._topic.is_checkpoint_due() and min(self._topic.fold.workers, default="") == self.worker_id:
                 self._topic.write_checkpoint()
         self._caught_up = self._topic.follow(self._wait_seconds(now) if self._caught_up else 0.0, self._see)
         return 0.0
@@ -162,21 +168,27 @@ class JobWorker:
         self._topic.interrupt()
 
     def stop(self, seconds: float) -> None:
-        """Claim nothing more, wait for the handlers, report their results, and leave.
+        """Claim nothing more, wait for the calls, report their results, and leave.
 
-        Calls that still run after that time lose their lease when it ends; another worker runs their jobs again.
+        Calls that still run after that time are asked to stop, and have five seconds for it: their jobs are queued
+        again, and the attempt is not counted. What still runs then loses its lease when that ends.
         """
         self._is_stopping = True
-        deadline = self._clock.monotonic() + seconds
+        self._await_calls(seconds)
+        self._cut_off = frozenset(self._calls)
         for call in self._calls.values():
             call.stop()
-        while self.running and self._clock.monotonic() < deadline:
-            self._append_due(self._clock.monotonic())
-            self._topic.follow(min(0.1, deadline - self._clock.monotonic()), self._see)
-        self._append_due(self._clock.monotonic())
+        self._await_calls(_CUT_OFF_SECONDS)
         self._topic.append(WorkerSeen(self.worker_id, 0, ()))
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._topic.close()
+
+    def _await_calls(self, seconds: float) -> None:
+        """Go on with what runs, at most for so long."""
+        deadline = Deadline(self._clock, seconds)
+        while self.running and not deadline.is_over():
+            self._append_due(self._clock.monotonic())
+            self._topic.follow(min(0.1, deadline.remaining_seconds()), self._see)
 
     # What this worker appends
 
@@ -252,6 +264,10 @@ class JobWorker:
     def _start(self, lease: Lease) -> None:
         first = lease.jobs[0]
         jobs = {job: new for job in lease.jobs if (new := self._topic.job(job)) is not None}
+        if len(jobs) < len(lease.jobs):
+            self._calls[lease.token, first] = Call(jobs, lease.token, 1)
+            self._ended.append(JobResult(first, lease.token, Outcome.CANCEL, None, "the topic lost the job's payload"))
+            return
         call = Call(jobs, lease.token, self._topic.fold.table.tries(first))
         self._calls[lease.token, first] = call
         self._renew_at[first] = self._clock.monotonic() + self._third_of(lease)
@@ -274,7 +290,11 @@ class JobWorker:
             result = Result(Outcome.FAIL, f"{type(error).__name__}: {error}")
         else:
             result = done.result()
-        delay_ms = None if result.delay_seconds is None else int(result.delay_seconds * 1000)
+        if (token, job) in self._cut_off and result.outcome is not Outcome.OK:
+            result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
+        delay_ms = None
+        if result.delay_seconds is not None:
+            delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
         self._ended.append(JobResult(job, token, result.outcome, delay_ms, result.message))
         self._topic.interrupt()
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from mailboat.clock import SystemClock
-from mailboat.errors import JobLogIncompleteError
+from mailboat.errors import JobLogIncompleteError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.topic import JobTopic
 from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
@@ -28,7 +28,7 @@ from mailboat.model.jobs import (
     offset_of,
 )
 from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
-from mailboat.testing.patience import wait_until
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 class Jobs:
@@ -79,13 +79,17 @@ class Jobs:
     def wait_for(self, jobs: Sequence[JobId], state: JobState) -> None:
         wait_until(lambda: self.states(jobs) == [state] * len(jobs))
 
-    def close(self) -> None:
+    def stop_workers(self) -> None:
         for _, ended, _ in self._workers:
             ended.set()
         for worker, _, thread in self._workers:
             worker.wake()
             thread.join()
             worker.stop(5.0)
+        self._workers.clear()
+
+    def close(self) -> None:
+        self.stop_workers()
         self.topic.close()
         self._stack.close()
 
@@ -188,6 +192,26 @@ class JobContract:
         added = jobs.add(NewJob("mail", keep=True, lease_ms=1_000))
         jobs.wait_for(added, JobState.SUCCEEDED)
         assert attempts == [1]
+
+    def test_a_worker_that_stops_lets_its_calls_end(self, jobs: Jobs) -> None:
+        started, ended = threading.Event(), []
+
+        def work(call: Call) -> None:
+            started.set()
+            ended.append(call.wait(0.3))
+
+        jobs.start_worker({"**": work})
+        added = jobs.add(NewJob("mail", keep=True))
+        assert started.wait(PATIENCE_SECONDS)
+        jobs.stop_workers()
+        assert ended == [False], "it was not asked to stop"
+        assert jobs.states(added) == [JobState.SUCCEEDED]
+
+    def test_a_job_out_of_bounds_is_refused_and_not_appended(self, jobs: Jobs) -> None:
+        with pytest.raises(UsageError, match="lease_ms is 1"):
+            jobs.add(NewJob("mail", lease_ms=1))
+        assert jobs.states([]) == []
+        assert jobs.topic.next_offset == 0
 
     def test_a_delayed_job_starts_on_an_idle_log(self, jobs: Jobs) -> None:
         started: list[float] = []

@@ -54,7 +54,7 @@ MAX_PART_BYTES: Final = 900_000
 MAX_PARTS: Final = 256
 MAX_LIMIT: Final = 1_000_000
 MAX_RETRIES: Final = 30_000
-_LONGEST_DELAY_MS: Final = (1 << 32) - 1
+LONGEST_DELAY_MS: Final = (1 << 32) - 1
 """49 days: what the table keeps. A job that is due later names the moment."""
 
 
@@ -88,9 +88,9 @@ def _decode_added(value: bytes) -> JobsAdded:
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
     _check(len(job.payload) <= MAX_PAYLOAD_BYTES, "payload bytes", len(job.payload))
     _check(0 <= job.due_ms <= MAX_MS, "due_ms", job.due_ms)
-    _check(0 <= job.delay_ms <= _LONGEST_DELAY_MS, "delay_ms", job.delay_ms)
+    _check(0 <= job.delay_ms <= LONGEST_DELAY_MS, "delay_ms", job.delay_ms)
     _check(-1 <= job.retries <= MAX_RETRIES, "retries", job.retries)
-    _check(0 <= job.retry_delay_ms <= _LONGEST_DELAY_MS, "retry_delay_ms", job.retry_delay_ms)
+    _check(0 <= job.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", job.retry_delay_ms)
     _check(MIN_LEASE_MS <= job.lease_ms <= MAX_LEASE_MS, "lease_ms", job.lease_ms)
     return NewJob(
         parse_topic(job.topic),
@@ -143,7 +143,7 @@ def _decode_finished(value: bytes) -> JobsFinished:
     results = parse(pb.JobsFinished, value).results
     _check(len(results) <= MAX_BATCH, "results", len(results))
     for result in results:
-        _check(0 <= result.delay_ms <= _LONGEST_DELAY_MS, "delay_ms", result.delay_ms)
+        _check(0 <= result.delay_ms <= LONGEST_DELAY_MS, "delay_ms", result.delay_ms)
     return JobsFinished(
         [
             JobResult(
@@ -200,8 +200,8 @@ def _settings(message: pb.QueueDefined) -> QueueSettings:
     _check(settings.merge == 1 or settings.kind is QueueKind.PARALLEL, "merge of a queue with an order", settings.merge)
     _check(0 <= settings.merge_within_ms <= MAX_LEASE_MS, "merge_within_ms", settings.merge_within_ms)
     _check(-1 <= settings.retries <= MAX_RETRIES, "retries", settings.retries)
-    _check(0 <= settings.retry_delay_ms <= _LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms)
-    _check(0 <= settings.max_retry_delay_ms <= _LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms)
+    _check(0 <= settings.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms)
+    _check(0 <= settings.max_retry_delay_ms <= LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms)
     _check(0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms)
     return settings
 
