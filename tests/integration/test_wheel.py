@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sysconfig
 import venv
@@ -73,6 +74,11 @@ def test_demo_runs_from_the_wheel_without_extras(python: Path, tmp_path: Path) -
 
 
 def run(python: Path, *words: str, folder: Path) -> str:
-    done = subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=100)
+    # the suite tests compiled modules by this variable, which would hide those of the wheel
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, *words]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
