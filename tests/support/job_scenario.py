@@ -8,6 +8,7 @@ from typing import Final
 
 from mailboat.clock import SystemClock
 from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.sqlite import SqliteJournal
@@ -36,7 +37,9 @@ def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> Non
 
         topic = open_job_topic(journal)
         chance = random.Random()  # it tells workers apart
-        worker = JobWorker(topic, WorkerSettings("worker", 2, {"**": run}), SystemClock(), chance, failpoints)
+        clock = SystemClock()
+        source = LogSource(topic, clock, chance, failpoints)
+        worker = JobWorker(source, WorkerSettings("worker", 2, {"**": run}), clock, chance, failpoints)
         while not has_ended(topic):
             worker.turn()
         worker.stop(5.0)

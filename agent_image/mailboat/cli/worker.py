@@ -18,6 +18,7 @@ from mailboat.clock import SystemClock
 from mailboat.errors import RetryableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
 from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.model.jobs import parse_pattern
@@ -54,9 +55,11 @@ def run(
     parsed = dict(_parse_handler(text) for text in handlers)
     clock, stopping = SystemClock(), threading.Event()
     with session.workspace() as workspace:
-        topic = open_job_topic(workspace.journal)
-        settings = WorkerSettings(name or socket.gethostname(), slots, parsed)
-        worker = JobWorker(topic, settings, clock, random.Random(), NoFailpoints())  # noqa: S311  # it tells workers apart
+        chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it tells workers apart
+        source = LogSource(open_job_topic(workspace.journal), clock, chance, failpoints)
+        worker = JobWorker(
+            source, WorkerSettings(name or socket.gethostname(), slots, parsed), clock, chance, failpoints
+        )
 
         def stop() -> None:
             stopping.set()

@@ -53,7 +53,7 @@ WORKER_LEASE_MS: Final = 90_000
 MAX_REMEMBERED_REQUESTS: Final = 1_000_000
 """Request ids that are remembered. Older ones are forgotten first, and would add their job again."""
 
-
+LEASE_EXPIRED: Final = "lease-expired"
 _PACKED_BYTES: Final = 24
 
 
@@ -289,7 +289,7 @@ class JobFold:
             until_ms, job, token = heappop(self._expiries)
             lease = self.leases.get(job)
             if lease is not None and lease.token == token and lease.until_ms == until_ms:
-                yield from self._end_attempt(lease, Outcome.FAIL, None, "lease-expired")
+                yield from self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED)
         while self._delayed and self._delayed[0][0] <= now_ms:
             due_ms, job = heappop(self._delayed)
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
@@ -521,8 +521,12 @@ class JobFold:
             self.workers.pop(record.worker, None)
             return
         known = self.workers.get(record.worker)
-        running = known.running if known is not None else 0
+        running = known.running if known is not None else self._running_calls(record.worker)
         self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+
+    def _running_calls(self, worker: str) -> int:
+        """The calls of a worker that was forgotten while it ran them."""
+        return len({(lease.token, lease.jobs[0]) for lease in self.leases.values() if lease.worker == worker})
 
 
 def _lease_state(lease: Lease) -> LeaseState:

@@ -13,6 +13,7 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.errors import JobLogIncompleteError, UsageError
 from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic
 from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.journal.port import Journal
@@ -55,9 +56,9 @@ class Jobs:
     def start_worker(self, handlers: dict[str, Handler], slots: int = 4, seed: int = 1) -> Callable[[], None]:
         """Start a worker in a thread; return what ends it without a word, as a crash does."""
         chance = random.Random(seed)  # noqa: S311  # reproducible, and no secret
-        worker = JobWorker(
-            self._open(), WorkerSettings("worker", slots, handlers), SystemClock(), chance, NoFailpoints()
-        )
+        clock, failpoints = SystemClock(), NoFailpoints()
+        source = LogSource(self._open(), clock, chance, failpoints)
+        worker = JobWorker(source, WorkerSettings("worker", slots, handlers), clock, chance, failpoints)
         ended = threading.Event()
 
         def run() -> None:

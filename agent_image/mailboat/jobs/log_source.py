@@ -1,0 +1,209 @@
+"""Calls for workers straight from the job topic: announces, claims, renews and reports by appending records.
+
+An agent serves many workers with one source, a worker on a home one. To be used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, Applied, Lease
+from mailboat.jobs.selection import plan_claims
+from mailboat.jobs.source import CallId, Claimed, Offer, Polled
+from mailboat.jobs.topic import JobTopic
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import (
+    MAX_BATCH,
+    JobId,
+    JobRecord,
+    JobResult,
+    JobsClaimed,
+    JobsFinished,
+    LeasesRenewed,
+    Outcome,
+    Renewal,
+    WorkerSeen,
+)
+
+_GRACE_SECONDS: Final = 0.02
+"""How long a call is left to the worker that is preferred for it."""
+_LONGEST_WAIT_SECONDS: Final = 5.0
+_MOST_TICK_DELAY_MS: Final = 20.0
+"""Spreads the workers, so that one record tells all of them that a delay is over."""
+
+
+class LogSource:
+    """`JobSource` over a job topic, which it closes."""
+
+    def __init__(self, topic: JobTopic, clock: Clock, chance: random.Random, failpoints: Failpoints) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._chance = chance
+        self._failpoints = failpoints
+        self._caught_up = False
+        self._log_time_at = clock.monotonic()
+        self._passed_over_at: dict[str, float] = {}
+        self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
+
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+        now = self._clock.monotonic()
+        wait = 0.0
+        if self._caught_up:
+            self._announce(offer, now)
+            if self._claim(offer.worker, free, now):
+                return self._polled(offer.worker, held)
+            # one worker is enough: all of them see at the same time that it is due
+            if self._topic.is_checkpoint_due() and min(self._topic.fold.workers, default="") == offer.worker:
+                self._topic.write_checkpoint()
+            wait = min(wait_seconds, self._quiet_seconds(offer.worker, now))
+        self._caught_up = self._topic.follow(wait, self.see)
+        return self._polled(offer.worker, held)
+
+    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+        reported: list[JobResult | Renewal] = [*results, *renewals]
+        lost = {CallId(each.token, each.job) for each in reported if not self._is_leased(worker, each)}
+        results = [each for each in results if CallId(each.token, each.job) not in lost]
+        renewals = [each for each in renewals if CallId(each.token, each.job) not in lost]
+        records: list[JobRecord] = [JobsFinished(results)] if results else []
+        records += [LeasesRenewed(renewals)] if renewals else []
+        if not records:
+            return lost
+        self._failpoints.reach(Failpoint.JOBS_BEFORE_APPEND)
+        # When this fails, the same results are reported again. One that counts twice changes nothing the second time.
+        offsets = self._append(*records)
+        self._failpoints.reach(Failpoint.JOBS_AFTER_APPEND)
+        ended: set[JobId] = set()
+
+        def seen(offset: Offset, applied: Applied) -> None:
+            self.see(offset, applied)
+            if offset == offsets[0]:
+                ended.update(each.job for each in applied.transitions if each.reason != LEASE_EXPIRED)
+
+        self._topic.follow_to(offsets[-1], seen)
+        lost.update(CallId(each.token, each.job) for each in results if each.job not in ended)
+        lost.update(CallId(each.token, each.job) for each in renewals if not self._is_leased(worker, each))
+        return lost
+
+    def leave(self, worker: str) -> None:
+        self._passed_over_at.pop(worker, None)
+        self._append(WorkerSeen(worker, 0, ()))
+
+    def interrupt(self) -> None:
+        self._topic.interrupt()
+
+    def close(self) -> None:
+        self._topic.close()
+
+    def see(self, _offset: Offset, _applied: Applied) -> None:
+        """Note that the log has just told its time. For those that follow the topic themselves."""
+        self._log_time_at = self._clock.monotonic()
+
+    # What is appended
+
+    def _append(self, *records: JobRecord) -> Sequence[Offset]:
+        self._tick_delay_ms = self._chance.uniform(0.0, _MOST_TICK_DELAY_MS)
+        return self._topic.append(*records)
+
+    def _announce(self, offer: Offer, now: float) -> None:
+        """Append a record that the worker is there, where the others would forget it, or the log's time stands."""
+        known = self._topic.fold.workers.get(offer.worker)
+        is_known = known is not None and (known.slots, tuple(known.topics)) == (offer.slots, tuple(offer.topics))
+        if is_known and not self._is_time_due(now) and self._announce_in(offer.worker, now) > 0:
+            return
+        (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics)))
+        self._topic.follow_to(offset, self.see)
+
+    def _claim(self, worker: str, free: int, now: float) -> bool:
+        """Claim what may start and is due to this worker; whether something was claimed."""
+        proposal = plan_claims(self._topic.fold, worker, min(free, MAX_BATCH))
+        groups = proposal.preferred
+        if not groups and proposal.others and now - self._passed_over_at.setdefault(worker, now) >= _GRACE_SECONDS:
+            groups = proposal.others
+        if not groups:
+            if not proposal.others:
+                self._passed_over_at.pop(worker, None)
+            return False
+        self._passed_over_at.pop(worker, None)
+        (offset,) = self._topic.append(JobsClaimed(worker, _within_batch(groups)))
+        self._failpoints.reach(Failpoint.JOBS_CLAIMED)
+        self._topic.follow_to(offset, self.see)
+        return True
+
+    # What the log says
+
+    def _polled(self, worker: str, held: Collection[CallId]) -> Polled:
+        fold = self._topic.fold
+        stopping, lost = [], []
+        for call in held:
+            lease = fold.leases.get(call.job)
+            if lease is None or lease.token != call.token or lease.worker != worker:
+                lost.append(call)
+            elif lease.stop_requested:
+                stopping.append(call)
+        known = fold.workers.get(worker)
+        # Also leases whose claim, or the answer to it, was never answered.
+        is_more = known is not None and known.running > len(held) - len(lost)
+        return Polled(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
+
+    def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
+        leases = {CallId(lease.token, lease.jobs[0]): lease for lease in self._topic.fold.leases.values()}
+        found = []
+        for call, lease in leases.items():
+            if lease.worker == worker and call not in held:
+                claimed = self._claimed(call, lease)
+                if len(claimed.jobs) == len(lease.jobs):
+                    found.append(claimed)
+                else:
+                    message = "the topic lost the job's payload"
+                    self._append(JobsFinished([JobResult(call.job, call.token, Outcome.CANCEL, None, message)]))
+        return found
+
+    def _claimed(self, call: CallId, lease: Lease) -> Claimed:
+        table = self._topic.fold.table
+        jobs = {job: new for job in lease.jobs if (new := self._topic.job(job)) is not None}
+        return Claimed(call, jobs, table.tries(call.job), min(map(table.lease_ms, lease.jobs)))
+
+    def _is_leased(self, worker: str, reported: JobResult | Renewal) -> bool:
+        lease = self._topic.fold.leases.get(reported.job)
+        return lease is not None and lease.token == reported.token and lease.worker == worker
+
+    # Time
+
+    def _log_now_ms(self, now: float) -> float:
+        """The time of the log, continued by the local monotonic clock, so that wall clocks do not matter."""
+        return self._topic.fold.now_ms + (now - self._log_time_at) * 1000
+
+    def _is_time_due(self, now: float) -> bool:
+        """Whether a delay or a lease is over, and no record has said so yet."""
+        moment_ms = self._topic.fold.next_moment_ms()
+        return moment_ms is not None and self._log_now_ms(now) >= moment_ms + self._tick_delay_ms
+
+    def _announce_in(self, worker: str, now: float) -> float:
+        """Seconds until the worker has to announce itself again."""
+        known = self._topic.fold.workers.get(worker)
+        return 0.0 if known is None else (known.seen_ms + WORKER_LEASE_MS / 3 - self._log_now_ms(now)) / 1000
+
+    def _quiet_seconds(self, worker: str, now: float) -> float:
+        """How long nothing happens unless a record arrives."""
+        seconds = [_LONGEST_WAIT_SECONDS, self._announce_in(worker, now)]
+        if worker in self._passed_over_at:
+            seconds.append(self._passed_over_at[worker] + _GRACE_SECONDS - now)
+        moment_ms = self._topic.fold.next_moment_ms()
+        if moment_ms is not None:
+            seconds.append((moment_ms + self._tick_delay_ms - self._log_now_ms(now)) / 1000)
+        return max(min(seconds), 0.0)
+
+
+def _within_batch(groups: Sequence[Sequence[JobId]]) -> Sequence[Sequence[JobId]]:
+    """As many groups as one record takes."""
+    taken, jobs = [], 0
+    for group in groups:
+        jobs += len(group)
+        if jobs > MAX_BATCH:
+            break
+        taken.append(group)
+    return taken

@@ -1,0 +1,97 @@
+"""Where a worker gets its calls from, and where it reports them: the port of `JobWorker`.
+
+Two adapters: `LogSource` reads and appends to the job topic, `HttpSource` asks an agent. A call is named by its fencing
+token and its first job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from mailboat.model.jobs import JobId, JobResult, NewJob, Renewal, Token
+
+
+class CallId(NamedTuple):
+    """A call of a handler: the token of its lease, and the first of its jobs."""
+
+    token: Token
+    job: JobId
+
+
+class Claimed(NamedTuple):
+    """A call that a worker has to make.
+
+    Attributes:
+        call: Its name.
+        jobs: The job, or the jobs that are merged into the call, with their payloads.
+        attempt: 1 for the first.
+        lease_ms: A worker that neither renews nor reports for so long loses the call.
+    """
+
+    call: CallId
+    jobs: Mapping[JobId, NewJob]
+    attempt: int
+    lease_ms: int
+
+
+class Offer(NamedTuple):
+    """A worker as it announces itself.
+
+    Attributes:
+        worker: Made for each start, and not to be guessed.
+        slots: Calls that run at the same time.
+        topics: Patterns of the topics that it takes.
+    """
+
+    worker: str
+    slots: int
+    topics: Sequence[str]
+
+
+class Polled(NamedTuple):
+    """What a worker learns.
+
+    Attributes:
+        claimed: Calls to make.
+        stopping: Calls of this worker that an operator asked to stop.
+        lost: Calls whose lease is over; their results do not count.
+    """
+
+    claimed: Sequence[Claimed] = ()
+    stopping: Sequence[CallId] = ()
+    lost: Sequence[CallId] = ()
+
+
+class JobSource(Protocol):
+    """To be used by one thread, except for `interrupt`. Every method raises MailboatError."""
+
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+        """Claim up to `free` calls.
+
+        Args:
+            offer: The worker. It counts as live for some time after each call of this method.
+            free: How many more calls it can make; 0 claims none.
+            held: The calls that it makes now. Others that it has a lease of are given again.
+            wait_seconds: How long to wait where nothing is to be done. The method may return earlier with nothing.
+        """
+        ...
+
+    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+        """Report calls that ended and renew leases; durable on return.
+
+        Returns: the calls whose lease is over, or was never this worker's: what was reported of them does not count.
+        """
+        ...
+
+    def leave(self, worker: str) -> None:
+        """The worker ends: nothing more is claimed for it."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make a waiting `poll` return at once. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Release what the source holds."""
+        ...
