@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from mailboat.cli.main import main
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HttpConfig
+from mailboat.control.event_feed import EventFeed
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
@@ -128,7 +129,7 @@ def serve() -> Iterator[Serve]:
     def start(control: FakeControl, config: HttpConfig | None = None, **ports: Any) -> HttpServer:
         chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "clock": clock}
         chosen["telemetry"] = AgentMetrics(clock)
-        chosen |= {"audit": AuditTrail(clock), **ports}
+        chosen |= {"audit": AuditTrail(clock), "feed": EventFeed(control.status, "feed"), **ports}
         settings = replace(HttpConfig() if config is None else config, port=0)
         api = ApiPorts(control=control, **chosen)
         server = HttpServer(create_app(api, settings, Path()), settings, api.stopping)

@@ -23,6 +23,7 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
+from mailboat.control.event_feed import EventFeed
 from mailboat.control.journal_archive import JournalArchive
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
@@ -62,7 +63,10 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         room = process.room
         assert room is not None
         clock, archive = SystemClock(), JournalArchive(process.workspace)
-        ports = ApiPorts(room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping)
+        feed = EventFeed(room.status, "feed")
+        ports = ApiPorts(
+            room, archive, process, process.observability, clock, AuditTrail(clock), feed, process.stopping
+        )
         server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
         server.start()
         try:

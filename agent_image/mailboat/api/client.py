@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from mailboat.api import operations
+from mailboat.api.events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, read_answer, read_error
 from mailboat.api.records import (
     BuildView,
@@ -31,13 +32,16 @@ from mailboat.api.records import (
     StatusView,
 )
 from mailboat.clock import Clock, Deadline, SystemClock
-from mailboat.errors import AgentUnreachableError, UsageError
+from mailboat.errors import AgentUnreachableError, MailboatError, UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 """Time for an answer, in addition to the wait that was asked for: a throttled request is delayed for some seconds."""
+
+SILENCE_SECONDS: Final = 45.0
+"""An event stream that is silent for longer is broken: the agent sends a heartbeat every 15 seconds."""
 
 _HEALTH_CHARACTERS: Final = 1_000
 _EXPIRED: Final = 10
@@ -147,6 +151,23 @@ class HttpControl:
     def forget(self, subscriber: str) -> ForgottenView:
         return self._ask(operations.forget(subscriber))
 
+    def events(self, last_id: str | None = None, *, follow: bool = True) -> Iterator[StreamEvent]:
+        """The event stream of the agent, after the event of that id; ends when the agent ends it.
+
+        Raises: as the other methods; AgentUnreachableError also for a connection that broke.
+        """
+        headers = {"Accept": MEDIA_TYPE} | ({} if last_id is None else {"Last-Event-ID": last_id})
+        timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            with self._client.stream(
+                "GET", "/events", params={"follow": follow}, headers=headers, timeout=timeout
+            ) as answer:
+                if not answer.is_success:
+                    raise read_error(answer.status_code, answer.read(), self.url)
+                yield from read_events(answer.iter_lines())
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
@@ -180,18 +201,19 @@ class HttpControl:
                 timeout=timeout,
             )
         except httpx2.TransportError as error:
-            refused = _tls_refusal(error)
-            if refused is not None:
-                raise UsageError(
-                    f"no connection to the agent at {self.url}: {refused}", next_step=_tls_step(refused)
-                ) from error
-            raise AgentUnreachableError(
-                f"no answer from the agent at {self.url}: {_reason(error)}",
-                next_step="check that it runs there: mailboat agent run",
-            ) from error
+            raise self._unreachable(error) from error
         if not answer.is_success:
             raise read_error(answer.status_code, answer.content, self.url)
         return answer
+
+    def _unreachable(self, error: httpx2.TransportError) -> MailboatError:
+        refused = _tls_refusal(error)
+        if refused is not None:
+            return UsageError(f"no connection to the agent at {self.url}: {refused}", next_step=_tls_step(refused))
+        return AgentUnreachableError(
+            f"no answer from the agent at {self.url}: {_reason(error)}",
+            next_step="check that it runs there: mailboat agent run",
+        )
 
 
 def fetch_health(url: str, timeout_seconds: float) -> tuple[int, str]:

@@ -30,6 +30,7 @@ from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import Call
 from mailboat.http.description import describe
+from mailboat.http.event_stream import EventStreams
 from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import home, with_ports
@@ -64,9 +65,9 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
-    return gated(
-        with_ports(_described_api(), ports), config, folder, ports.clock, ports.audit, ports.telemetry.requests
-    )
+    streams = EventStreams(ports.feed, ports.clock, ports.stopping, max(1, config.max_connections // 2))
+    app = with_ports(_described_api(), ports, streams=streams)
+    return gated(app, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
 
 @cache

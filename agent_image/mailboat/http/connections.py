@@ -164,6 +164,20 @@ class GuardedProtocol(H11Protocol):
         if self.transport.get_write_buffer_size() > 0 and self._answer_timer is None:
             self._answer_timer = self.loop.call_later(self.head_seconds, self._abort_unread)
 
+    def pause_writing(self) -> None:
+        """The client does not read what is written: it has the same time to go on."""
+        super().pause_writing()
+        if self._answer_timer is None:
+            self._answer_timer = self.loop.call_later(self.head_seconds, self._abort_unread)
+
+    def resume_writing(self) -> None:
+        """The client has read most of what was written; the end of an answer sets its own limit."""
+        super().resume_writing()
+        cycle: RequestResponseCycle | None = self.cycle
+        if self._answer_timer is not None and cycle is not None and not cycle.response_complete:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers with the connection."""
         self._cancel_head_timer()

@@ -17,6 +17,7 @@ from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
+from mailboat.control.event_feed import EventFeed
 from mailboat.control.journal_archive import LogArchive
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
@@ -60,6 +61,7 @@ class ApiPorts:
         telemetry: Gives the text for `/metrics`, and counts requests.
         clock: Time.
         audit: What was asked that changes something.
+        feed: What changed, for the event stream.
         stopping: Set when waiting calls should answer with what they know.
     """
 
@@ -69,6 +71,7 @@ class ApiPorts:
     telemetry: Telemetry
     clock: Clock
     audit: AuditTrail
+    feed: EventFeed
     stopping: threading.Event = field(default_factory=threading.Event)
 
 

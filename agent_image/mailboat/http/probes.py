@@ -106,11 +106,11 @@ def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock:
     return gated(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 
-def with_ports(app: ASGIApp, ports: ProbePorts) -> ASGIApp:
-    """An application whose requests carry `ports` in their state, so that the application belongs to no agent."""
+def with_ports(app: ASGIApp, ports: ProbePorts, **more: object) -> ASGIApp:
+    """An application whose requests carry `ports` and `more` in their state, so that it belongs to no agent."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["ports"] = ports
+        scope.setdefault("state", {}).update(more, ports=ports)
         await app(scope, receive, send)
 
     return serve

@@ -149,6 +149,8 @@ def _listen(config: HttpConfig) -> socket.socket:
         raise _port_taken(config, error) from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        unanswered_ms = int(config.request_seconds * 1000)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)  # connections inherit it (tcp(7))
         made.bind(address)
         made.listen(_BACKLOG)
         made.setblocking(False)

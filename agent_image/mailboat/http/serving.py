@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from mailboat.agent.health import Health
 from mailboat.clock import Deadline, SystemClock
 from mailboat.http.probes import Telemetry, create_probe_app
 from mailboat.http.server import HttpServer
+from mailboat.model.messages import TopicRole
 from mailboat.telemetry.exposition import AgentMetrics
 
 if TYPE_CHECKING:
@@ -59,11 +61,16 @@ def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
     if process.room is None:
         return create_probe_app(Probes(process, process.observability), config, folder, clock)
+    from mailboat.control.event_feed import EventFeed, EventTopic
     from mailboat.control.journal_archive import JournalArchive
     from mailboat.http.application import create_app
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts
 
     archive = JournalArchive(process.workspace)
-    ports = ApiPorts(process.room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping)
+    topic = EventTopic(process.workspace.journal, process.workspace.topic(TopicRole.EVENT))
+    feed = EventFeed(process.room.status, uuid.uuid4().hex[:8], topic)
+    ports = ApiPorts(
+        process.room, archive, process, process.observability, clock, AuditTrail(clock), feed, process.stopping
+    )
     return create_app(ports, config, folder)

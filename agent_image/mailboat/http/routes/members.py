@@ -1,22 +1,38 @@
-"""Who is there: the journal, publishers, subscribers, and how far everybody is; and who is to be forgotten."""
+"""The status: journal, publishers, subscribers with their positions, as a document and as a stream of changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.api.events import MEDIA_TYPE
 from mailboat.api.records import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
+from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
 from mailboat.model.identifiers import natural_key
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
+
+_EXAMPLE: Final = (
+    'id: 5e1f0c2a-17\nevent: subscriber\ndata: {"name": "edge-1", "state": "retrying", "next_offset": 41, "lag": 3}\n\n'
+)
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="The id of the last event that the client has.", max_length=64),
+]
+Follow = Annotated[bool, Query(description="Stay connected and send later events. false: end after the present ones.")]
+
+
+_OPERATION: Final = operation(Verb.VIEW, "The event stream")
+_OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}}
 
 
 @router.get("/status", **operation(Verb.VIEW, "Everything at a glance", example=STATUS))
@@ -63,3 +79,19 @@ async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: 
     """
     call.what |= {"subscriber": subscriber}
     return await run_in_threadpool(ports.control.forget, subscriber)
+
+
+@router.get("/events", response_class=Response, **_OPERATION)
+async def follow_events(request: Request, last_event_id: LastEventId = None, follow: Follow = True) -> Response:  # noqa: FBT002  # a query parameter
+    """Server-sent events: `snapshot` first, then every change of the journal, publishers and subscribers.
+
+    `snapshot` holds the whole status. `journal`, `publisher` and `subscriber` hold the changed record,
+    `subscriber-removed` a name, `distributed` a package that all subscribers have processed, `problem` the reason why
+    the agent cannot read the journal (null: it can again). `end` is the last event of a connection; its `reason` is
+    `too-slow`, `stopping`, `renew` or `complete`.
+
+    Connect again with `Last-Event-ID` to resume. If the events after that id are gone, `snapshot` comes again, with
+    `gap` true. Changes within half a second come as one event.
+    """
+    streams: EventStreams = request.state.streams
+    return EventStreamResponse(streams, last_event_id, follow=follow)

@@ -1,0 +1,169 @@
+"""`mailboat events`: what changes in a journal and its subscribers, one line an event; of a home or of an agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from mailboat.api.events import EventType, StreamEvent, read_events
+from mailboat.cli.declaring import remote_command
+from mailboat.cli.rendering import Output, count_text, printable
+from mailboat.cli.session import Session
+from mailboat.clock import Clock, SystemClock
+from mailboat.errors import RetryableError
+
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_MAX_FRAMES: Final = 64 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("events")(events)
+
+
+@remote_command
+def events(
+    session: Session,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for later events until Ctrl-C.")] = False,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="ID", help="Resume after this event of the agent at --url.")
+    ] = None,
+) -> None:
+    """Show the state of the journal and its subscribers, then each change of it.
+
+    With -o json, one JSON document a line: id, type and data, as `GET /api/v1/events` sends them.
+    """
+    clock = SystemClock()
+    found = _of_home(session, clock, follow=follow) if session.url is None else _of_agent(session, clock, after, follow)
+    for event in found:
+        if session.output is Output.JSON:
+            document = {"id": event.id, "type": event.type, "data": event.data}
+            lines = [json.dumps(document, ensure_ascii=False)]
+        else:
+            stamp = clock.now().astimezone().strftime("%H:%M:%S")
+            lines = [f"{stamp}  {printable(line)}" for line in event_lines(event)]
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.flush()
+
+
+def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -> Iterator[StreamEvent]:  # an option
+    """The events of an agent, connecting again after a break. Raises: as the first connection."""
+    from mailboat.api.client import HttpControl
+
+    last_id, pause, is_connected = after, _PAUSE_SECONDS, False
+    with HttpControl(session.url or "", session.token) as control:
+        while True:
+            try:
+                for event in control.events(last_id, follow=follow):
+                    is_connected, pause = True, _PAUSE_SECONDS
+                    if event.type != EventType.END:
+                        last_id = event.id or last_id
+                        yield event
+            except RetryableError as error:
+                if not is_connected:
+                    raise
+                session.note(f"{error}; connecting again in {pause:g} s")
+            if not follow:
+                return
+            clock.wait(threading.Event(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[StreamEvent]:
+    """The events of the home's own journal, looked for twice a second."""
+    from mailboat.control.event_feed import EventFeed, EventTopic
+    from mailboat.control.service import ControlRoom
+    from mailboat.model.messages import TopicRole
+
+    with session.workspace() as workspace:
+        room = ControlRoom(workspace)
+        try:
+            topic = EventTopic(workspace.journal, workspace.topic(TopicRole.EVENT))
+            feed = EventFeed(room.status, uuid.uuid4().hex[:8], topic)
+            feed.poll()
+            place, frame = feed.snapshot(is_gap=False)
+            yield from _decoded(frame)
+            while follow:
+                clock.wait(threading.Event(), _PAUSE_SECONDS / 2)
+                feed.poll()
+                while (found := feed.after(place, _MAX_FRAMES)) and found[1]:
+                    place, frame = found
+                    yield from _decoded(frame)
+        finally:
+            room.close()
+
+
+def _decoded(frames: bytes) -> Iterator[StreamEvent]:
+    return read_events(frames.decode().split("\n"))
+
+
+def event_lines(event: StreamEvent) -> Iterator[str]:
+    """An event for people."""
+    describe = _DESCRIBED.get(event.type)
+    if event.type == EventType.SNAPSHOT:
+        yield from _snapshot_lines(event.data)
+    elif event.type == EventType.PROBLEM and event.data is None:
+        yield "journal     readable again"
+    elif describe is not None:
+        yield describe(event.data)
+
+
+def _snapshot_lines(data: Mapping[str, Any]) -> Iterator[str]:
+    if data["gap"]:
+        yield "earlier events are no longer kept; the present state follows"
+    if data["problem"] is not None:
+        yield _problem(data["problem"])
+    status = data["status"]
+    if status is not None:
+        yield _journal(status["journal"])
+        yield from map(_publisher, status["publishers"])
+        yield from map(_subscriber, status["subscribers"])
+
+
+def _journal(data: Mapping[str, Any]) -> str:
+    return f"journal     offsets {data['earliest_offset']} to {data['next_offset']}"
+
+
+def _publisher(data: Mapping[str, Any]) -> str:
+    delay = f"; requests are delayed by {data['delay_seconds']:.3g} s" if data["delay_seconds"] else ""
+    return f"publisher   {data['name']}: {data['state'] or 'in another process'}{delay}"
+
+
+def _subscriber(data: Mapping[str, Any]) -> str:
+    lag = "no position" if data["lag"] is None else f"lag {data['lag']}"
+    given_up = f", {count_text(data['given_up'], 'package')} in the error queue" if data["given_up"] else ""
+    error = data["error"]
+    cause = "" if error is None else f", {error['code']}: {error['message']}"
+    return f"subscriber  {data['name']}: {data['state']}, {lag}{given_up}{cause}"
+
+
+def _removed(data: Mapping[str, Any]) -> str:
+    return f"subscriber  {data['name']}: removed"
+
+
+def _distributed(data: Mapping[str, Any]) -> str:
+    missed = data.get("missed", ())
+    lacking = f"; not imported by {', '.join(one['subscriber'] for one in missed)}" if missed else ""
+    paths = " ".join(data["paths"][:3])
+    return f"package     offset {data['offset']} of {data['pubAgentName']} is distributed: {paths}{lacking}"
+
+
+def _problem(data: Mapping[str, Any]) -> str:
+    return f"journal     {data['title']}: {data.get('detail') or ''}"
+
+
+_DESCRIBED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    EventType.JOURNAL: _journal,
+    EventType.PUBLISHER: _publisher,
+    EventType.SUBSCRIBER: _subscriber,
+    EventType.SUBSCRIBER_REMOVED: _removed,
+    EventType.DISTRIBUTED: _distributed,
+    EventType.PROBLEM: _problem,
+}

@@ -1,0 +1,196 @@
+"""The event feed: compares the status with the one before, and keeps the differences for clients that follow it.
+
+Clients share one bounded buffer, each with a place in it, so a client costs a number. A client whose place is no longer
+in the buffer gets the whole status instead, marked as a gap. Nothing runs while nobody follows: the next look makes one
+event of all that happened to a subscriber meanwhile. Called by the HTTP server and by `mailboat events`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from mailboat.api.events import EventType, encode_event
+from mailboat.api.problems import problem_of
+from mailboat.api.records import StatusView, SubscriberStatusView
+from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits
+from mailboat.model.identifiers import TopicName
+from mailboat.wire.events import decode_event, event_document
+
+MAX_EVENTS: Final = 10_000
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Bounds of the buffer; the oldest events leave it first."""
+
+_EPOCH_AND_NUMBER: Final = 2
+_READ: Final = ReadLimits(max_records=1_000)
+
+
+class DistributedSource(Protocol):
+    """Where distributed events come from."""
+
+    def read(self) -> Sequence[dict[str, object]]:
+        """The documents of the events since the last call. Raises: the journal's errors."""
+
+
+class EventTopic:
+    """The event topic from now on, as documents. Used by one thread at a time."""
+
+    def __init__(self, journal: Journal, topic: TopicName) -> None:
+        """The first read begins at the end of the topic."""
+        self._journal = journal
+        self._topic = topic
+        self._reader: JournalReader | None = None
+
+    def read(self) -> Sequence[dict[str, object]]:
+        """See `DistributedSource`. Records that are not events are skipped: anyone may write to a topic."""
+        if self._reader is None:
+            self._reader = self._journal.reader(self._topic, Edge.NEXT)
+        try:
+            records = self._reader.read(_READ, 0.0).records
+        except PositionOutOfRangeError:  # nobody followed for longer than the topic keeps its records
+            self._reader.close()
+            self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
+            records = self._reader.read(_READ, 0.0).records
+        found = list[dict[str, object]]()
+        for one in records:
+            try:
+                found.append(event_document(decode_event(one.headers, one.value)))
+            except UntrustedInputError:
+                continue
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An event in the buffer: its number and its bytes as they are sent."""
+
+    number: int
+    frame: bytes
+
+
+class EventFeed:
+    """Events by number. Safe to use from several threads."""
+
+    def __init__(self, status: Callable[[], StatusView], epoch: str, distributed: DistributedSource | None = None):
+        """Compare nothing yet.
+
+        Args:
+            status: The status of the moment.
+            epoch: A name that no earlier feed had: numbers begin at 0 again with every process.
+            distributed: The event topic; None where there is none.
+        """
+        self._status = status
+        self._epoch = epoch
+        self._distributed = distributed
+        self._seen: StatusView | None = None
+        self._problem: dict[str, Any] | None = None
+        self._kept: deque[_Kept] = deque()
+        self._kept_bytes = 0
+        self._next = 1  # so that the id before the first event is one, too
+        self._poll_lock = threading.Lock()
+        self._lock = threading.Lock()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes the buffer holds."""
+        return self._kept_bytes
+
+    def poll(self) -> bool:
+        """Look once, and keep what changed. Returns: whether there are new events."""
+        with self._poll_lock:
+            try:
+                status = self._status()
+                documents = () if self._distributed is None else self._distributed.read()
+            except MailboatError as error:
+                return self._note_problem(error)
+            events = list[tuple[EventType, Any]]()
+            if self._problem is not None:
+                events.append((EventType.PROBLEM, None))
+            if self._seen is not None:
+                events.extend(differences(self._seen, status))
+            events.extend((EventType.DISTRIBUTED, one) for one in documents)
+            self._problem = None
+            self._keep(events, status)
+            return bool(events)
+
+    def place_after(self, last_id: str | None) -> int | None:
+        """The number after the event of that id; None if the client needs a snapshot first."""
+        parts = (last_id or "").split("-")
+        if len(parts) != _EPOCH_AND_NUMBER or parts[0] != self._epoch or not parts[1].isdecimal():
+            return None
+        number = int(parts[1][:20]) + 1
+        with self._lock:
+            return number if self._first() <= number <= self._next else None
+
+    def snapshot(self, *, is_gap: bool) -> tuple[int, bytes]:
+        """The place after the whole status, and its bytes. Call `poll` once before."""
+        with self._lock:
+            number = self._next
+            known = {"gap": is_gap, "status": self._seen, "problem": self._problem}
+        return number, encode_event(f"{self._epoch}-{number - 1}", EventType.SNAPSHOT, known)
+
+    def after(self, number: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """The events from a number on, up to about so many bytes, and the number after them; None if some are lost."""
+        with self._lock:
+            first = self._first()
+            if number < first:
+                return None
+            frames, total = list[bytes](), 0
+            for position in range(number - first, len(self._kept)):
+                frames.append(self._kept[position].frame)
+                total += len(frames[-1])
+                if total >= max_bytes:
+                    break
+            return number + len(frames), b"".join(frames)
+
+    def _first(self) -> int:
+        return self._kept[0].number if self._kept else self._next
+
+    def _note_problem(self, error: MailboatError) -> bool:
+        document = problem_of(error).document()
+        if self._problem is not None and self._problem["title"] == document["title"]:
+            return False
+        self._problem = document
+        self._keep([(EventType.PROBLEM, document)], self._seen)
+        return True
+
+    def _keep(self, events: Sequence[tuple[EventType, Any]], seen: StatusView | None) -> None:
+        """Add the events that lead to a status, in one step with it: a snapshot never holds half of a difference."""
+        with self._lock:
+            self._seen = seen
+            for kind, data in events:
+                frame = encode_event(f"{self._epoch}-{self._next}", kind, data)
+                self._kept.append(_Kept(self._next, frame))
+                self._kept_bytes += len(frame)
+                self._next += 1
+            while len(self._kept) > MAX_EVENTS or (self._kept_bytes > MAX_BYTES and len(self._kept) > 1):
+                self._kept_bytes -= len(self._kept.popleft().frame)
+
+
+def differences(before: StatusView, now: StatusView) -> Iterator[tuple[EventType, Any]]:
+    """The events that lead from one status to the next one."""
+    if now.journal != before.journal:
+        yield EventType.JOURNAL, now.journal
+    publishers = {one.name: one for one in before.publishers}
+    for publisher in now.publishers:
+        if publishers.get(publisher.name) != publisher:
+            yield EventType.PUBLISHER, publisher
+    known = {_key(one): _without_time(one) for one in before.subscribers}
+    for subscriber in now.subscribers:
+        if known.pop(_key(subscriber), None) != _without_time(subscriber):
+            yield EventType.SUBSCRIBER, subscriber
+    for name, sling_id in known:
+        yield EventType.SUBSCRIBER_REMOVED, {"name": name, "sling_id": sling_id}
+
+
+def _key(one: SubscriberStatusView) -> tuple[str, str | None]:
+    return one.name, one.sling_id
+
+
+def _without_time(one: SubscriberStatusView) -> SubscriberStatusView:
+    """Every announcement has another time: an event for each would be 500 events every few seconds."""
+    return replace(one, announced_at=None)

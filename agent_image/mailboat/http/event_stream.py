@@ -1,0 +1,195 @@
+"""Sends the event feed to many clients: one look at the status for all of them, bounded in number, memory and time.
+
+A client is a place in the feed's buffer and one request that is not answered to its end. Its memory is bounded by the
+transport: a client that does not read is not written to, and `connections.py` closes it when that lasts. One that reads
+too slowly to keep up is told so, and ended. Used on the event loop only. Called by `routes/members.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from mailboat.api.events import HEARTBEAT, MEDIA_TYPE, encode_end
+from mailboat.api.problems import Problem, problem_of
+from mailboat.clock import Clock
+from mailboat.control.event_feed import EventFeed
+from mailboat.errors import ThrottledError
+from mailboat.http.answers import problem_answer
+
+_LOG: Final = logging.getLogger("mailboat.http")
+
+POLL_SECONDS: Final = 0.5
+_SHARE: Final = 20
+"""Pauses are at least this many times as long as a look takes: following costs at most 5 % of a core."""
+
+HEARTBEAT_SECONDS: Final = 15.0
+LONGEST_SECONDS: Final = 900.0
+"""After this the client has to show its token again; it resumes where it was."""
+
+_CHUNK_BYTES: Final = 16 * 1024
+_RETRY_SECONDS: Final = 10.0
+
+
+class EventStreams:
+    """The clients of one feed."""
+
+    def __init__(self, feed: EventFeed, clock: Clock, stopping: threading.Event, limit: int) -> None:
+        """No client yet; `limit` is how many there may be."""
+        self._feed = feed
+        self._clock = clock
+        self._stopping = stopping
+        self._limit = limit
+        self._news = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+        self.clients = 0
+
+    def refusal(self) -> Problem | None:
+        """The answer to a client beyond the limit; None if there is room for one."""
+        if self.clients < self._limit:
+            return None
+        message = f"the limit of {self._limit} event streams is reached (half of http.max_connections)"
+        busy = ThrottledError(message, retry_after_seconds=_RETRY_SECONDS)
+        return problem_of(busy, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Count one client."""
+        self.clients += 1
+        try:
+            yield
+        finally:
+            self.clients -= 1
+
+    async def look(self) -> None:
+        """Bring the feed up to date, before a client is answered."""
+        await run_in_threadpool(self._feed.poll)
+        self._wake()
+
+    async def send_to(self, receive: Receive, send: Send, last_id: str | None, *, follow: bool) -> None:
+        """Send events until the client goes, the agent stops, or (`follow` is false) there are no more for now."""
+        if self._poller is None and follow:
+            self._poller = asyncio.create_task(self._poll())
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await self._send_events(_Client(send, gone), last_id, follow=follow)
+        finally:
+            gone.cancel()
+
+    async def _send_events(self, client: _Client, last_id: str | None, *, follow: bool) -> None:
+        place = self._feed.place_after(last_id)
+        if place is None:
+            place, frame = self._feed.snapshot(is_gap=bool(last_id))
+            await client.write(frame)
+        ends = self._clock.monotonic() + LONGEST_SECONDS
+        while not client.is_gone:
+            news = self._news
+            found = self._feed.after(place, _CHUNK_BYTES)
+            if found is None:
+                await client.end("too-slow")
+            elif found[1]:
+                place = found[0]
+                await client.write(found[1])
+            elif not follow:
+                await client.end("complete")
+            elif self._stopping.is_set() or self._poller is None:
+                await client.end("stopping")
+            elif self._clock.monotonic() >= ends:
+                await client.end("renew")
+            elif not await client.wait(news, HEARTBEAT_SECONDS):
+                await client.write(HEARTBEAT)
+
+    async def _poll(self) -> None:
+        """Look again and again while there are clients."""
+        try:
+            while self.clients and not self._stopping.is_set():
+                began = self._clock.monotonic()
+                if await run_in_threadpool(self._feed.poll):
+                    self._wake()
+                cost = self._clock.monotonic() - began
+                await asyncio.sleep(max(POLL_SECONDS, _SHARE * cost))
+        except Exception:  # noqa: BLE001  # a defect: the log has its trace, and the clients are told that the stream ends
+            _LOG.exception("the event stream ended: the status could not be read")
+        finally:
+            self._poller = None
+            self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class _Client:
+    """One connection, while its answer is written."""
+
+    def __init__(self, send: Send, gone: asyncio.Task[None]) -> None:
+        self._send = send
+        self._gone = gone
+        self._is_ended = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is no one left to write to."""
+        return self._is_ended or self._gone.done()
+
+    async def write(self, data: bytes) -> None:
+        """Write in pieces; waits while the client does not read."""
+        for start in range(0, len(data), _CHUNK_BYTES):
+            if self._gone.done():
+                return
+            piece = data[start : start + _CHUNK_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self, reason: str) -> None:
+        """Write the last event."""
+        self._is_ended = True
+        await self._send({"type": "http.response.body", "body": encode_end(reason), "more_body": False})
+
+    async def wait(self, news: asyncio.Event, seconds: float) -> bool:
+        """Wait for news, at most so long, or until the client goes. Returns: false if there was nothing to write."""
+        told = asyncio.create_task(news.wait())
+        try:
+            done, _ = await asyncio.wait({told, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
+        finally:
+            told.cancel()
+
+
+class EventStreamResponse(Response):
+    """The answer of one client."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, streams: EventStreams, last_id: str | None, *, follow: bool) -> None:
+        """Nothing sent yet."""
+        super().__init__(media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._streams = streams
+        self._last_id = last_id
+        self._follow = follow
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the end."""
+        refusal = self._streams.refusal()
+        if refusal is not None:
+            await problem_answer(refusal)(scope, receive, send)
+            return
+        with self._streams.place():  # in one step with the check: nothing is awaited between them
+            await self._streams.look()
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._streams.send_to(receive, send, self._last_id, follow=self._follow)
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

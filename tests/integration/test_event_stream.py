@@ -1,0 +1,169 @@
+"""The event stream over HTTP: resuming, limits, clients that vanish or do not read, access; and `mailboat events`."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from mailboat.api.client import HttpControl
+from mailboat.cli.main import main
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.config.storage import Secret
+from mailboat.errors import AccessDeniedError, ThrottledError
+from mailboat.http import event_stream
+from mailboat.model.requests import parse_request
+from support.fake_control import FakeControl, FakeSubscriber
+
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2"))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < ends, "it did not become so"
+        threading.Event().wait(0.02)
+
+
+def connected(url: str, stack: ExitStack, token: str | None = None) -> socket.socket:
+    """A client that asked for the stream, and has read nothing of it."""
+    host, port = urlsplit(url).netloc.split(":")
+    client = stack.enter_context(closing(socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)))
+    access = f"Authorization: Bearer {token}\r\n" if token else ""
+    client.sendall(f"GET /api/v1/events HTTP/1.1\r\nHost: {host}:{port}\r\n{access}\r\n".encode())
+    return client
+
+
+def status_of(client: socket.socket) -> int:
+    return int(client.recv(64).split()[1])
+
+
+def test_change_reaches_a_client_and_it_resumes_after_it(control: FakeControl, serve: Any) -> None:
+    with HttpControl(serve(control).url) as client:
+        stream = client.events()
+        first = next(stream)
+        assert (first.type, first.data["gap"]) == ("snapshot", False)
+        control.distribute("author", parse_request("ADD", ("/a",)))
+        changed = list(islice(stream, 3))
+        assert [one.type for one in changed] == ["journal", "subscriber", "subscriber"]
+        stream.close()
+        again = list(client.events(changed[0].id, follow=False))
+        assert [(one.type, one.id) for one in again[:2]] == [(one.type, one.id) for one in changed[1:]]
+        assert again[-1].data == {"reason": "complete"}
+        lost = next(client.events("older-7", follow=False))
+        assert (lost.type, lost.data["gap"]) == ("snapshot", True)
+
+
+def test_clients_beyond_the_limit_are_refused_and_a_vanished_one_frees_its_place(
+    control: FakeControl, serve: Any
+) -> None:
+    server = serve(control, HttpConfig(max_connections=8))
+    with ExitStack() as stack:
+        clients = [connected(server.url, stack) for _ in range(4)]
+        assert [status_of(one) for one in clients] == [200] * 4
+        with HttpControl(server.url) as client:
+            for _ in range(30):
+                with pytest.raises(ThrottledError, match="limit of 4 event streams"):
+                    list(client.events())
+            clients.pop().close()
+
+            def is_free() -> bool:
+                try:
+                    return next(client.events(follow=False)).type == "snapshot"
+                except ThrottledError:
+                    return False
+
+            wait_until(is_free)
+
+
+def test_client_that_does_not_read_is_disconnected(control: FakeControl, serve: Any) -> None:
+    control.subscribers = {f"edge-{n}": FakeSubscriber(f"edge-{n}") for n in range(2_000)}
+    server = serve(control, HttpConfig(request_seconds=1.0))
+    with ExitStack() as stack:
+        for _ in range(5):
+            client = connected(server.url, stack)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wait_until(lambda: server.connections >= 5)
+        churn = _churning(control)
+        wait_until(lambda: next(churn) and server.connections == 0)
+
+
+def _churning(control: FakeControl) -> Iterator[bool]:
+    """Change every subscriber, so that there is something to send."""
+    while True:
+        control.distribute("author", parse_request("ADD", ("/a",)))
+        yield True
+
+
+def test_reader_that_falls_behind_the_buffer_is_ended(
+    control: FakeControl, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.control.event_feed.MAX_EVENTS", 1)
+    with HttpControl(serve(control).url) as client:
+        stream = client.events()
+        assert next(stream).type == "snapshot"
+        control.distribute("author", parse_request("ADD", ("/a",)))
+        assert next(stream).data == {"reason": "too-slow"}
+        assert list(stream) == []
+
+
+def test_stream_asks_for_the_token_again_after_a_while(
+    control: FakeControl, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.1)
+    with HttpControl(serve(control).url) as client:
+        assert [one.data for one in client.events()][1:] == [{"reason": "renew"}]
+
+
+def test_stopping_agent_ends_the_stream(control: FakeControl, serve: Any) -> None:
+    stopping = threading.Event()
+    server = serve(control, stopping=stopping)
+    with HttpControl(server.url) as client:
+        stream = client.events()
+        next(stream)
+        stopping.set()
+        assert [one.data for one in stream] == [{"reason": "stopping"}]
+
+
+def test_stream_needs_the_verb_view(control: FakeControl, serve: Any, tmp_path: Path) -> None:
+    tokens = []
+    for name, verb in (("reader", Verb.VIEW), ("writer", Verb.DISTRIBUTE)):
+        (tmp_path / name).write_text(f"token-of-{name}-0123456789abcdef")
+        tokens.append(TokenConfig(name, Secret(file=str(tmp_path / name)), (verb,)))
+    url = serve(control, HttpConfig(tokens=tuple(tokens))).url
+    for token in (None, "token-of-writer-0123456789abcdef"):
+        with HttpControl(url, token) as client, pytest.raises(AccessDeniedError):
+            list(client.events())
+    with HttpControl(url, "token-of-reader-0123456789abcdef") as client:
+        assert next(client.events(follow=False)).type == "snapshot"
+
+
+def test_command_prints_the_events_of_a_home(command_line: Any, tmp_path: Path) -> None:
+    line = command_line(tmp_path / "home")
+    line.do("init")
+    assert "journal     offsets 0 to 0" in line.do("events").out
+    assert json.loads(line.do("events", "-o", "json").out)["type"] == "snapshot"
+
+
+def test_command_prints_the_events_of_an_agent(
+    control: FakeControl, serve: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control.distribute("author", parse_request("ADD", ("/a",)))
+    assert main(["--url", serve(control).url, "events"]) == 0
+    shown = capsys.readouterr().out
+    assert "subscriber  edge-2: importing, lag 1" in shown
+    assert "publisher   author: running" in shown
