@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 EVERYWHERE = {"home", "verbose", "help"}
 """Options that every command has."""
+SEVERAL = 3
+"""An option that so many commands have, with the same meaning and default, is explained once."""
 
 
 def pages() -> dict[str, str]:
@@ -42,52 +45,81 @@ def pages() -> dict[str, str]:
 
 
 def command_line_page() -> str:
-    """`docs/cli.md`, from the commands themselves."""
+    """`docs/cli.md`, from the commands themselves; an option of several commands is explained once."""
     root: Any = typer.main.get_command(build_app())
+    commands = [found for name in COMMANDS if name in root.commands for found in _commands(root.commands[name], name)]
+    common = _common_options(command for _, command in commands)
     lines = [
         "# Command line",
         "",
-        "Generated from the commands by `make docs`; `mailboat COMMAND --help` says the same.",
+        "Generated from the commands by `make docs`. `mailboat COMMAND --help` prints the same.",
         "",
+        "## Common options",
+        "",
+        "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints traces of",
+        "errors, and `--help`. Several commands have:",
+        "",
+        *common.values(),
     ]
-    lines += [f"{_paragraph(root.help)} Options of every command: `--home`, `--verbose`.", ""]
-    for name in filter(root.commands.__contains__, COMMANDS):
-        lines += list(_describe(root.commands[name], f"mailboat {name}", 2))
-    lines += ["## Exit codes", "", "| code | means |", "|---|---|"]
+    for path, command in commands:
+        lines += ["", *_describe(command, path, common)]
+    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
     return "\n".join(lines) + "\n"
 
 
-def _describe(command: Any, path: str, level: int) -> Iterator[str]:
-    yield from ("#" * level + f" {path}", "", _paragraph(command.help), "")
-    taken = [one for one in command.params if one.name not in EVERYWHERE and not getattr(one, "hidden", False)]
-    if not hasattr(command, "commands"):
-        is_option = [one.param_type_name == "option" for one in taken]
-        words = [argument_name(one) for one in taken if one.param_type_name == "argument"]
-        yield from ("```", " ".join([path, *words, *(["[OPTIONS]"] if any(is_option) else [])]), "```", "")
-    context = command.make_context(path, [], resilient_parsing=True)
-    if taken:
-        yield from ("| argument or option | default | meaning |", "|---|---|---|")
-        for one in sorted(taken, key=lambda one: one.param_type_name):
-            default = f"`{default_text(one)}`" if default_text(one) else ""
-            yield f"| {_names(one, context)} | {default} | {_cell(getattr(one, 'help', None))} |"
-        yield ""
-    examples = EXAMPLES.get(path.partition(" ")[2], ())
-    if examples:
-        yield from ("```", *examples, "```", "")
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """A command and those below it, with their paths."""
+    yield path, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _describe(inner, f"{path} {name}", level + 1)
+        yield from _commands(inner, f"{path} {name}")
+
+
+def _common_options(commands: Iterable[Any]) -> dict[str, str]:
+    """Options that mean the same for several commands: their line by what they are called."""
+    lines = Counter(_line(option, command) for command in commands for option in _parameters(command, "option"))
+    several = {line.split(":")[0]: line for line, number in reversed(lines.most_common()) if number >= SEVERAL}
+    return dict(sorted(several.items()))
+
+
+def _parameters(command: Any, kind: str) -> list[Any]:
+    is_hidden = {parameter.name: getattr(parameter, "hidden", False) for parameter in command.params}
+    return [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == kind and parameter.name not in EVERYWHERE and not is_hidden[parameter.name]
+    ]
+
+
+def _describe(command: Any, path: str, common: Mapping[str, str]) -> Iterator[str]:
+    yield from ("#" * (path.count(" ") + 2) + f" mailboat {path}", "", _paragraph(command.help))
+    if hasattr(command, "commands"):
+        return
+    arguments, options = _parameters(command, "argument"), _parameters(command, "option")
+    lines = [_line(parameter, command) for parameter in (*arguments, *options)]
+    own = [line for line in lines if line not in common.values()]
+    shared = [line.split(":")[0].removeprefix("- ") for line in lines if line in common.values()]
+    if own:
+        yield from ("", *own)
+    if shared:
+        names = ", ".join(name.split(" ")[0].strip("`,") for name in shared)
+        yield from ("", f"[Common options](#common-options): `{names}`")
+    words = [argument_name(argument) for argument in arguments]
+    usage = " ".join(["mailboat", path, *words, *(["[OPTIONS]"] if options else [])])
+    yield from ("", "```", usage, *EXAMPLES.get(path, ()), "```")
+
+
+def _line(parameter: Any, command: Any) -> str:
+    context = command.make_context(command.name, [], resilient_parsing=True)
+    default = f" Default: `{default_text(parameter)}`." if default_text(parameter) else ""
+    return f"- {_names(parameter, context)}: {_paragraph(getattr(parameter, 'help', None))}{default}"
 
 
 def _names(one: Any, context: Any) -> str:
     if one.param_type_name == "argument":
         return f"`{one.metavar or one.name.upper()}`"
     names = ", ".join([*one.opts, *one.secondary_opts])
-    return f"`{names} {value_name(one, context)}".rstrip().replace("|", "\\|") + "`"
-
-
-def _cell(text: str | None) -> str:
-    return _paragraph(text).replace("|", "\\|")
+    return f"`{names} {value_name(one, context)}".rstrip() + "`"
 
 
 def _paragraph(text: str | None) -> str:

@@ -60,19 +60,19 @@ def errors_page() -> str:
     lines = [
         "# Errors and named states",
         "",
-        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
-        "*transient*: retry. *needs-operator*: going on could lose content, an operator decides.",
-        "*rejected*: the input broke a rule or a limit, nothing was written.",
-        "*usage*: invalid command line, configuration or request.",
-        "*permanent*: retrying will not help.",
+        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same. The kind",
+        "says how to react:",
         "",
-        "| name | kind | exit code |",
-        "|---|---|---|",
+        "- *transient*: retry.",
+        "- *needs-operator*: going on could lose content, an operator decides.",
+        "- *rejected*: the input broke a rule or a limit, nothing was written.",
+        "- *usage*: invalid command line, configuration or request.",
+        "- *permanent*: retrying will not help.",
+        "- *state*: a state of a subscriber, not an error.",
     ]
-    known = explanations().values()
-    lines += [f"| [{one.name}](#{one.name.lower()}) | {one.kind} | {one.exit_code or '-'} |" for one in known]
-    for one in known:
-        lines += ["", f"## {one.name}", "", one.text]
+    for one in explanations().values():
+        code = "" if one.exit_code is None else f", exit code {one.exit_code}"
+        lines += ["", f"## {one.name}", "", f"*{one.kind}{code}*", "", one.text]
     return "\n".join(lines) + "\n"
 
 

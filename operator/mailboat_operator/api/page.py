@@ -1,10 +1,11 @@
-"""`docs/custom-resources.md`: every field of every kind, from the records."""
+"""`docs/custom-resources.md`: every field of every kind once, from the records."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mailboat_operator.api import API_VERSION, CATEGORY
@@ -14,68 +15,116 @@ from mailboat_operator.api.kinds import KINDS
 from mailboat_operator.api.schema import default_of
 
 _SHORT = re.compile(r":(?!port)| such as|,")
+_EVERY_STATUS = ("observedGeneration", "conditions[]")
+_COLUMNS = ("| field | type | default | meaning |", "|---|---|---|---|")
 
 
 def resources_page() -> str:
     """The whole page."""
+    shared = _shared_types()
     lines = [
         "# Custom resources",
         "",
-        f"Generated from `mailboat_operator/api` by `make docs`. All kinds are of `{API_VERSION}`; they live in a",
-        f"namespace and name only what is in it. `kubectl get {CATEGORY}` lists them all, `kubectl explain` says what",
-        "stands here. A field that does not exist, or a value that can't be meant, is refused by the API server.",
+        f"Generated from `mailboat_operator/api` by `make docs`. All kinds belong to `{API_VERSION}`, are namespaced, and",
+        f"refer to objects of their own namespace only. `kubectl get {CATEGORY}` lists all objects. `kubectl explain`",
+        "prints the same texts. The API server rejects unknown fields and invalid values.",
         "",
-        "A duration is a number with `ms`, `s`, `m`, `h` or `d`; a size is a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`,",
-        "`M`, `G` or `T`, or bytes; what is left out of a pod template is what the restricted profile does not allow.",
+        "- A type with a link is in [Shared types](#shared-types). A field of type `{name}` refers to an object by name.",
+        "- A duration is a number with `ms`, `s`, `m`, `h` or `d`.",
+        "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
+        "- Every status has `observedGeneration`, the generation of the spec that it describes, and `conditions`, a list of",
+        "  [Condition](#condition) that begins with Ready.",
+        "- Pod templates have the fields that the restricted profile of pod security allows.",
         "",
-        "| kind | short | what it is |",
+        "| kind | short name | meaning |",
         "|---|---|---|",
     ]
     lines += [f"| [{kind.name}](#{kind.name.lower()}) | `{kind.short_name}` | {kind.text} |" for kind in KINDS]
     for kind in KINDS:
-        lines += _kind_section(kind)
+        lines += _kind_section(kind, shared)
+    lines += ["", "## Shared types"]
+    for record in shared:
+        lines += ["", f"### {record.__name__}", *_table(record, shared)]
+        lines += _list("Rules:", _rules(record, "", shared))
+        lines += _list("Renamed:", _former(record, "", shared))
     return "\n".join(lines) + "\n"
 
 
-def _kind_section(kind: Kind[Any]) -> Iterator[str]:
-    yield from ("", f"## {kind.name}", "", kind.text)
-    for rule in kind.rules:
-        yield from ("", f"- {rule.message}.")
-    yield from ("", "| field | type | default | meaning |", "|---|---|---|---|")
-    yield from _rows(kind.spec, "spec")
-    said = list(_rules(kind.spec, "spec"))
-    if said:
-        yield from ("", "Rules:", "", *said)
-    yield from ("", "What is found:", "", "| field | type | meaning |", "|---|---|---|")
-    for key, path in _fields(kind.status, "status"):
-        yield f"| `{path}` | {_type(key)} | {_cell(key.field.text)} |"
+def _shared_types() -> Mapping[type, int]:
+    """The records with a section of their own, by name: those that several fields have."""
+    used = Counter(record for kind in KINDS for root in (kind.spec, kind.status) for record in _records(root))
+    several = [record for record, number in used.items() if number > 1]
+    return {record: used[record] for record in sorted(several, key=lambda record: record.__name__)}
 
 
-def _rows(record: type, path: str) -> Iterator[str]:
-    for key, place in _fields(record, path):
-        yield f"| `{place}` | {_type(key)} | {_default(key)} | {_cell(key.field.text)} |"
-
-
-def _fields(record: type, path: str) -> Iterator[tuple[Key, str]]:
+def _records(record: type) -> Iterator[type]:
+    """The records of all fields below a record, except references."""
     for key in keys_of(record):
-        place = f"{path}.{key.name}{'[]' * (key.shape is Shape.LIST)}"
-        yield key, place
-        if key.is_section:
-            yield from _fields(key.kind, place)
-    yield from _former(record, path)
+        if key.is_section and not _is_reference(key):
+            yield key.kind
+            yield from _records(key.kind)
 
 
-def _former(record: type, path: str) -> Iterator[tuple[Key, str]]:
-    for one in renamed_of(record).values():
-        yield one.key, f"{path}.{one.former}"
+def _is_reference(key: Key) -> bool:
+    return key.is_section and [inner.name for inner in keys_of(key.kind)] == ["name"]
 
 
-def _rules(record: type, path: str) -> Iterator[str]:
+def _kind_section(kind: Kind[Any], shared: Mapping[type, int]) -> Iterator[str]:
+    yield from ("", f"## {kind.name}", "", kind.text, "", "Fields of `spec`:", *_table(kind.spec, shared))
+    messages = [f"- {rule.message}." for rule in kind.rules]
+    yield from _list("Rules:", [*messages, *_rules(kind.spec, "", shared)])
+    yield from _list("Renamed:", _former(kind.spec, "", shared))
+    yield from ("", "Fields of `status`:", "", "| field | type | meaning |", "|---|---|---|")
+    for key, path in _fields(kind.status, "", shared):
+        if path not in _EVERY_STATUS:
+            yield f"| `{path}` | {_type(key, shared)} | {_cell(key.field.text)} |"
+
+
+def _table(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+    yield from ("", *_COLUMNS)
+    for key, path in _fields(record, "", shared):
+        yield f"| `{path}` | {_type(key, shared)} | {_default(key)} | {_cell(key.field.text)} |"
+
+
+def _list(title: str, items: Iterator[str] | list[str]) -> Iterator[str]:
+    found = list(items)
+    if found:
+        yield from ("", title, "", *found)
+
+
+def _fields(record: type, above: str, shared: Mapping[type, int]) -> Iterator[tuple[Key, str]]:
+    """The fields of a record with their paths, those of inner records after their field."""
+    for key in keys_of(record):
+        path = _path(above, key)
+        yield key, path
+        if _is_inner(key, shared):
+            yield from _fields(key.kind, f"{path}.", shared)
+
+
+def _is_inner(key: Key, shared: Mapping[type, int]) -> bool:
+    """Whether the fields of this field's record stand in the table of the record around it."""
+    return key.is_section and not _is_reference(key) and key.kind not in shared
+
+
+def _path(above: str, key: Key) -> str:
+    return f"{above}{key.name}{'[]' * (key.shape is Shape.LIST)}"
+
+
+def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
+    at = f"`{above.removesuffix('.')}`: " if above else ""
     for rule in rules_of(record):
-        yield f"- `{path}`: {_cell(rule.message)}."
+        yield f"- {at}{_cell(rule.message)}."
     for key in keys_of(record):
-        if key.is_section:
-            yield from _rules(key.kind, f"{path}.{key.name}{'[]' * (key.shape is Shape.LIST)}")
+        if _is_inner(key, shared):
+            yield from _rules(key.kind, f"{_path(above, key)}.", shared)
+
+
+def _former(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
+    for renamed in renamed_of(record).values():
+        yield f"- `{above}{renamed.former}` is now `{renamed.name}`."
+    for key in keys_of(record):
+        if _is_inner(key, shared):
+            yield from _former(key.kind, f"{_path(above, key)}.", shared)
 
 
 def _default(key: Key) -> str:
@@ -87,16 +136,18 @@ def _default(key: Key) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _type(key: Key) -> str:
-    text = _value_type(key)
+def _type(key: Key, shared: Mapping[type, int]) -> str:
+    text = _value_type(key, shared)
     if key.shape is Shape.LIST:
         return f"list of {text}"
     return f"map to {text}" if key.shape is Shape.MAPPING else text
 
 
-def _value_type(key: Key) -> str:
+def _value_type(key: Key, shared: Mapping[type, int]) -> str:
+    if _is_reference(key):
+        return "`{name}`"
     if key.is_section:
-        return "object"
+        return f"[{key.kind.__name__}](#{key.kind.__name__.lower()})" if key.kind in shared else "object"
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time:
