@@ -56,8 +56,8 @@ def command_line_page() -> str:
         "",
         "## Common options",
         "",
-        "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints traces of",
-        "errors, and `--help`. Several commands have:",
+        "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints",
+        "traces of errors, and `--help`. Several commands have:",
         "",
         *common.values(),
     ]

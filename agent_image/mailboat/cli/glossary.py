@@ -60,8 +60,8 @@ def errors_page() -> str:
     lines = [
         "# Errors and named states",
         "",
-        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same. The kind",
-        "says how to react:",
+        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
+        "The kind says how to react:",
         "",
         "- *transient*: retry.",
         "- *needs-operator*: going on could lose content, an operator decides.",

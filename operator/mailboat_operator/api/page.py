@@ -25,15 +25,16 @@ def resources_page() -> str:
     lines = [
         "# Custom resources",
         "",
-        f"Generated from `mailboat_operator/api` by `make docs`. All kinds belong to `{API_VERSION}`, are namespaced, and",
-        f"refer to objects of their own namespace only. `kubectl get {CATEGORY}` lists all objects. `kubectl explain`",
+        f"Generated from `mailboat_operator/api` by `make docs`. All kinds belong to `{API_VERSION}`, are",
+        f"namespaced, and refer to objects of their own namespace only. `kubectl get {CATEGORY}` lists all objects. `kubectl explain`",
         "prints the same texts. The API server rejects unknown fields and invalid values.",
         "",
-        "- A type with a link is in [Shared types](#shared-types). A field of type `{name}` refers to an object by name.",
+        "- A type with a link is in [Shared types](#shared-types).",
+        "- A field of type `{name}` refers to an object by name.",
         "- A duration is a number with `ms`, `s`, `m`, `h` or `d`.",
         "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
-        "- Every status has `observedGeneration`, the generation of the spec that it describes, and `conditions`, a list of",
-        "  [Condition](#condition) that begins with Ready.",
+        "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
+        "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
         "- Pod templates have the fields that the restricted profile of pod security allows.",
         "",
         "| kind | short name | meaning |",
@@ -150,10 +151,8 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
         return f"[{key.kind.__name__}](#{key.kind.__name__.lower()})" if key.kind in shared else "object"
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
-    if key.is_time:
-        return "time"
-    if key.kind is bool:
-        return "boolean"
+    if key.is_time or key.kind is bool:
+        return "time" if key.is_time else "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
         return _SHORT.split(_cell(key.field.form.meaning))[0]
     return "string" if key.kind is str else f"integer{_range(key)}"
