@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
 LONGEST_SENTENCE = 45
-MOST_WORDS = 73_000
+MOST_WORDS = 74_500
 """Of all pages of `docs/`, as `wc -w` counts them. Lower it when pages become shorter."""
 END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)|[;:](?=\s)")
 
