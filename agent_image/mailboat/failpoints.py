@@ -44,6 +44,8 @@ class Failpoint(enum.StrEnum):
     SUBSCRIBER_COMMITTED = "subscriber-committed"
     SUBSCRIBER_STATUS_SENT = "subscriber-status-sent"
     SUBSCRIBER_STATUS_MARKED = "subscriber-status-marked"
+    SUBSCRIBER_JOBS_APPENDED = "subscriber-jobs-appended"
+    SUBSCRIBER_JOBS_FORGOTTEN = "subscriber-jobs-forgotten"
     SUBSCRIBER_ATTEMPT_STORED = "subscriber-attempt-stored"
     SUBSCRIBER_COMMANDS_TAKEN = "subscriber-commands-taken"
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
+from mailboat.jobs.topic import open_job_topic
 from mailboat.model.messages import CommandState, PackageMessage, PackageStatus
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.headers import PACKAGE_HEADERS
@@ -82,6 +85,15 @@ def messages(engine: Engine) -> dict[int, PackageMessage]:
     return {one.offset: decode_package(one.value) for one in engine.records() if one.headers == PACKAGE_HEADERS}
 
 
+def purged_offsets(engine: Engine) -> list[int]:
+    """The packages for which the fold of the job topic has a job."""
+    with closing(open_job_topic(engine.journal)) as topic:
+        while not topic.follow():
+            pass
+        jobs = [topic.job(job) for job in topic.fold.table.all()]
+        return [json.loads(job.payload)["offset"] for job in jobs if job is not None]
+
+
 def test_every_failpoint_has_a_crash_test() -> None:
     others = {
         one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-", "jobs-"))
@@ -139,6 +151,8 @@ def test_a_subscriber_killed_at_any_step_imports_each_package_once(
         assert len(engine.results()) == len(answers), "a command was answered twice"
         assert not target.ledger.commands.open_commands()
         assert target.ledger.pending_statuses(10) == []
+        assert Counter(purged_offsets(engine)) == dict.fromkeys(confirmed - {poison, crash_scenario.CLEARED}, 1)
+        assert target.ledger.jobs.pending(10) == []
         position = target.ledger.position()
         assert position is not None
         assert position.next_offset == len(engine.records())

@@ -16,6 +16,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
@@ -87,7 +88,9 @@ def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count:
     parts = EngineParts(failpoints=_failpoints(failpoint, count))
     with Engine(Path(folder) / "home", parts) as engine:
         target = engine.target(kind)
-        settings = engine.with_settings(read=ReadLimits(max_records=3), command_topic=COMMANDS)
+        settings = engine.with_settings(
+            read=ReadLimits(max_records=3), command_topic=COMMANDS, job_rules=(JobRule("/**", "purge.cdn"),)
+        )
         engine.subscriber(target, settings).prepare()
         _send_once(engine, 1, CommandMessage(SLING_ID, EDGE, CLEARED, AUTHOR, "clear"))
         engine.subscriber(target, settings).run(Until.CAUGHT_UP)

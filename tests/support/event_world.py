@@ -12,6 +12,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import (
     Action,
     DiscoveryMessage,
@@ -33,7 +34,7 @@ from mailboat.wire.messages import encode_message
 
 AUTHOR = AgentName("author")
 SLING = SlingId("5a1e0000-0000-4000-8000-000000000001")
-SETTINGS = EventSettings(AUTHOR, silent_seconds=300.0)
+SETTINGS = EventSettings(AUTHOR, silent_seconds=300.0, job_rules=(JobRule("/**", "webhook.crm"),))
 SETTLED = 1.1
 FROM_FIRST = ReportStart(Offset(0), is_first=True)
 SILENT = 301.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mailboat.failpoints import Failpoint
+from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import (
@@ -288,6 +291,11 @@ def test_a_crash_anywhere_loses_no_event_and_repeats_none(world: World, failpoin
     world.announce("a", 150)
     world.settle()
     assert [one.offset for one in world.events()] == list(range(150))
+    with closing(open_job_topic(world.journal)) as topic:
+        while not topic.follow():
+            pass
+        jobs = [topic.job(job) for job in topic.fold.table.all()]
+    assert [json.loads(job.payload)["offset"] for job in jobs if job is not None] == list(range(150))
 
 
 def test_a_forged_event_keeps_nothing_from_being_raised(world: World) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline
 from mailboat.composition.credentials import read_secret
+from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
@@ -127,6 +128,7 @@ class Observability:
             workspace.topic(TopicRole.DISCOVERY),
             workspace.topic(TopicRole.EVENT),
             workspace.home.config.events.silent_seconds,
+            job_rules(workspace.home.config).distributed,
         )
         webhook = self._webhook(settings, memory, workspace.journal)
         if webhook is not None:

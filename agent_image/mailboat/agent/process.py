@@ -21,6 +21,7 @@ from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.composition.home import KnownSubscriber
+from mailboat.composition.job_rules import job_rules
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
@@ -55,6 +56,7 @@ class AgentProcess:
         """
         self.config = home.config
         check_agents(home.config.agents)
+        job_rules(home.config)
         self._pulse = PulsingClock(SystemClock() if clock is None else clock)
         self.observability = Observability(home, self._pulse)
         self.workspace = Workspace(home, self._pulse, self.observability)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.agent.holding import SubscriberHold
 from mailboat.agent.hooks import Hooks
 from mailboat.clock import Deadline
+from mailboat.composition.job_rules import job_rules
 from mailboat.composition.locations import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Expose, HooksConfig
@@ -355,6 +356,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         package_timeout_seconds=config.package_timeout_seconds,
         undecodable=UndecodablePolicy(config.undecodable),
         pieces=PieceLimits(config.pieces.max_packages, config.pieces.max_bytes, config.pieces.expire_seconds),
+        job_rules=job_rules(workspace.home.config).imported,
         is_gap_accepted=subscription.is_gap_accepted,
     )
 

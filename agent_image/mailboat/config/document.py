@@ -352,6 +352,30 @@ class EventsConfig(Section):
     webhook: Annotated[WebhookConfig | None, Setting("Webhook that events are posted to. null: none.")] = None
 
 
+class JobRuleConfig(Section):
+    """A rule that adds a job for each package that was imported, or distributed, with matching paths."""
+
+    add: Annotated[str, Setting("Topic of the job, such as `purge.cdn`.")]
+    imported: Annotated[
+        str | None,
+        Setting(
+            "Content path, such as `/content/**`. A package that a subscriber imports below it adds the job, in the "
+            "transaction of the import. Give either this or `distributed`."
+        ),
+    ] = None
+    distributed: Annotated[
+        str | None,
+        Setting("Content path. A package that all subscribers of a publisher are past adds the job, with its event."),
+    ] = None
+    key: Annotated[str, Setting("Key of the job. `{publisher}` and `{subscriber}` are replaced by their names.")] = ""
+
+
+class JobsConfig(Section):
+    """Durable jobs, which workers run."""
+
+    on: Annotated[tuple[JobRuleConfig, ...], Setting("Rules that add jobs.")] = ()
+
+
 class LogsConfig(Section):
     """What a process logs, to standard error."""
 
@@ -377,5 +401,6 @@ class Config(Section):
     agents: AgentsConfig = field(default_factory=AgentsConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     events: EventsConfig = field(default_factory=EventsConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
     logs: LogsConfig = field(default_factory=LogsConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)

@@ -13,10 +13,12 @@ from typing import Protocol, Self, runtime_checkable
 
 from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.content.hook_calls import HookCallLedger
+from mailboat.content.pending_jobs import PendingJobs
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
@@ -151,6 +153,10 @@ class Ledger(Protocol):
     def hook_calls(self) -> HookCallLedger:
         """What is kept of calls of the hook `after`."""
 
+    @property
+    def jobs(self) -> PendingJobs:
+        """Jobs to append to the job topic."""
+
     def position(self) -> Position | None:
         """Where the content stands; None in a target that nothing was imported into."""
 
@@ -235,6 +241,9 @@ class Batch(Protocol):
 
     def add_status(self, message: StatusMessage) -> None:
         """A confirmation to send after the commit."""
+
+    def add_job(self, job: NewJob) -> None:
+        """A job to append to the job topic after the commit."""
 
     def pass_over(self, publishers: Iterable[str]) -> None:
         """Store that packages of these publishers were not imported, as they are not followed."""

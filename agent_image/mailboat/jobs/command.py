@@ -4,7 +4,8 @@
 
 `data` is the payload, if it is JSON, else a string. A call of merged jobs has `jobs`, a list of objects with `job`,
 `key` and `data`, in place of the three. Exit code 0 is success. 75 (EX_TEMPFAIL of sysexits.h), the end by a signal and
-a command that cannot be started are failures that are retried; any other exit code is a failure that is not.
+a command that cannot be started are failures that are retried; any other exit code is a failure that is not. A command
+that exits with 75 chooses the pause by a line `retry-after: SECONDS` in its output, as an HTTP receiver does with 429.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -22,6 +24,7 @@ from mailboat.jobs.worker import Call, Result
 from mailboat.model.jobs import JobId, NewJob, Outcome, show_job_id
 
 TRY_AGAIN_EXIT_CODE: Final = 75
+_RETRY_AFTER: Final = re.compile(rb"^retry-after:[ \t]*(\d{1,7}(?:\.\d{1,3})?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _TAIL_BYTES: Final = 2_000
 _LINE_CHARACTERS: Final = 300
 _POLL_SECONDS: Final = 0.1
@@ -48,7 +51,7 @@ class CommandHandler:
                 return Result(Outcome.FAIL, f"{self._arguments[0]} cannot be started: {error.strerror or error}")
             code = self._wait(process, call)
             output.seek(0)
-            return _result(self._arguments[0], code, _last_line(output.read()[-_TAIL_BYTES:]))
+            return _result(self._arguments[0], code, output.read()[-_TAIL_BYTES:])
 
     def _wait(self, process: subprocess.Popen[bytes], call: Call) -> int:
         try:
@@ -89,12 +92,14 @@ def payload_value(payload: bytes) -> object:
         return payload.decode(errors="replace")
 
 
-def _result(command: str, code: int, last_line: str) -> Result:
+def _result(command: str, code: int, output: bytes) -> Result:
     if code == 0:
         return Result()
     outcome = Outcome.FAIL if code == TRY_AGAIN_EXIT_CODE or code < 0 else Outcome.CANCEL
     what = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-    return Result(outcome, f"{command} {what}{f': {last_line}' if last_line else ''}")
+    last_line, asked = _last_line(output), _RETRY_AFTER.findall(output)
+    delay_seconds = float(asked[-1]) if asked and code == TRY_AGAIN_EXIT_CODE else None
+    return Result(outcome, f"{command} {what}{f': {last_line}' if last_line else ''}", delay_seconds)
 
 
 def _last_line(output: bytes) -> str:

@@ -15,7 +15,8 @@ from typing import Final
 
 from mailboat.errors import JobLogIncompleteError, MessageCorruptError, UsageError
 from mailboat.jobs.fold import Applied, JobFold
-from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
+from mailboat.journal.added_jobs import ensure_job_topic
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, JobsFinished, NewJob, offset_of
 from mailboat.model.positions import Bounds
@@ -41,8 +42,7 @@ CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 
 def open_job_topic(journal: Journal) -> JobTopic:
     """The topic of durable jobs, which is created when it is first used. Raises: as `JobTopic`."""
-    if JOB_TOPIC not in journal.topics():
-        journal.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
+    ensure_job_topic(journal)
     return JobTopic(journal, JOB_TOPIC)
 
 

@@ -36,6 +36,11 @@ class PathPattern:
         names = _names_of(path)
         return len(names) >= len(self._names) and all(map(_matches, self._names, names))
 
+    def lies_below(self, path: NodePath) -> bool:
+        """Whether something that the pattern covers may lie below the path."""
+        names = _names_of(path)
+        return len(names) < len(self._names) and all(map(_matches, self._names, names))
+
 
 def first_uncovered(paths: Iterable[NodePath], patterns: Iterable[PathPattern]) -> NodePath | None:
     """The first path that no pattern covers; None when all are covered."""

@@ -18,8 +18,10 @@ from typing import Final
 from mailboat.clock import Clock
 from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
+from mailboat.model.job_rules import JobRule, PackageEvent
 from mailboat.model.messages import Action, DistributedEvent, PackageMessage
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
@@ -162,6 +164,7 @@ class EventSettings:
         discovery_topic: Where they announce how far they are.
         event_topic: Where events go.
         silent_seconds: So long an event waits for a subscriber that says nothing.
+        job_rules: Jobs to add with the events.
     """
 
     publisher: AgentName
@@ -170,6 +173,7 @@ class EventSettings:
     discovery_topic: TopicName = DISCOVERY_TOPIC
     event_topic: TopicName = EVENT_TOPIC
     silent_seconds: float = 300.0
+    job_rules: tuple[JobRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,7 @@ class EventRun:
 
     def _raise(self, ready: Sequence[Distributed]) -> Sequence[DistributedEvent]:
         events = [_event(one, self._settings.publisher) for one in ready]
+        self._add_jobs(ready)
         fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
         if fresh:
             records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
@@ -346,6 +351,14 @@ class EventRun:
         self._note()
         self._ports.failpoints.reach(Failpoint.EVENTS_CURSOR_STORED)
         return fresh
+
+    def _add_jobs(self, ready: Sequence[Distributed]) -> None:
+        """Append the jobs before the events are noted; after a crash again, which the job topic's fold counts once."""
+        jobs = [job for one in ready for rule in self._settings.job_rules if (job := rule.job(_package(one.candidate)))]
+        if jobs:
+            ensure_job_topic(self._ports.journal)
+            append_jobs(self._ports.journal, jobs)
+            self._beat(0.0)
 
     def _note(self) -> None:
         self._noted, self._heard_to = self.next_offset, self._announcements.next_offset
@@ -386,6 +399,21 @@ class EventRun:
         finally:
             reader.close()
         return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
+
+
+def _package(candidate: Candidate) -> PackageEvent:
+    message = candidate.message
+    publisher = message.pub_agent_name
+    return PackageEvent(
+        "distributed",
+        publisher or AgentName(""),
+        candidate.offset,
+        message.package_id,
+        message.action,
+        publisher,
+        message.paths,
+        message.deep_paths,
+    )
 
 
 def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:

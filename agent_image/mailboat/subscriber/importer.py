@@ -30,6 +30,7 @@ from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Record
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.job_rules import PackageEvent
 from mailboat.model.messages import KNOWN_FEATURES, Action, BulkPart, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of, parse_paths
 from mailboat.packages.port import PackageCodec, PackageLimits
@@ -76,6 +77,7 @@ class Outcome:
         removed: Nodes removed.
         content_bytes: Bytes written.
         statuses: Confirmations added.
+        jobs: Jobs added.
         processed: For the hooks after the commit.
         error: Why the record after the done ones failed.
         message: That record's message, if it could be decoded.
@@ -93,6 +95,7 @@ class Outcome:
     removed: int = 0
     content_bytes: int = 0
     statuses: int = 0
+    jobs: int = 0
     processed: list[ProcessedPackage] = field(default_factory=list)
     error: Exception | None = None
     message: PackageMessage | None = None
@@ -127,6 +130,10 @@ class Outcome:
     def confirmed(self, statuses: int) -> None:
         """Count confirmations that were added to the batch."""
         self.statuses += statuses
+
+    def added_jobs(self, jobs: int) -> None:
+        """Count jobs that were added to the batch."""
+        self.jobs += jobs
 
     def end(self, done: int) -> Outcome:
         """End the batch after so many records."""
@@ -182,8 +189,9 @@ class Importer:
         self._open_any_blob = payloads.opener(())
         self._roots = Roots(settings.roots) if settings.roots else None
         has_hooks = self._hooks.before is not None or self._hooks.after is not None
-        # where nothing is decided, called or confirmed for single packages, they may be imported together
-        self._is_bare = admission is None and not has_hooks and not settings.is_editable and not settings.roots
+        # where nothing is decided, called, confirmed or added for single packages, they may be imported together
+        is_silent = not settings.is_editable and not settings.job_rules
+        self._is_bare = admission is None and not has_hooks and is_silent and not settings.roots
         self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
@@ -296,6 +304,7 @@ class Importer:
         if self._roots is not None:
             self._roots.check(message)
         self._change(batch, offset, message, outcome)
+        outcome.added_jobs(self._add_jobs(batch, offset, message))
         if self._settings.is_editable:
             outcome.confirmed(self.confirm(batch, offset, message))
         outcome.imported += 1
@@ -331,6 +340,25 @@ class Importer:
                 outcome.far_bytes[offset] = message.package_length_bytes
         if hooks.after is not None:
             outcome.processed.append(processed_package(offset, message))
+
+    def _add_jobs(self, batch: Batch, offset: Offset, message: PackageMessage) -> int:
+        """Add the jobs that the rules want for a package; return how many were added."""
+        if not self._settings.job_rules:
+            return 0
+        event = PackageEvent(
+            "imported",
+            self._settings.name,
+            offset,
+            message.package_id,
+            message.action,
+            message.pub_agent_name,
+            message.paths,
+            message.deep_paths,
+        )
+        jobs = [job for rule in self._settings.job_rules if (job := rule.job(event)) is not None]
+        for job in jobs:
+            batch.add_job(job)
+        return len(jobs)
 
     def confirm(
         self,

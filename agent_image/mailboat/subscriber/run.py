@@ -18,6 +18,7 @@ from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableErr
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
 from mailboat.model.messages import FailureCause
+from mailboat.subscriber.added_jobs import AddedJobs
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
@@ -83,6 +84,7 @@ class ImportRun:
         self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, self._guard), admission)
         sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
         self._confirmations = Confirmations(sender, ports.journal, ledger, ports.failpoints)
+        self._added_jobs = AddedJobs(ports.journal, ledger.jobs, ports.failpoints)
         self._state = RunState(may_replay=settings.is_gap_accepted, committed_at=clock.monotonic())
         self._reader: JournalReader | None = None
         self._reached: object = None
@@ -159,6 +161,7 @@ class ImportRun:
             self._recorder.confirm(self._confirmations.send)
             state.sent_statuses()
             return
+        self._append_jobs()
         self._work_at_border()
         if not state.backlog:
             self._read()
@@ -219,8 +222,14 @@ class ImportRun:
         try:
             self._commit_skipped()
             self._confirmations.send()
+            self._append_jobs()
         except RetryableError:
-            _LOG.info("stopped with confirmations or a position still to store; the next start does that")
+            _LOG.info("stopped with confirmations, jobs or a position still to store; the next start does that")
+
+    def _append_jobs(self) -> None:
+        """Append the jobs that imports added, once readers see the content that the jobs are about."""
+        if not self._exposure.held_back:
+            self._added_jobs.append()
 
     # --------------------------------------------------------------------------------------------------- the journal
 
@@ -327,6 +336,7 @@ class ImportRun:
         if is_committed:
             self._note_commit()
             state.added_statuses(has_any=outcome.statuses > 0)
+            self._added_jobs.committed(outcome.jobs)
         self._after_calls.committed(outcome.processed)
         has_more = bool(state.backlog)
         self._reporter.advanced(state.current_position(), outcome, is_committed=is_committed, has_more=has_more)
@@ -407,6 +417,7 @@ class ImportRun:
                 self._state.added_statuses()
                 self._note_commit()
                 self._after_calls.committed(redriven.outcome.processed)
+                self._added_jobs.committed(redriven.outcome.jobs)
             self._reporter.redriven(redriven)
 
     def _take_commands(self) -> None:

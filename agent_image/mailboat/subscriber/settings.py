@@ -16,6 +16,7 @@ from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
@@ -109,6 +110,7 @@ class SubscriberSettings(Frozen):
         skip_commits: How often the position is stored when all is skipped.
         pieces: How much is collected of packages in pieces while they go by.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
+        job_rules: Jobs to add for packages that were imported.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
     """
 
@@ -132,6 +134,7 @@ class SubscriberSettings(Frozen):
     skip_commits: SkipCommits = field(default_factory=SkipCommits)
     pieces: PieceLimits = field(default_factory=PieceLimits)
     heavy_bytes: int = 64 * 1024 * 1024
+    job_rules: tuple[JobRule, ...] = ()
     is_gap_accepted: bool = False
 
 

@@ -13,11 +13,13 @@ from typing import Self
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
+from mailboat.content.pending_jobs import PendingJob
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, StatusMessage
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
@@ -70,6 +72,8 @@ class MemoryStore:
     wanted: set[Offset] = field(default_factory=set)
     unfollowed: set[str] = field(default_factory=set)
     after_calls: dict[Offset, AfterCall] = field(default_factory=dict)
+    jobs: list[PendingJob] = field(default_factory=list)
+    last_job: int = 0
     commits: int = 0
     report_starts: ReportStarts = field(default_factory=dict)
     open_builds: Sequence[OpenBuild] = ()
@@ -82,6 +86,11 @@ class MemoryStore:
         """Add a confirmation or an answer to those to send."""
         self.last_sequence += 1
         self.pending = [*self.pending, PendingStatus(self.last_sequence, message)]
+
+    def add_job(self, job: NewJob) -> None:
+        """Add a job to those to append."""
+        self.last_job += 1
+        self.jobs.append(PendingJob(self.last_job, job))
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
         """Store how far a command is."""
@@ -170,6 +179,22 @@ class MemoryHookCalls:
         return known is not None
 
 
+class MemoryJobs:
+    """See `PendingJobs`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Keep them in `store`."""
+        self._store = store
+
+    def pending(self, limit: int) -> Sequence[PendingJob]:
+        """See `PendingJobs.pending`."""
+        return self._store.jobs[:limit]
+
+    def forget(self, up_to_sequence: int) -> None:
+        """See `PendingJobs.forget`."""
+        self._store.jobs[:] = [one for one in self._store.jobs if one.sequence > up_to_sequence]
+
+
 class MemoryLedger:
     """See `Ledger`."""
 
@@ -178,6 +203,7 @@ class MemoryLedger:
         self._store = store
         self.commands = MemoryCommands(store)
         self.hook_calls = MemoryHookCalls(store)
+        self.jobs = MemoryJobs(store)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -304,6 +330,7 @@ class MemoryBatch:
         self._builds = store.open_builds
         self._passed_over: set[str] = set()
         self._after_calls: list[AfterCall] = []
+        self._jobs: list[NewJob] = []
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.apply`."""
@@ -351,6 +378,10 @@ class MemoryBatch:
         """See `Batch.add_status`."""
         self._statuses.append(message)
 
+    def add_job(self, job: NewJob) -> None:
+        """See `Batch.add_job`."""
+        self._jobs.append(job)
+
     def pass_over(self, publishers: Iterable[str]) -> None:
         """See `Batch.pass_over`."""
         self._passed_over.update(publishers)
@@ -385,6 +416,8 @@ class MemoryBatch:
         store.commits += 1
         for message in self._statuses:
             store.send(message)
+        for job in self._jobs:
+            store.add_job(job)
         store.after_calls |= {one.offset: one for one in self._after_calls}
         for entry in self._entries:
             store.errors[entry.offset] = entry

@@ -18,8 +18,10 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.content.targets.hook_ledger import TargetHookCalls, note_calls
+from mailboat.content.targets.job_ledger import TargetJobs, note_jobs
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
@@ -41,6 +43,7 @@ class TargetLedger:
         self._lock = threading.Lock()
         self.commands = TargetCommands(connection, self._lock, uri)
         self.hook_calls = TargetHookCalls(connection, self._lock, uri)
+        self.jobs = TargetJobs(connection, self._lock, uri)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -216,10 +219,15 @@ class BatchLedger:
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
+        self._jobs: list[NewJob] = []
 
     def add_status(self, message: StatusMessage) -> None:
         """See `Batch.add_status`."""
         self._statuses.append((encode_message(message)[1],))
+
+    def add_job(self, job: NewJob) -> None:
+        """See `Batch.add_job`."""
+        self._jobs.append(job)
 
     def pass_over(self, publishers: Iterable[str]) -> None:
         """See `Batch.pass_over`."""
@@ -251,6 +259,8 @@ class BatchLedger:
         connection.execute("DELETE FROM attempt")
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
+        if self._jobs:
+            note_jobs(connection, self._jobs)
         for entry in self._given_up:
             connection.execute(
                 "INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)",

@@ -24,6 +24,7 @@ from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -197,6 +198,10 @@ class TreeBatch:
     def pass_over(self, publishers: Iterable[str]) -> None:
         """See `Batch.pass_over`."""
         self._additions.pass_over(publishers)
+
+    def add_job(self, job: NewJob) -> None:
+        """See `Batch.add_job`."""
+        self._additions.add_job(job)
 
     def expect_after(self, offsets: Iterable[Offset]) -> None:
         """See `Batch.expect_after`."""

@@ -1,0 +1,37 @@
+"""Adds jobs from processes that do not fold the job topic: a job with a request id counts once, however often added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mailboat.journal.port import Journal, NewRecord, TopicSettings
+from mailboat.model.jobs import MAX_BATCH, JobsAdded, NewJob
+from mailboat.model.topics import JOB_TOPIC
+from mailboat.wire.job_records import encode_job_record
+
+_MAX_RECORD_BYTES = 900_000  # a record that every broker takes by default
+
+
+def ensure_job_topic(journal: Journal) -> None:
+    """Create the job topic, unless it exists. Raises: the journal's errors."""
+    if JOB_TOPIC not in journal.topics():
+        journal.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
+
+
+def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:
+    """Append jobs to the job topic, which exists. Raises: as `Journal.append`; some may be appended then."""
+    batch: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        if batch and (len(batch) == MAX_BATCH or size + len(job.payload) > _MAX_RECORD_BYTES):
+            _append(journal, batch)
+            batch, size = [], 0
+        batch.append(job)
+        size += len(job.payload) + 1_000  # names and ids are bounded
+    if batch:
+        _append(journal, batch)
+
+
+def _append(journal: Journal, jobs: Sequence[NewJob]) -> None:
+    headers, value = encode_job_record(JobsAdded(jobs))
+    journal.append(JOB_TOPIC, [NewRecord(value, headers)])
