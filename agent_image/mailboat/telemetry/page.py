@@ -15,29 +15,33 @@ _TITLES: Final = (
     ("http", "The HTTP API"),
     ("agent", "The process"),
 )
-_COLUMNS: Final = ("| name | kind | unit | labels | meaning | in the original |", "|---|---|---|---|---|---|")
+_COLUMNS: Final = ("| name | kind | unit | labels | meaning | Sling's metric |", "|---|---|---|---|---|---|")
 _HEAD: Final = """# Metrics
 
-Generated from the code by `make docs`. An agent serves them at `/metrics`, in the Prometheus text format, or as
-OpenMetrics to whoever asks for that. Beside these there are the usual ones of the process and of Python
-(`process_…`, `python_…`).
+Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics),
+in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it. The standard metrics of the process
+and of Python (`process_…`, `python_…`) are served too.
 
-Counters count since the start of the process. A figure that is not known has no sample. The values of labels come from
-the configuration, from fixed lists, or from errors' names (at most 50 of them are told apart). The original is the
-Apache Sling Content Distribution Journal; its names stand here without `distribution.journal.` and the part's name.
-What it measures for each package we measure for each transaction, which holds as many packages as were waiting.
+```
+curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
+```
+
+- Counters start at 0 with the process. An unknown value has no sample.
+- Values of labels come from the configuration, from fixed lists, or from error names (at most 50).
+- The last column has the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
+  component. Sling measures each package, Mailboat each transaction of one or more packages.
 """
 
 
-_REST: Final = """## Of the original, but not here
+_REST: Final = """## Metrics of Sling without a counterpart
 
-| in the original | why |
+| Sling's metric | reason |
 |---|---|
 | `queue_cache_fetch_count`, `queue_size_computation_duration` | sizes are arithmetic, nothing is fetched |
-| `removed_failed_package_duration` | one short transaction, among `subscriber_commits_total` |
+| `removed_failed_package_duration` | one short transaction, counted in `subscriber_commits_total` |
 | `fv_message_count` | messages of the FileVault importer, which is not used |
-| `journal_available` | `subscriber_waits_total` and `publisher_refused_requests_total` name what was not available |
-| `items_buffer_size`, `process_queue_item_duration` | there is no buffer between reading and importing |
+| `journal_available` | `subscriber_waits_total` and `publisher_refused_requests_total` name what was unavailable |
+| `items_buffer_size`, `process_queue_item_duration` | no buffer between reading and importing |
 """
 
 
@@ -45,12 +49,7 @@ def metrics_page() -> str:
     """The page."""
     lines = [_HEAD]
     for part, title in _TITLES:
-        lines += [
-            f"## {title}",
-            "",
-            "| name | kind | unit | labels | meaning | in the original |",
-            "|---|---|---|---|---|---|",
-        ]
+        lines += [f"## {title}", "", *_COLUMNS]
         lines += [_row(one) for one in CATALOGUE if one.name.split("_")[1] == part]
         lines.append("")
     return "\n".join([*lines, _REST])
