@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.nodes import (
     CONTENT_NODE,
@@ -25,7 +26,7 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import NodePath, child_of, name_of, parent_of
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.names import platform_name, repository_name
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import Shape
@@ -48,7 +49,7 @@ def write(path: Path, nodes: Iterable[Node], workspace: WorkspaceFilter = DEEP) 
 
 
 def read(payload: bytes) -> list[Node]:
-    change = FilevaultCodec().read_bytes(payload, PackageLimits(), None)
+    change = FilevaultCodec().read_bytes(payload, LimitsConfig(), None)
     return [decode_node(one.path, one.body) for one in change.records if change.filter.covers(one.path)]
 
 

@@ -18,7 +18,7 @@ import pytest
 from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
-from mailboat.composition.package_formats import package_limits, package_registry
+from mailboat.composition.package_formats import package_registry
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
@@ -119,9 +119,7 @@ def test_a_narrower_root_of_a_public_package_has_no_rule_that_cannot_match(
     original, narrower = public_package(f"{CORE}.examples.ui.content:2.26.0:zip"), tmp_path / "narrower.zip"
     root = NodePath("/content/core-components-examples/library/core-content")
     with closing(open_archive_source(original)) as source:
-        PackageFiles(package_registry(), package_limits(LimitsConfig())).build(
-            add_request([root]), source, narrower, "filevault", {}
-        )
+        PackageFiles(package_registry(), LimitsConfig()).build(add_request([root]), source, narrower, "filevault", {})
     with closing(open_archive_source(narrower)) as package:
         assert package.filter is not None
         assert [rule.pattern.pattern for rule in package.filter.sets[0].rules] == [f"{root}/aemform"]
@@ -308,7 +306,7 @@ def digest(source: Any, content: Content) -> bytes:
 
 
 def packed_again(copy: Any, content: Content, folder: Path) -> bytes:
-    files = PackageFiles(package_registry(), package_limits(LimitsConfig()))
+    files = PackageFiles(package_registry(), LimitsConfig())
     into = folder / "packed.zip"
     files.build(content.request, copy, into, "filevault", dict(content.properties))
     return into.read_bytes()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import record_digest
 from mailboat.errors import MailboatError, UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.changes import TreeChange
@@ -20,7 +21,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import parse_filter
-from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits
+from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page
 from mailboat.wire.events import decode_event, encode_event
@@ -30,7 +31,7 @@ from mailboat.wire.nodes import decode_node, encode_node
 
 Target = Callable[[bytes], None]
 
-LIMITS: Final = PackageLimits(max_entries=1000, max_entry_bytes=1_000_000, max_total_bytes=4_000_000)
+LIMITS: Final = LimitsConfig(max_entries=1000, max_entry_bytes=1_000_000, max_total_bytes=4_000_000)
 REFUSALS: Final = (UntrustedInputError, UnknownRequiredFeatureError)
 PATH: Final = NodePath("/content/a")
 DOCUMENT: Final = (

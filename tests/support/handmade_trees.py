@@ -7,15 +7,16 @@ import io
 from collections.abc import Callable
 from typing import Final
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.paths import NodePath
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from support.handmade import data, number, text, varint
 
 CODEC: Final = TreeCodec()
-LIMITS: Final = PackageLimits()
+LIMITS: Final = LimitsConfig()
 FOLDER: Final = data(1, text(1, "nt:folder"))
 
 
@@ -57,12 +58,12 @@ def package(*records: bytes, count: int | None = None) -> bytes:
     return before + data(15, number(1, nodes) + data(2, hashlib.sha256(before).digest()))
 
 
-def read_at_once(payload: bytes, limits: PackageLimits = LIMITS, *, are_bytes_checked: bool = False) -> TreeChange:
+def read_at_once(payload: bytes, limits: LimitsConfig = LIMITS, *, are_bytes_checked: bool = False) -> TreeChange:
     """Read what is in memory."""
     return CODEC.read_bytes(payload, limits, None, are_bytes_checked=are_bytes_checked)
 
 
-def read_as_stream(payload: bytes, limits: PackageLimits = LIMITS, *, are_bytes_checked: bool = False) -> TreeChange:
+def read_as_stream(payload: bytes, limits: LimitsConfig = LIMITS, *, are_bytes_checked: bool = False) -> TreeChange:
     """Read from a stream, to its end."""
     reader = CODEC.open(io.BytesIO(payload), limits, None, are_bytes_checked=are_bytes_checked)
     change = reader.change()
@@ -89,7 +90,7 @@ _BEFORE: Final = package(header(text(1, "/b")), node("/b"), node("/b/x", PAGE))
 _BEHIND: Final = package(header(text(1, "/d"), ancestors=b""), node("/d", PAGE))
 
 
-def read_together(payload: bytes, limits: PackageLimits = LIMITS, root: str = "/c") -> Subtrees | None:
+def read_together(payload: bytes, limits: LimitsConfig = LIMITS, root: str = "/c") -> Subtrees | None:
     """Read a package between two others, all of them at once."""
     roots = [NodePath("/b"), NodePath(root), NodePath("/d")]
     return CODEC.read_together([_BEFORE, payload, _BEHIND], roots, limits)

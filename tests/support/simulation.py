@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mailboat.blobs.memory import MemoryBlobStore
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError, RetryableError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, ReadLimits
@@ -23,7 +24,6 @@ from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.nodes import Binary, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.requests import DistributionRequest
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.settings import ChangeBudget, PublisherSettings
 from mailboat.subscriber.settings import RetryPolicy, SkipCommits
@@ -114,7 +114,7 @@ class Simulation:
             if message.action is Action.DELETE:
                 batch.remove(message.paths, offset)
             elif message.payload is not None:
-                batch.apply(TreeCodec().read_bytes(message.payload, PackageLimits(), self._open_blob), offset)
+                batch.apply(TreeCodec().read_bytes(message.payload, LimitsConfig(), self._open_blob), offset)
             batch.commit(self._engine.position(offset + 1))
 
     def _open_blob(self, digest: bytes) -> BinaryIO:

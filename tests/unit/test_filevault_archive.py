@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import (
     LimitExceededError,
     PackageCorruptError,
@@ -29,19 +30,19 @@ from mailboat.packages.filevault.archive_tree import content_root
 from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import FILTER_XML
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.testing.trees import large_binary
 
-LIMITS = PackageLimits()
+LIMITS = LimitsConfig()
 FILTER = b'<workspaceFilter version="1.0"><filter root="/content"/></workspaceFilter>'
 CENTRAL_SIGNATURE = b"PK\x01\x02"
 
 
-def opened(payload: bytes, limits: PackageLimits = LIMITS) -> Archive:
+def opened(payload: bytes, limits: LimitsConfig = LIMITS) -> Archive:
     return Archive(io.BytesIO(payload), len(payload), limits)
 
 
-def read_all(payload: bytes, limits: PackageLimits = LIMITS) -> dict[str, bytes]:
+def read_all(payload: bytes, limits: LimitsConfig = LIMITS) -> dict[str, bytes]:
     archive = opened(payload, limits)
     return {name: archive.read(entry) for name, entry in archive.entries.items()}
 
@@ -187,7 +188,7 @@ def test_names_that_a_file_system_could_take_for_one_are_refused(one: str, other
     payload = zipped((FILTER_XML, FILTER), (f"jcr_root/content/{one}", b"1"), (f"jcr_root/content/{other}", b"2"))
     with pytest.raises(PathRefusedError, match="differ in case or Unicode form only"):
         FilevaultCodec().read_bytes(payload, LIMITS, None)
-    allowed = PackageLimits(refuse_collisions=False)
+    allowed = LimitsConfig(refuse_collisions=False)
     assert len(list(FilevaultCodec().read_bytes(payload, allowed, None).records)) == 3
 
 
@@ -203,24 +204,24 @@ def test_a_file_that_is_also_a_directory_is_refused() -> None:
 def test_too_many_entries_are_refused_before_they_are_looked_at() -> None:
     payload = zipped(*((f"jcr_root/{number}", b"") for number in range(20)))
     with pytest.raises(LimitExceededError, match="has 20 entries") as caught:
-        opened(payload, PackageLimits(max_entries=19))
+        opened(payload, LimitsConfig(max_entries=19))
     assert caught.value.where["limit"] == 19
 
 
 def test_a_promised_million_entries_are_refused_by_the_end_record_alone() -> None:
     end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 0xFFFE, 0xFFFE, 0, 0, 0)
     with pytest.raises(UntrustedInputError):
-        opened(end, PackageLimits(max_entries=0xFFFF))
+        opened(end, LimitsConfig(max_entries=0xFFFF))
 
 
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (PackageLimits(max_entry_bytes=99), "an entry has 100 bytes"),
-        (PackageLimits(max_total_bytes=199), "the package unpacks to 200 bytes"),
+        (LimitsConfig(max_entry_bytes=99), "an entry has 100 bytes"),
+        (LimitsConfig(max_total_bytes=199), "the package unpacks to 200 bytes"),
     ],
 )
-def test_sizes_beyond_a_limit_are_refused(limits: PackageLimits, told: str) -> None:
+def test_sizes_beyond_a_limit_are_refused(limits: LimitsConfig, told: str) -> None:
     with pytest.raises(LimitExceededError, match=told):
         opened(PLAIN, limits)
 

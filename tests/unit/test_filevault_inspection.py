@@ -6,15 +6,16 @@ import io
 import zipfile
 
 import pytest
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.filters import filter_for
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.inspection import problems_of, read_entries
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.testing import trees
 
-LIMITS = PackageLimits()
+LIMITS = LimitsConfig()
 
 
 def sample() -> io.BytesIO:

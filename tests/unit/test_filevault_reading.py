@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from mailboat.blobs.references import ReferenceCodec, ReferenceRefusedError
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import source_digest, tree_digest
 from mailboat.errors import (
     LimitExceededError,
@@ -29,12 +30,12 @@ from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DO
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.packages.prefixes import NamespaceUnresolvedError
 from mailboat.testing import trees
 from mailboat.wire.nodes import decode_node
 
-LIMITS = PackageLimits()
+LIMITS = LimitsConfig()
 HEAD = (
     '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0"'
     ' xmlns:cq="http://www.day.com/jcr/cq/1.0"'
@@ -55,7 +56,7 @@ def package(files: Mapping[str, str | bytes], workspace: str = FILTER) -> bytes:
     return into.getvalue()
 
 
-def read(files: Mapping[str, str | bytes], workspace: str = FILTER, limits: PackageLimits = LIMITS) -> dict[str, Node]:
+def read(files: Mapping[str, str | bytes], workspace: str = FILTER, limits: LimitsConfig = LIMITS) -> dict[str, Node]:
     change = FilevaultCodec().read_bytes(package(files, workspace), limits, None)
     return {one.path: decode_node(one.path, one.body) for one in change.records}
 

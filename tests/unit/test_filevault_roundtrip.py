@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import tree_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
@@ -18,7 +19,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.layout import MAX_ELEMENT_DEPTH
-from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import Shape
@@ -59,7 +60,7 @@ class Exchange:
         return into.getvalue(), summary
 
     def change(self, payload: bytes) -> TreeChange:
-        return self.codec.read_bytes(payload, PackageLimits(), lambda digest: self.blobs[digest].open())
+        return self.codec.read_bytes(payload, LimitsConfig(), lambda digest: self.blobs[digest].open())
 
     def read(self, payload: bytes) -> list[Node]:
         opening = self.blobs

@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import node_digest, tree_digest
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import NodePath
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.trees import sample_tree
 from mailboat.wire import headers
@@ -54,7 +55,7 @@ def test_the_example_is_what_is_written() -> None:
 
 
 def test_the_example_is_read() -> None:
-    change = TreeCodec().read_bytes(example(), PackageLimits(), None)
+    change = TreeCodec().read_bytes(example(), LimitsConfig(), None)
     assert [record.path for record in change.records] == ["/site", *(node.path for node in NODES)]
 
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from mailboat.config.document import LimitsConfig
 from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched import WatchedSource
@@ -18,7 +19,6 @@ from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 
 PAGE = (
@@ -45,7 +45,7 @@ def checkout(tmp_path: Path) -> VaultSource:
 
 @contextmanager
 def built(source: Source, path: str, into: Path, **properties: str) -> Iterator[VaultSource]:
-    files = PackageFiles(PackageRegistry([FilevaultCodec()]), PackageLimits())
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
     files.build(add_request([NodePath(path)]), source, into, FILEVAULT, properties)
     with closing(open_archive_source(into)) as package:
         yield package

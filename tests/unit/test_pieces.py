@@ -11,6 +11,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import PiecesConfig
 from mailboat.errors import (
     AppendUncertainError,
     ImportTimeoutError,
@@ -26,7 +27,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceSettings, PieceWriter
-from mailboat.subscriber.pieces import PieceFigures, PieceLimits, PiecesMissingError, PieceStore
+from mailboat.subscriber.pieces import PieceFigures, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
@@ -42,7 +43,7 @@ PIECE = st.tuples(st.sampled_from("abc"), st.binary(min_size=1, max_size=9))
 class Bench:
     """A journal, a publisher of pieces, and a store that sees them go by."""
 
-    def __init__(self, piece_bytes: int = 10, limits: PieceLimits | None = None) -> None:
+    def __init__(self, piece_bytes: int = 10, limits: PiecesConfig | None = None) -> None:
         self.clock = ManualClock()
         self.journal = MemoryJournal(self.clock)
         self.journal.ensure_topic(TOPIC, TopicSettings())
@@ -159,7 +160,7 @@ def test_pieces_of_a_package_that_nobody_names_cost_nothing_once_they_expired(be
 
 
 def test_an_expiry_of_no_time_at_all_costs_a_second_reading_and_no_more() -> None:
-    with Bench(limits=PieceLimits(expire_seconds=0.0)) as bench:
+    with Bench(limits=PiecesConfig(expire_seconds=0.0)) as bench:
         message, offset = bench.append(b"abc" * 30)
         bench.see_all()
         assert bench.open(message, offset) == b"abc" * 30
@@ -184,7 +185,7 @@ def test_a_collection_expires_by_its_own_last_piece_whatever_began_finished_or_b
 
 
 def test_what_the_collection_dropped_for_want_of_room_is_read_again() -> None:
-    with Bench(limits=PieceLimits(max_bytes=50)) as bench:
+    with Bench(limits=PiecesConfig(max_bytes=50)) as bench:
         first, at_first = bench.append(b"1" * 40, "first")
         second, at_second = bench.append(b"2" * 40, "second")
         bench.see_all()
@@ -195,7 +196,7 @@ def test_what_the_collection_dropped_for_want_of_room_is_read_again() -> None:
 
 
 def test_the_oldest_collection_is_the_victim_of_the_cap_and_the_cap_holds_after_many() -> None:
-    with Bench(limits=PieceLimits(max_packages=2)) as bench:
+    with Bench(limits=PiecesConfig(max_packages=2)) as bench:
         for number in range(50):
             bench.piece(0, b"x", f"p{number}")
             bench.see_all()

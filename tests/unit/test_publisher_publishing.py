@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import (
     AppendUncertainError,
     JournalUnavailableError,
@@ -29,7 +30,6 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import ChangeBudget, PublisherPorts
@@ -81,7 +81,7 @@ def contents(engine: Engine, message: PackageMessage) -> dict[str, bytes]:
         reference = ReferenceCodec().parse(message.payload_ref or "")
         with engine.blobs.open(reference.digest, reference.length_bytes) as stream:
             payload = stream.read()
-    change = TreeCodec().read_bytes(payload, PackageLimits(), None)
+    change = TreeCodec().read_bytes(payload, LimitsConfig(), None)
     return {record.path: record.body for record in change.records}
 
 

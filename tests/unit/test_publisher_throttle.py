@@ -7,9 +7,10 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
 from mailboat.publisher.batcher import QUANTUM, FairQueue
-from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, ThrottleSettings, plan_delay
+from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, plan_delay
 from mailboat.testing import patience
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
@@ -44,7 +45,7 @@ class TestAdmission:
 
     @pytest.fixture
     def throttle(self, clock: SkippingClock) -> Throttle:
-        return Throttle(ThrottleSettings(1000, 20.0), clock)
+        return Throttle(ThrottleConfig(1000, 20.0), clock)
 
     def test_up_to_the_limit_nobody_waits(self, throttle: Throttle, clock: SkippingClock) -> None:
         before = clock.monotonic()
@@ -88,7 +89,7 @@ class TestAdmission:
         assert clock.monotonic() == before
 
     def test_requests_that_are_sent_at_once_are_let_in_one_after_the_other(self) -> None:
-        throttle = Throttle(ThrottleSettings(1000, 20.0), ManualClock())
+        throttle = Throttle(ThrottleConfig(1000, 20.0), ManualClock())
         places = [throttle._place("ann", 0.4) for _ in range(5)]
         assert places == pytest.approx([0.4, 0.8, 1.2, 1.2, 1.2])
 
@@ -108,7 +109,7 @@ class TestAdmission:
 
     def test_one_who_waits_holds_nobody_up(self) -> None:
         clock = ManualClock()
-        throttle = Throttle(ThrottleSettings(1000, 20.0), clock)
+        throttle = Throttle(ThrottleConfig(1000, 20.0), clock)
         waiting = threading.Thread(target=throttle.admit, args=("ann", 1000 + int(50 * PATIENCE_SECONDS)), daemon=True)
         waiting.start()
         assert clock.await_waiters()

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pytest
+from mailboat.config.document import Undecodable
 from mailboat.errors import (
     BlobMissingError,
     MailboatError,
@@ -21,7 +22,7 @@ from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.failures import ImportDefectError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import Processors, RetryPolicy, UndecodablePolicy
+from mailboat.subscriber.settings import Processors, RetryPolicy
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from support.engines import PACKAGES, Engine, StopWhen, page_source
@@ -233,7 +234,7 @@ def test_it_stops_before_such_a_record_when_told_to(engine: Engine, store: Memor
     publish(engine, "/after")
     notes = Notes()
     with pytest.raises(MessageUndecodableError):
-        run(engine, store, engine.with_settings(undecodable=UndecodablePolicy.STOP), observer=notes)
+        run(engine, store, engine.with_settings(undecodable=Undecodable.STOP), observer=notes)
     assert paths_of(store) == {"/before"}
     assert store.position == engine.position(1)
     assert (notes.progress[-1].phase, notes.progress[-1].cause.code) == (SubscriberPhase.STOPPED, "MessageUndecodable")  # type: ignore[union-attr]

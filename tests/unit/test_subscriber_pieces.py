@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from mailboat.config.document import PiecesConfig
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId
 from mailboat.model.pieces import PieceMessage
-from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.settings import RetryPolicy
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
@@ -51,7 +51,7 @@ def expiry_of(folder: Path, *, is_failing: bool) -> float:
         append_orphan(engine)
         if is_failing:
             append(engine, absent())
-        settings = engine.with_settings(pieces=PieceLimits(expire_seconds=60.0), retry=RetryPolicy(3, 1000.0, 1000.0))
+        settings = engine.with_settings(pieces=PiecesConfig(expire_seconds=60.0), retry=RetryPolicy(3, 1000.0, 1000.0))
         clock.subscriber = subscriber(engine, MemoryStore(), settings)
         clock.subscriber.run()
     assert clock.expired_at is not None

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import ReadinessConfig
 from mailboat.model.identifiers import Offset
 from mailboat.subscriber.figures import (
     Readiness,
     ReadinessFacts,
     ReadinessGauge,
-    ReadinessPolicy,
     ReadyReason,
     SubscriberPhase,
     SubscriberStatistics,
@@ -24,11 +24,11 @@ from mailboat.testing.examples import examples
 NEW = Readiness()
 READY = Readiness(is_ready=True, reason=ReadyReason.CAUGHT_UP)
 LAGGING = Readiness(is_ready=False, reason=ReadyReason.LAGGING)
-STRICT = ReadinessPolicy(force_seconds=300.0, max_lag_seconds=600.0)
+STRICT = ReadinessConfig(force_seconds=300.0, max_lag_seconds=600.0)
 FAR_BEHIND = ReadinessFacts(5.0, Offset(10), Offset(1000), waiting_seconds=9000.0)
 
 
-def decided(facts: ReadinessFacts, before: Readiness = NEW, policy: ReadinessPolicy = STRICT) -> Readiness:
+def decided(facts: ReadinessFacts, before: Readiness = NEW, policy: ReadinessConfig = STRICT) -> Readiness:
     return decide_readiness(before, facts, policy)
 
 
@@ -64,7 +64,7 @@ def test_a_subscriber_that_is_not_ready_says_why(facts: ReadinessFacts, reason: 
 
 
 def test_nobody_is_forced_to_be_ready_unless_the_policy_says_so() -> None:
-    assert not decided(replace(FAR_BEHIND, running_seconds=1e9), policy=ReadinessPolicy()).is_ready
+    assert not decided(replace(FAR_BEHIND, running_seconds=1e9), policy=ReadinessConfig()).is_ready
 
 
 def test_one_that_gets_on_stays_ready_however_old_its_queue_is() -> None:
@@ -76,7 +76,7 @@ def test_one_that_lags_and_does_not_get_on_ceases_to_be_ready() -> None:
 
 
 def test_without_a_limit_nobody_ceases_to_be_ready() -> None:
-    assert decided(replace(FAR_BEHIND, still_seconds=1e9), READY, ReadinessPolicy()) == READY
+    assert decided(replace(FAR_BEHIND, still_seconds=1e9), READY, ReadinessConfig()) == READY
 
 
 def test_what_is_not_known_of_the_lag_changes_nothing() -> None:
@@ -118,7 +118,7 @@ def test_the_same_facts_twice_decide_alike(before: Readiness, facts: ReadinessFa
 @settings(deadline=None, max_examples=examples(300))
 @given(facts=FACTS)
 def test_without_a_limit_readiness_is_only_lost_by_stopping(facts: ReadinessFacts) -> None:
-    after = decided(facts, READY, ReadinessPolicy())
+    after = decided(facts, READY, ReadinessConfig())
     assert after.is_ready or after.reason is ReadyReason.STOPPED
 
 
@@ -128,7 +128,7 @@ def test_without_a_limit_readiness_is_only_lost_by_stopping(facts: ReadinessFact
 class Gauged:
     """A gauge with its figures."""
 
-    def __init__(self, policy: ReadinessPolicy = STRICT) -> None:
+    def __init__(self, policy: ReadinessConfig = STRICT) -> None:
         self.clock = ManualClock()
         self.gauge = ReadinessGauge(policy, self.clock)
         self.figures = SubscriberStatistics()

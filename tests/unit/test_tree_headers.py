@@ -8,11 +8,11 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import UntrustedInputError
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.packages.tree_headers import MAX_REMEMBERED_BYTES, TreeHeaders
 from mailboat.testing.examples import examples
@@ -40,9 +40,9 @@ def outcome(payload: bytes, *, at_once: bool) -> object:
     """The filter and the nodes above, or why it was refused."""
     try:
         if at_once:
-            change = CODEC.read_bytes(payload, PackageLimits(), None)
+            change = CODEC.read_bytes(payload, LimitsConfig(), None)
         else:
-            change = CODEC.open(io.BytesIO(payload), PackageLimits(), None).change()
+            change = CODEC.open(io.BytesIO(payload), LimitsConfig(), None).change()
         return change.filter, list(change.records)
     except UntrustedInputError as error:
         return type(error)
@@ -108,7 +108,7 @@ def test_nodes_above_whose_binaries_are_elsewhere_are_opened_by_each_package() -
         opened.append(found)
         return io.BytesIO()
 
-    (record,) = CODEC.read_bytes(payload, PackageLimits(), open_blob).records
+    (record,) = CODEC.read_bytes(payload, LimitsConfig(), open_blob).records
     assert isinstance(record, NodeRecord)
     record.binaries[0].open().close()
     assert opened == [digest]

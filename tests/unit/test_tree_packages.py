@@ -9,6 +9,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import (
     LimitExceededError,
     PackageCorruptError,
@@ -18,7 +19,7 @@ from mailboat.errors import (
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import MAX_AT_ONCE_BYTES
 from mailboat.packages.tree_order import RECENT_NAMES, SiblingNames
 from mailboat.testing.examples import examples
@@ -175,7 +176,7 @@ def test_a_binary_elsewhere_without_a_store_says_so_when_it_is_opened() -> None:
 @BOTH
 def test_collisions_can_be_allowed(read) -> None:  # type: ignore[no-untyped-def]
     payload = package(header(), node("/c/A"), node("/c/a"))
-    assert len(read(payload, PackageLimits(refuse_collisions=False)).records) == 2
+    assert len(read(payload, LimitsConfig(refuse_collisions=False)).records) == 2
 
 
 @BOTH

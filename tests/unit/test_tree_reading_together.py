@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import LimitsConfig
 from mailboat.model.changes import Subtrees
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import a_file, a_folder, a_page
 from mailboat.wire.nodes import encode_node
@@ -82,10 +83,10 @@ def test_what_is_not_one_plain_subtree_is_read_alone(name: str) -> None:
 def test_packages_read_together_keep_within_the_limits() -> None:
     payload = package(header(), node("/c"), node("/c/A"), node("/c/a"))
     assert read_together(payload) is None
-    assert read_together(payload, PackageLimits(refuse_collisions=False)) is not None
+    assert read_together(payload, LimitsConfig(refuse_collisions=False)) is not None
     assert read_together(package(header(), node("/c"), node("/c/A"))) is not None
-    assert read_together(payload, PackageLimits(refuse_collisions=False, max_entries=2)) is None
-    assert read_together(payload, PackageLimits(refuse_collisions=False, max_total_bytes=len(payload) - 1)) is None
+    assert read_together(payload, LimitsConfig(refuse_collisions=False, max_entries=2)) is None
+    assert read_together(payload, LimitsConfig(refuse_collisions=False, max_total_bytes=len(payload) - 1)) is None
 
 
 @settings(deadline=None, max_examples=examples(600))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import (
     LimitExceededError,
     MailboatError,
@@ -14,7 +15,6 @@ from mailboat.errors import (
     UntrustedInputError,
 )
 from mailboat.model.namespaces import MAX_NAMESPACES
-from mailboat.packages.port import PackageLimits
 from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES
 from support.handmade import data, number, text, varint
 from support.handmade_trees import (
@@ -258,7 +258,7 @@ def test_a_message_names_the_path_and_the_limit(read) -> None:  # type: ignore[n
         read(package(header(), node("/c"), node("/c/b", text(9, "x"))))
     assert corrupt.value.where.get("path", corrupt.value.where.get("record", "whole")) in {"/c/b", 3, "whole"}
     with pytest.raises(LimitExceededError) as exceeded:
-        read(package(header(), node("/c"), node("/c/b", large_file(b"x" * 11))), PackageLimits(max_entry_bytes=10))
+        read(package(header(), node("/c"), node("/c/b", large_file(b"x" * 11))), LimitsConfig(max_entry_bytes=10))
     assert exceeded.value.where == {"entry": "/c/b", "limit": 10}
     assert exceeded.value.message == "a binary has more than 10 bytes, which is the limit"
 
@@ -274,17 +274,17 @@ def test_a_record_beyond_the_limit_is_refused_before_it_is_read() -> None:
 def test_pieces_beyond_the_limit_are_refused_while_they_come() -> None:
     pieces = [piece(FULL, is_last=False)] * 5
     with pytest.raises(LimitExceededError) as caught:
-        read_as_stream(package(header(), *pieces), PackageLimits(max_entry_bytes=2 * PIECE_BYTES))
+        read_as_stream(package(header(), *pieces), LimitsConfig(max_entry_bytes=2 * PIECE_BYTES))
     assert caught.value.where["entry"] == "record 4"
     with pytest.raises(LimitExceededError):
-        read_as_stream(package(header(), *pieces), PackageLimits(max_total_bytes=2 * PIECE_BYTES))
+        read_as_stream(package(header(), *pieces), LimitsConfig(max_total_bytes=2 * PIECE_BYTES))
 
 
 def test_binaries_elsewhere_count_as_bytes_of_the_package() -> None:
     payload = package(header(), node("/c", large_file(b"x" * 5000)))
     for read in (read_at_once, read_as_stream):
         with pytest.raises(LimitExceededError, match="4000"):
-            read(payload, PackageLimits(max_total_bytes=4000))
+            read(payload, LimitsConfig(max_total_bytes=4000))
 
 
 @BOTH

@@ -36,8 +36,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.paths import NodePath, parse_path
-from mailboat.subscriber.figures import ReadinessPolicy, SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.pieces import PieceLimits
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import (
     ExposureSettings,
     Processors,
@@ -45,14 +44,13 @@ from mailboat.subscriber.settings import (
     StagingSettings,
     SubscriberPorts,
     SubscriberSettings,
-    UndecodablePolicy,
 )
 from mailboat.subscriber.subscriber import Subscriber, Until
 
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
-    from mailboat.config.document import ReadinessConfig, SubscriberAgentConfig, SubscriberConfig
+    from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
     from mailboat.content.hook_calls import HookCallLedger
     from mailboat.telemetry.narration import Narrator
     from mailboat.telemetry.subscribers import SubscriberMetrics
@@ -349,13 +347,13 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         is_editable=subscription.is_editable,
         staging=subscription.staging,
         exposure=exposure_settings(config, subscription),
-        readiness=readiness_policy(config.readiness),
+        readiness=config.readiness,
         retry=retry_policy(config, subscription.max_retries),
         read=ReadLimits(config.max_batch_records, config.max_batch_bytes),
         limits=workspace.limits,
         package_timeout_seconds=config.package_timeout_seconds,
-        undecodable=UndecodablePolicy(config.undecodable),
-        pieces=PieceLimits(config.pieces.max_packages, config.pieces.max_bytes, config.pieces.expire_seconds),
+        undecodable=config.undecodable,
+        pieces=config.pieces,
         job_rules=job_rules(workspace.home.config).imported,
         is_gap_accepted=subscription.is_gap_accepted,
     )
@@ -397,10 +395,3 @@ def _announced_cause(cause: FailureCause | None) -> FailureCause | None:
 def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:
     """When a failed package is tried again."""
     return RetryPolicy(max_retries, config.first_pause_seconds, config.longest_pause_seconds)
-
-
-def readiness_policy(config: ReadinessConfig) -> ReadinessPolicy:
-    """When a subscriber counts as ready to serve."""
-    return ReadinessPolicy(
-        config.max_latency_seconds, config.force_seconds, config.idle_seconds, config.max_lag_seconds
-    )

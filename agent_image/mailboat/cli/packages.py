@@ -18,7 +18,7 @@ from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.locations import check_file_place, open_target
-from mailboat.composition.package_formats import namespaces_of, package_limits, package_registry
+from mailboat.composition.package_formats import namespaces_of, package_registry
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType
@@ -47,7 +47,7 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
     try:
         home = Home(session.home_path)
     except HomeMissingError:
-        yield PackageFiles(package_registry(), package_limits(LimitsConfig()))
+        yield PackageFiles(package_registry(), LimitsConfig())
         return
     with Workspace(home) as workspace:
         yield PackageFiles(package_registry(namespaces_of(home.config)), workspace.limits, workspace.open_blob)

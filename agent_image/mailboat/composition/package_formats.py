@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mailboat.config.document import Config, LimitsConfig, PackageType, Transfer
-from mailboat.packages.port import PackageCodec, PackageLimits
+from mailboat.config.document import Config, PackageType, Transfer
+from mailboat.packages.port import PackageCodec
 from mailboat.packages.registry import PackageRegistry
 
 
@@ -80,15 +80,3 @@ def _load_codec(package_type: PackageType, namespaces: Mapping[str, str]) -> Pac
 def package_registry(namespaces: Mapping[str, str] | None = None) -> PackageRegistry:
     """The package formats that this version reads and writes; `namespaces` as in `CodecsOnDemand`."""
     return PackageRegistry(_load_codec(kind, namespaces or {}) for kind in PackageType)
-
-
-def package_limits(limits: LimitsConfig) -> PackageLimits:
-    """What packages may be, as codecs want to know it."""
-    return PackageLimits(
-        max_entries=limits.max_entries,
-        max_entry_bytes=limits.max_entry_bytes,
-        max_total_bytes=limits.max_total_bytes,
-        max_ratio=limits.max_ratio,
-        max_xml_depth=limits.max_xml_depth,
-        refuse_collisions=limits.refuse_collisions,
-    )

@@ -20,7 +20,6 @@ from mailboat.composition.package_formats import (
     codec_names,
     is_head_kept,
     namespaces_of,
-    package_limits,
 )
 from mailboat.composition.stores import open_blobs
 from mailboat.errors import AgentMissingError, BlobMissingError, TopicMissingError
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore
     from mailboat.composition.home import Home
     from mailboat.composition.publishers import Meters
-    from mailboat.config.document import AgentsConfig
+    from mailboat.config.document import AgentsConfig, LimitsConfig
     from mailboat.journal.port import Journal, TopicSettings
-    from mailboat.packages.port import PackageCodec, PackageLimits
+    from mailboat.packages.port import PackageCodec
     from mailboat.publisher.publisher import Publisher
 
 _SUBSCRIBER_TOPICS: Final = (TopicRole.PACKAGE, TopicRole.STATUS, TopicRole.DISCOVERY, TopicRole.COMMAND)
@@ -74,9 +73,9 @@ class Workspace:
         return CodecsOnDemand(codec_names(self.home.config), namespaces_of(self.home.config))
 
     @cached_property
-    def limits(self) -> PackageLimits:
+    def limits(self) -> LimitsConfig:
         """What packages may be."""
-        return package_limits(self.home.config.limits)
+        return self.home.config.limits
 
     def open_blob(self, digest: bytes) -> BinaryIO:
         """A blob by its digest alone. Raises: BlobMissingError, BlobCorruptError."""

@@ -22,7 +22,7 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
 from mailboat.publisher.batcher import PublishBatcher
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.throttle import Throttle, ThrottleSettings
+from mailboat.publisher.throttle import Throttle
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
 
@@ -40,10 +40,7 @@ class PublisherRoom:
         self._workspace = workspace
         self._picture = picture
         self._config = config
-        settings = workspace.home.config.publisher.throttle
-        self._throttle = Throttle(
-            ThrottleSettings(settings.max_queue_entries, settings.max_delay_seconds), workspace.clock
-        )
+        self._throttle = Throttle(workspace.home.config.publisher.throttle, workspace.clock)
         self._opening = threading.Lock()
         self._opened: PublishBatcher | None = None
         self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)

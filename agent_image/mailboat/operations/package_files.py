@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mailboat.composition.home import translated_writes
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
 from mailboat.content.watched import Watch, description_of, unwatched, watched_records
@@ -38,7 +39,7 @@ from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
 from mailboat.packages.filevault.pattern_reach import narrowed
-from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.builder import ancestors_in, shipment_of
 
@@ -86,7 +87,7 @@ class PackageFiles:
     """Works with package files. The blobs of a home are asked for binaries that a package only names."""
 
     def __init__(
-        self, codecs: PackageRegistry, limits: PackageLimits, open_blob: Callable[[bytes], BinaryIO] | None = None
+        self, codecs: PackageRegistry, limits: LimitsConfig, open_blob: Callable[[bytes], BinaryIO] | None = None
     ) -> None:
         """Nothing is opened yet."""
         self._codecs = codecs

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 from mailboat.clock import Clock
 from mailboat.composition.workspace import Workspace
+from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Target
 from mailboat.content.snapshots import (
@@ -30,13 +31,13 @@ from mailboat.errors import UsageError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.admission import Roots
 from mailboat.subscriber.continuity import decide_start
 
 _EVERYTHING: Final = WorkspaceFilter((FilterSet(ROOT),))
-_NO_LIMITS: Final = PackageLimits(
+_NO_LIMITS: Final = LimitsConfig(
     max_entries=1 << 40, max_entry_bytes=1 << 60, max_total_bytes=1 << 62, refuse_collisions=False
 )
 """What a target held, another can hold: the limits of packages were kept when it was imported."""

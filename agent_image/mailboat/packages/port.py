@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Protocol
 
-from mailboat.frozen import Frozen
+from mailboat.config.document import LimitsConfig
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable
@@ -21,27 +21,6 @@ from mailboat.wire.nodes import OpenBinary
 
 NAMESPACE_KEY: Final = "xmlns:"
 """Keys of `PackageContents.properties` that begin so name the namespace of a prefix."""
-
-
-class PackageLimits(Frozen):
-    """What a reader accepts; beyond it, LimitExceededError names the entry and the limit.
-
-    Attributes:
-        max_entries: Records or zip entries.
-        max_entry_bytes: One entry or binary, unpacked.
-        max_total_bytes: All of it, unpacked.
-        max_ratio: Unpacked ÷ packed size, for the whole and for every entry beyond 1 MiB unpacked.
-        max_xml_depth: Nested elements of a DocView document.
-        refuse_collisions: Refuse two names in one folder that differ in case or Unicode form only: a file
-            system that folds them would let one overwrite the other.
-    """
-
-    max_entries: int = 1_000_000
-    max_entry_bytes: int = 16 * 1024**3
-    max_total_bytes: int = 64 * 1024**3
-    max_ratio: float = 200.0
-    max_xml_depth: int = 110
-    refuse_collisions: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +34,7 @@ class PackageContents:
         inline_binary_bytes: Binaries up to this size travel inside the node; None means all travel in the package.
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
-        refuse_collisions: Refuse two names in one folder as readers do, see `PackageLimits`.
+        refuse_collisions: Refuse two names in one folder as readers do, see `LimitsConfig`.
         properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …; and
             `xmlns:<prefix>`, the namespace of a prefix.
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
@@ -130,7 +109,7 @@ class PackageCodec(Protocol):
     def read_bytes(
         self,
         payload: bytes,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,
@@ -148,7 +127,7 @@ class PackageCodec(Protocol):
         """
 
     def read_together(
-        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits
+        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig
     ) -> Subtrees | None:
         """Read several small packages at once, where a format has a faster way to do so for a whole batch.
 
@@ -164,7 +143,7 @@ class PackageCodec(Protocol):
     def open(
         self,
         stream: BinaryIO,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,

@@ -11,6 +11,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Final
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
@@ -18,7 +19,7 @@ from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
-from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.packages.registry import TREE
 from mailboat.packages.tree_batch import read_subtrees
 from mailboat.packages.tree_headers import TreeHeaders
@@ -72,7 +73,7 @@ class TreeCodec:
     def read_bytes(
         self,
         payload: bytes,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,
@@ -98,7 +99,7 @@ class TreeCodec:
         return TreeChange(package_filter, records, namespaces)
 
     def read_together(
-        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits
+        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig
     ) -> Subtrees | None:
         """See `PackageCodec.read_together`."""
         return read_subtrees(payloads, roots, limits, self._headers.are_above)
@@ -106,7 +107,7 @@ class TreeCodec:
     def open(
         self,
         stream: BinaryIO,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,
@@ -121,7 +122,7 @@ def _whole_header(package: TreePackage, open_blob: OpenBinary | None) -> Header:
     return header
 
 
-def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: PackageLimits) -> None:
+def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: LimitsConfig) -> None:
     if not is_in_key_order(paths, refuse_collisions=limits.refuse_collisions):
         check_order(paths, refuse_collisions=limits.refuse_collisions)
     uncovered = package_filter.first_uncovered(paths)
@@ -129,7 +130,7 @@ def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits:
         raise not_covered(uncovered)
 
 
-def _check_total(payload_bytes: int, records: list[NodeRecord], limits: PackageLimits) -> None:
+def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsConfig) -> None:
     total = payload_bytes
     for record in records:
         if record[2]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mailboat.config.document import LimitsConfig
 from mailboat.content.keys import SEPARATOR
 from mailboat.errors import UntrustedInputError
 from mailboat.model.changes import Subtrees
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.paths import NodePath, parse_paths
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree_order import check_order
 from mailboat.wire.tree_batch import (
     OpaqueNode,
@@ -31,7 +31,7 @@ AreAbove = Callable[[bytes, NodePath], bool]
 
 
 def read_subtrees(
-    payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits, are_above: AreAbove
+    payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig, are_above: AreAbove
 ) -> Subtrees | None:
     """The packages as subtrees with these roots, which are checked paths; None unless all are right and simple."""
     packages = parse_packages(payloads)
@@ -45,7 +45,7 @@ def _subtrees_of(
     packages: Sequence[OpaquePackage],
     payloads: Sequence[bytes],
     roots: Sequence[NodePath],
-    limits: PackageLimits,
+    limits: LimitsConfig,
     are_above: AreAbove,
 ) -> Subtrees | None:
     counts: list[int] = []
@@ -89,7 +89,7 @@ def _are_whole(subtrees: Subtrees) -> bool:
     return True
 
 
-def _check_collisions(subtrees: Subtrees, limits: PackageLimits) -> None:
+def _check_collisions(subtrees: Subtrees, limits: LimitsConfig) -> None:
     """That no names in a folder collide; names that are all of lower-case ASCII can't. Raises: LimitExceededError."""
     lines = "\n".join(subtrees.paths)
     if not limits.refuse_collisions or (lines.isascii() and lines == lines.lower()):

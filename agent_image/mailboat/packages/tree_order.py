@@ -50,7 +50,7 @@ class PathOrder:
     """Checks paths one by one."""
 
     def __init__(self, *, refuse_collisions: bool) -> None:
-        """Start with nothing. `refuse_collisions`: see `PackageLimits`."""
+        """Start with nothing. `refuse_collisions`: see `LimitsConfig`."""
         self._folds = refuse_collisions
         self._open: list[str] = []
         self._children = [SiblingNames()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.content_hash import ContentHash
@@ -19,7 +20,6 @@ from mailboat.model.namespaces import MAX_NAMESPACES, check_pair
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.packages.tree_stream import RawRecord, RecordStream, Span, open_pieces
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
@@ -64,7 +64,7 @@ class TreePackageReader:
     def __init__(
         self,
         stream: BinaryIO,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,
@@ -216,7 +216,7 @@ def check_header(header: Header) -> None:
             raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=path)
 
 
-def check_count(count: int, limits: PackageLimits) -> None:
+def check_count(count: int, limits: LimitsConfig) -> None:
     """That there are not too many nodes. Raises: LimitExceededError."""
     if count > limits.max_entries:
         raise LimitExceededError(
@@ -224,7 +224,7 @@ def check_count(count: int, limits: PackageLimits) -> None:
         )
 
 
-def check_lengths(record: NodeRecord, limits: PackageLimits, *, but: Mapping[bytes, object]) -> int:
+def check_lengths(record: NodeRecord, limits: LimitsConfig, *, but: Mapping[bytes, object]) -> int:
     """Bytes of the binaries that a node names and that are elsewhere; `but` those. Raises: LimitExceededError."""
     total = 0
     for binary in record.binaries:
@@ -254,7 +254,7 @@ def not_covered(path: NodePath) -> PackageCorruptError:
     return PackageCorruptError("a tree package carries a node that its filter does not cover", path=path)
 
 
-def too_long(entry: str, limits: PackageLimits) -> LimitExceededError:
+def too_long(entry: str, limits: LimitsConfig) -> LimitExceededError:
     """The error for a binary beyond the limit."""
     return LimitExceededError(
         f"a binary has more than {limits.max_entry_bytes} bytes, which is the limit",

@@ -12,29 +12,16 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
 
 PATIENCE_SECONDS: Final = 1.0
 """A request that would be held up for longer is refused; the answer says when to come again."""
 
 MAX_CALLERS: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class ThrottleSettings:
-    """When publishing slows down.
-
-    Attributes:
-        max_queue_entries: Backlog where delays begin; None: never.
-        max_delay_seconds: The longest delay of one request.
-    """
-
-    max_queue_entries: int | None = 1000
-    max_delay_seconds: float = 20.0
 
 
 def plan_delay(backlog: int, limit: int | None, max_delay_seconds: float) -> float:
@@ -53,7 +40,7 @@ def plan_delay(backlog: int, limit: int | None, max_delay_seconds: float) -> flo
 class Throttle:
     """Lets the requests of one publisher in. Safe to use from several threads."""
 
-    def __init__(self, settings: ThrottleSettings, clock: Clock) -> None:
+    def __init__(self, settings: ThrottleConfig, clock: Clock) -> None:
         """Nobody was held up yet."""
         self._settings = settings
         self._clock = clock

@@ -26,6 +26,7 @@ from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from mailboat.clock import Clock
+from mailboat.config.document import ReadinessConfig
 from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
@@ -221,22 +222,6 @@ class ReadyReason(enum.StrEnum):
     FORCED = "forced"
 
 
-class ReadinessPolicy(Frozen):
-    """When a subscriber counts as ready.
-
-    Attributes:
-        max_latency_seconds: A package this young when it was imported shows that the subscriber is close behind.
-        force_seconds: Ready after so long in any case; None never forces it.
-        idle_seconds: Nothing to do for so long shows that it has caught up; not getting on for so long, that it lags.
-        max_lag_seconds: It lags when the oldest package that waits for it is this old; None never.
-    """
-
-    max_latency_seconds: float = 120.0
-    force_seconds: float | None = None
-    idle_seconds: float = 10.0
-    max_lag_seconds: float | None = None
-
-
 class ReadinessFacts(Frozen):
     """What the decision depends on. None where something is not known, or does not apply.
 
@@ -268,7 +253,7 @@ class Readiness(Frozen):
     reason: ReadyReason = ReadyReason.STARTING
 
 
-def decide_readiness(before: Readiness, facts: ReadinessFacts, policy: ReadinessPolicy) -> Readiness:
+def decide_readiness(before: Readiness, facts: ReadinessFacts, policy: ReadinessConfig) -> Readiness:
     """What a subscriber is now, given what it was."""
     if facts.running_seconds is None:
         return Readiness(is_ready=False, reason=ReadyReason.STOPPED)
@@ -283,18 +268,18 @@ def decide_readiness(before: Readiness, facts: ReadinessFacts, policy: Readiness
     return Readiness(is_ready=False, reason=ReadyReason.BEHIND if is_known else ReadyReason.STARTING)
 
 
-def _has_fallen_behind(facts: ReadinessFacts, policy: ReadinessPolicy) -> bool:
+def _has_fallen_behind(facts: ReadinessFacts, policy: ReadinessConfig) -> bool:
     limit, waiting = policy.max_lag_seconds, facts.waiting_seconds
     is_too_old = limit is not None and waiting is not None and waiting > limit
     return is_too_old and facts.still_seconds >= policy.idle_seconds
 
 
-def _has_recovered(facts: ReadinessFacts, policy: ReadinessPolicy) -> bool:
+def _has_recovered(facts: ReadinessFacts, policy: ReadinessConfig) -> bool:
     limit, waiting = policy.max_lag_seconds, facts.waiting_seconds
     return waiting is None or limit is None or waiting <= limit / 2
 
 
-def _reason_to_begin(facts: ReadinessFacts, policy: ReadinessPolicy) -> ReadyReason | None:
+def _reason_to_begin(facts: ReadinessFacts, policy: ReadinessConfig) -> ReadyReason | None:
     if facts.next_offset is not None and facts.goal_offset is not None and facts.next_offset >= facts.goal_offset:
         return ReadyReason.CAUGHT_UP
     if facts.latency_seconds is not None and facts.latency_seconds <= policy.max_latency_seconds:
@@ -310,7 +295,7 @@ def _reason_to_begin(facts: ReadinessFacts, policy: ReadinessPolicy) -> ReadyRea
 class ReadinessGauge:
     """Told by the subscriber's thread, asked by any."""
 
-    def __init__(self, policy: ReadinessPolicy, clock: Clock) -> None:
+    def __init__(self, policy: ReadinessConfig, clock: Clock) -> None:
         """The subscriber starts now."""
         self._policy = policy
         self._clock = clock

@@ -14,6 +14,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from mailboat.config.document import LimitsConfig, Undecodable
 from mailboat.content.port import Batch
 from mailboat.errors import (
     MailboatError,
@@ -33,7 +34,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.job_rules import PackageEvent
 from mailboat.model.messages import KNOWN_FEATURES, Action, BulkPart, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of, parse_paths
-from mailboat.packages.port import PackageCodec, PackageLimits
+from mailboat.packages.port import PackageCodec
 from mailboat.subscriber.admission import Admission, ImportGuard, Passage, Roots, StopAskedError
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.settings import (
@@ -41,7 +42,6 @@ from mailboat.subscriber.settings import (
     Processor,
     SubscriberPorts,
     SubscriberSettings,
-    UndecodablePolicy,
     processed_package,
 )
 from mailboat.wire.bulk import may_be_part
@@ -280,7 +280,7 @@ class Importer:
         raise MessageCorruptError(f"a {type(message).__name__} stands on the package topic", offset=record.offset)
 
     def _undecodable(self, record: Record, error: Exception) -> Exception:
-        if self._settings.undecodable is UndecodablePolicy.GIVE_UP or not isinstance(error, UntrustedInputError):
+        if self._settings.undecodable is Undecodable.GIVE_UP or not isinstance(error, UntrustedInputError):
             return error
         stopping = MessageUndecodableError(error.message, offset=record.offset)
         stopping.__cause__ = error
@@ -514,7 +514,7 @@ class Reading(NamedTuple):
     """
 
     follow: frozenset[AgentName] | None
-    limits: PackageLimits
+    limits: LimitsConfig
     codecs: Mapping[str, PackageCodec]
     failpoints: Failpoints
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
+from mailboat.config.document import PiecesConfig
 from mailboat.content.failures import TranslatedFailures, discard
 from mailboat.errors import (
     LimitExceededError,
@@ -46,21 +47,6 @@ class PiecesMissingError(UntrustedInputError):
     Retention removed the first pieces, or a publisher appended invalid ones. The package was not imported; publish its
     paths again.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class PieceLimits:
-    """How much is collected while it goes by. What is dropped is read again when it is needed.
-
-    Attributes:
-        max_packages: Packages at once.
-        max_bytes: Bytes of all of them.
-        expire_seconds: A package of which nothing came for so long is dropped.
-    """
-
-    max_packages: int = 10
-    max_bytes: int = 512 * 1024**2
-    expire_seconds: float = 60.0
 
 
 @dataclass(slots=True)
@@ -126,13 +112,13 @@ class _Collection:
 class PieceStore:
     """Puts packages together for one subscriber, from one thread."""
 
-    def __init__(self, journal: Journal, topic: TopicName, clock: Clock, limits: PieceLimits | None = None) -> None:
+    def __init__(self, journal: Journal, topic: TopicName, clock: Clock, limits: PiecesConfig | None = None) -> None:
         """Nothing collected."""
         self.figures = PieceFigures()
         self._journal = journal
         self._topic = topic
         self._clock = clock
-        self._limits = limits or PieceLimits()
+        self._limits = limits or PiecesConfig()
         self._collections: OrderedDict[_Key, _Collection] = OrderedDict()
         self._bytes = 0
 

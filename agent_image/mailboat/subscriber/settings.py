@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,6 +10,7 @@ from typing import Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
+from mailboat.config.document import LimitsConfig, PiecesConfig, ReadinessConfig, Undecodable
 from mailboat.content.port import Target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.frozen import Frozen
@@ -20,20 +20,9 @@ from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
-from mailboat.packages.port import PackageCodec, PackageLimits
-from mailboat.subscriber.figures import ImportMeter, Observer, ReadinessPolicy, SilentObserver
-from mailboat.subscriber.pieces import PieceLimits
+from mailboat.packages.port import PackageCodec
+from mailboat.subscriber.figures import ImportMeter, Observer, SilentObserver
 from mailboat.tracing import NoTracer, Tracer
-
-
-class UndecodablePolicy(enum.StrEnum):
-    """What happens to a record on the package topic that is no package message."""
-
-    GIVE_UP = "give-up"
-    """It becomes an entry of the error queue with its offset, and the subscriber goes on."""
-
-    STOP = "stop"
-    """The subscriber stops before it."""
 
 
 class SkipCommits(Frozen):
@@ -125,14 +114,14 @@ class SubscriberSettings(Frozen):
     is_editable: bool = False
     staging: StagingSettings | None = None
     exposure: ExposureSettings | None = None
-    readiness: ReadinessPolicy = field(default_factory=ReadinessPolicy)
+    readiness: ReadinessConfig = field(default_factory=ReadinessConfig)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     read: ReadLimits = field(default_factory=ReadLimits)
-    limits: PackageLimits = field(default_factory=PackageLimits)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     package_timeout_seconds: float | None = 3600.0
-    undecodable: UndecodablePolicy = UndecodablePolicy.GIVE_UP
+    undecodable: Undecodable = Undecodable.GIVE_UP
     skip_commits: SkipCommits = field(default_factory=SkipCommits)
-    pieces: PieceLimits = field(default_factory=PieceLimits)
+    pieces: PiecesConfig = field(default_factory=PiecesConfig)
     heavy_bytes: int = 64 * 1024 * 1024
     job_rules: tuple[JobRule, ...] = ()
     is_gap_accepted: bool = False

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, record_digest, tree_digest
 from mailboat.errors import (
     LimitExceededError,
@@ -31,13 +32,13 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath, parent_of
-from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import CONTENT, a_file, a_folder, a_page, large_binary, sample_tree, trees
 from mailboat.wire.nodes import decode_node
 
 MIB: Final = 1024 * 1024
-LIMITS: Final = PackageLimits()
+LIMITS: Final = LimitsConfig()
 
 AT_ONCE: Final = "at once"
 AS_STREAM: Final = "as a stream"
@@ -73,7 +74,7 @@ def read(
     payload: bytes,
     way: str = AT_ONCE,
     *,
-    limits: PackageLimits = LIMITS,
+    limits: LimitsConfig = LIMITS,
     store: BlobShelf | None = None,
 ) -> TreeChange:
     """Read all of a package in one of the two ways; the records as a list."""

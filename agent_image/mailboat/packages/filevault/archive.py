@@ -17,6 +17,7 @@ import zlib
 from operator import attrgetter
 from typing import BinaryIO, Final, NamedTuple, NoReturn
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
 from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES
 from mailboat.packages.filevault.archive_layout import (
@@ -28,7 +29,6 @@ from mailboat.packages.filevault.archive_layout import (
     find_tail,
     wide_sizes,
 )
-from mailboat.packages.port import PackageLimits
 
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
 class Archive:
     """An open zip."""
 
-    def __init__(self, stream: BinaryIO, length_bytes: int, limits: PackageLimits) -> None:
+    def __init__(self, stream: BinaryIO, length_bytes: int, limits: LimitsConfig) -> None:
         """Read and check the central directory. `stream` is seekable; the zip is its first `length_bytes`.
 
         Raises:
@@ -278,7 +278,7 @@ def _inflate(entry: Entry, packed: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------------ central directory
 
 
-def _read_directory(tail: Tail, limits: PackageLimits) -> dict[str, Entry]:
+def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
     directory, at = tail.directory, 0
     entries: dict[str, Entry] = {}
     total, packed_total = 0, 0
@@ -359,7 +359,7 @@ def _check_kind(name: str, flags: int, method: int, mode: int) -> None:
         raise PathRefusedError("an entry is a link or another thing that is not a file or folder", entry=name)
 
 
-def _check_ratio(name: str, size: int, packed: int, limits: PackageLimits) -> None:
+def _check_ratio(name: str, size: int, packed: int, limits: LimitsConfig) -> None:
     if size > packed * limits.max_ratio:
         raise LimitExceededError(
             f"{size} bytes are packed into {packed}", entry=name, limit=f"{limits.max_ratio:g} to 1"

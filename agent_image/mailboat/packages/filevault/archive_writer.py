@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple, Self
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import SourceChangedError
 from mailboat.model.nodes import Binary
 from mailboat.packages.filevault.archive import DEFLATED, STORED
@@ -26,14 +27,13 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL,
     LOCAL_SIGNATURE,
 )
-from mailboat.packages.port import PackageLimits
 
 LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 256
 """Shorter content is stored: a packer takes longer to begin than all else that is done for the entry."""
 SPOOL_BYTES: Final = 4 * 1024 * 1024
-MAX_RATIO: Final = int(PackageLimits().max_ratio)
+MAX_RATIO: Final = int(LimitsConfig().max_ratio)
 """Readers refuse what is packed better than that, as they can't tell it from an attack."""
 STORED_SUFFIXES: Final = (
     ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",

@@ -14,6 +14,7 @@ from functools import partial
 from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
@@ -33,7 +34,7 @@ from mailboat.packages.filevault.properties import (
     with_package_type,
 )
 from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
-from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.port import PackageContents, PackageReader, PackageSummary
 from mailboat.packages.prefixes import Declarations
 from mailboat.packages.tree_order import PathOrder
 from mailboat.wire.nodes import OpenBinary
@@ -112,7 +113,7 @@ class FilevaultCodec:
     def read_bytes(
         self,
         payload: bytes,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,  # noqa: ARG002  # zip has a checksum for each entry, and none for the whole
@@ -126,7 +127,7 @@ class FilevaultCodec:
         self,
         payloads: Sequence[bytes],  # noqa: ARG002  # part of the port
         roots: Sequence[NodePath],  # noqa: ARG002
-        limits: PackageLimits,  # noqa: ARG002
+        limits: LimitsConfig,  # noqa: ARG002
     ) -> None:
         """There is no faster way for several archives."""
         return
@@ -134,7 +135,7 @@ class FilevaultCodec:
     def open(
         self,
         stream: BinaryIO,
-        limits: PackageLimits,
+        limits: LimitsConfig,
         open_blob: OpenBinary | None,
         *,
         are_bytes_checked: bool = False,  # noqa: ARG002  # as in `read_bytes`
@@ -142,7 +143,7 @@ class FilevaultCodec:
         """Open a package of any size. The stream must stay open, and be this reader's alone."""
         return self._open(stream, limits, open_blob)
 
-    def _open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> FilevaultReader:
+    def _open(self, stream: BinaryIO, limits: LimitsConfig, open_blob: OpenBinary | None) -> FilevaultReader:
         package = VaultPackage(open_archive(stream, limits), limits, self._reading)
         return FilevaultReader(package, open_blob)
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError
 from mailboat.packages.filevault.archive import Archive, Entry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
 from mailboat.packages.filevault.reader import open_archive
-from mailboat.packages.port import PackageLimits
 
 PIECE_BYTES: Final = 256 * 1024
 
 
-def problems_of(stream: BinaryIO, limits: PackageLimits) -> list[MailboatError]:
+def problems_of(stream: BinaryIO, limits: LimitsConfig) -> list[MailboatError]:
     """Everything that an import would refuse in the package that fills a seekable stream.
 
     Metadata and content are read only if what they are made of is sound; else they would tell the same once more.
@@ -33,7 +33,7 @@ def problems_of(stream: BinaryIO, limits: PackageLimits) -> list[MailboatError]:
     return found or _tried(_read_content, stream, limits)
 
 
-def read_entries(stream: BinaryIO, limits: PackageLimits) -> None:
+def read_entries(stream: BinaryIO, limits: LimitsConfig) -> None:
     """Read every entry of the package that fills a seekable stream, also those that an import passes over.
 
     Raises:
@@ -65,6 +65,6 @@ def _read_metadata(archive: Archive) -> None:
         parse_filter(archive.read(archive.entries[FILTER_XML]))
 
 
-def _read_content(stream: BinaryIO, limits: PackageLimits) -> None:
+def _read_content(stream: BinaryIO, limits: LimitsConfig) -> None:
     for _ in FilevaultCodec().open(stream, limits, None).change().records:
         pass

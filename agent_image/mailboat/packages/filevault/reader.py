@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter
@@ -35,7 +36,6 @@ from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
 from mailboat.packages.filevault.subtrees import SubtreeReader
 from mailboat.packages.filevault.vault_files import VaultFile
-from mailboat.packages.port import PackageLimits
 from mailboat.packages.prefixes import UsedNamespaces
 from mailboat.wire.nodes import OpenBinary
 
@@ -65,7 +65,7 @@ class ReadingSettings:
 class VaultPackage:
     """An open package: its metadata, and its content as places."""
 
-    def __init__(self, archive: Archive, limits: PackageLimits, settings: ReadingSettings) -> None:
+    def __init__(self, archive: Archive, limits: LimitsConfig, settings: ReadingSettings) -> None:
         """Read the metadata. Raises: as `PackageReader.change`."""
         self.archive = archive
         self.properties = _read_properties(archive, settings)
@@ -213,7 +213,7 @@ def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:
     return refer
 
 
-def open_archive(stream: BinaryIO, limits: PackageLimits) -> Archive:
+def open_archive(stream: BinaryIO, limits: LimitsConfig) -> Archive:
     """Open a zip that fills a seekable stream. Raises: PackageCorruptError, LimitExceededError, PathRefusedError."""
     return Archive(stream, stream.seek(0, io.SEEK_END), limits)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.config.document import LimitsConfig
 from mailboat.content.sources.folder_entries import closed_folders, readable_source
 from mailboat.errors import LimitExceededError, SourceMissingError
 from mailboat.folder_handle import open_regular_file
@@ -42,7 +43,6 @@ from mailboat.packages.filevault.reader import (
     refer_to,
 )
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
-from mailboat.packages.port import PackageLimits
 from mailboat.wire.nodes import OpenBinary
 
 
@@ -123,7 +123,7 @@ def open_checkout_source(folder: Path) -> VaultSource:
     root = os.path.realpath(folder / CONTENT_ROOT)
     if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
         raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
-    limits = PackageLimits()
+    limits = LimitsConfig()
     documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES)
 
     def make_binary(file: VaultFile) -> Binary:
@@ -140,7 +140,7 @@ def open_checkout_source(folder: Path) -> VaultSource:
 
 
 def open_archive_source(
-    file: Path, limits: PackageLimits | None = None, open_blob: OpenBinary | None = None
+    file: Path, limits: LimitsConfig | None = None, open_blob: OpenBinary | None = None
 ) -> VaultSource:
     """Open a FileVault zip; all its entries are checked first.
 
@@ -153,7 +153,7 @@ def open_archive_source(
     except OSError as error:
         raise SourceMissingError(f"{file} can't be opened: {error.strerror}") from error
     try:
-        wanted = limits or PackageLimits()
+        wanted = limits or LimitsConfig()
         settings = ReadingSettings(Namespaces(), ReferenceCodec())
         package = VaultPackage(open_archive(stream, wanted), wanted, settings)
         source = VaultSource(str(file), package.aggregates(open_blob), package.content(), stream)
