@@ -20,6 +20,7 @@ from mailboat.cli.failures import EXIT_CODES
 from mailboat.cli.glossary import errors_page
 from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.config.pages import configuration_page
+from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page
 from mailboat_operator.api.page import resources_page
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": command_line_page(),
         "configuration.md": configuration_page(),
+        SCHEMA_FILE: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n",
         "custom-resources.md": resources_page(),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes, encode_config
@@ -28,6 +27,10 @@ from mailboat.config.storage import JournalConfig, KafkaConfig, Secret
 
 SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}
 KEYS = [(section, key.name) for section, record in SECTIONS.items() for key in keys_of(record)]
+
+
+def read_yaml(text: str) -> object:
+    return parse_document(text, Path("c.yaml")).document
 
 
 def test_an_empty_document_means_all_defaults() -> None:
@@ -51,7 +54,16 @@ def test_what_differs_from_the_defaults_is_the_same_configuration() -> None:
 
 def test_the_commented_file_says_the_same_as_the_configuration() -> None:
     config = replace(Config(), subscriber=replace(Config().subscriber, max_retries=None))
-    assert decode_config(yaml.safe_load(commented_yaml(config))) == config
+    assert decode_config(read_yaml(commented_yaml(config))) == config
+
+
+def test_a_key_that_yaml_takes_for_a_boolean_is_read_as_written() -> None:
+    assert read_yaml("jobs:\n  on: []\n  off: true\n") == {"jobs": {"on": [], "off": True}}
+
+
+def test_the_commented_file_names_the_schema_for_editors() -> None:
+    first_line = commented_yaml(Config()).partition("\n")[0]
+    assert first_line == f"# yaml-language-server: $schema={json_schema()['$id']}"
 
 
 EVERYTHING = replace(
@@ -64,13 +76,13 @@ EVERYTHING = replace(
 
 def test_lists_and_nested_sections_survive_every_form() -> None:
     assert decode_config(json.loads(json.dumps(encode_config(EVERYTHING)))) == EVERYTHING
-    assert decode_config(yaml.safe_load(commented_yaml(EVERYTHING))) == EVERYTHING
+    assert decode_config(read_yaml(commented_yaml(EVERYTHING))) == EVERYTHING
 
 
 @pytest.mark.parametrize("text", ["null", "yes", "1e3", "-", "", ".5", "a: b", "#x", "ü", "'", "0x10", "2026-01-01"])
 def test_any_text_survives_the_commented_file(text: str) -> None:
     config = replace(Config(), journal=JournalConfig(path=text))
-    assert decode_config(yaml.safe_load(commented_yaml(config))) == config
+    assert decode_config(read_yaml(commented_yaml(config))) == config
 
 
 def test_a_section_that_says_nothing_is_all_defaults() -> None:
@@ -82,7 +94,7 @@ def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
     assert f"`{section}.{key}`" in configuration_page()
     assert json_schema()["properties"][section]["properties"][key]["description"].endswith((".", "…"))
     lines = commented_yaml(Config()).splitlines()
-    number = next(index for index, line in enumerate(lines) if line.startswith(f"  {key}:"))
+    number = next(index for index, line in enumerate(lines) if line.startswith((f"  {key}:", f'  "{key}":')))
     assert lines[number - 1].startswith("  # ")
 
 

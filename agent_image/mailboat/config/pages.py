@@ -10,13 +10,17 @@ from typing import Any, Final
 from mailboat.config.decoding import article_of
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
+from mailboat.config.schema import SCHEMA_FILE, SCHEMA_ID
 
 _WIDTH: Final = 100
 
 
 def commented_yaml(config: Config) -> str:
     """The document as YAML with every key explained: what `mailboat init` writes."""
-    lines = ["# Mailboat's configuration. Every key may be left out; what stands here is what holds without it."]
+    lines = [
+        f"# yaml-language-server: $schema={SCHEMA_ID}",
+        "# Mailboat's configuration. Every key may be left out; what stands here is what holds without it.",
+    ]
     for key in keys_of(Config):
         lines += ["", *_key_lines(key, getattr(config, key.name), "")]
     return "\n".join(lines) + "\n"
@@ -35,6 +39,10 @@ def configuration_page() -> str:
         "of each mistake. Relative paths are relative to the home, except for `agents.publishers[].source`, which is",
         "relative to the configuration's file. Integers are at most 9007199254740991 and other numbers at most 10^9,",
         "unless the type says another maximum.",
+        "",
+        f"Editors with a YAML language server complete and check keys by [`{SCHEMA_FILE}`]({SCHEMA_FILE}): the first",
+        "line of the file that `mailboat init` writes names its address. `mailboat config schema` prints the schema of",
+        "the installed version.",
     ]
     for key in keys_of(Config):
         lines += _section_page(key, key.name)
@@ -79,17 +87,17 @@ def _kind_text(key: Key) -> str:
 def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
     yield from _comment(key.setting.text, indent)
     if value is None or value == ():
-        yield f"{indent}{key.name}: {'null' if value is None else '[]'}"
+        yield f"{indent}{_scalar(key.name)}: {'null' if value is None else '[]'}"
     elif key.is_list:
-        yield f"{indent}{key.name}:"
+        yield f"{indent}{_scalar(key.name)}:"
         for one in value:  # type: ignore[attr-defined]  # a list's value is a tuple
             yield from _item_lines(key, one, f"{indent}  ")
     elif key.is_section:
-        yield f"{indent}{key.name}:"
+        yield f"{indent}{_scalar(key.name)}:"
         for one in keys_of(key.kind):
             yield from _key_lines(one, getattr(value, one.name), f"{indent}  ")
     else:
-        yield f"{indent}{key.name}: {_scalar(value)}"
+        yield f"{indent}{_scalar(key.name)}: {_scalar(value)}"
 
 
 def _item_lines(key: Key, value: object, indent: str) -> Iterator[str]:

@@ -41,6 +41,7 @@ def parse_document(text: str, file: Path) -> Parsed:
         root = loader.get_single_node()
         for one in _mappings_in(root):
             _refuse_repeated(one, file)
+            _read_words_as_keys(one.value)
         document: object = None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ConfigInvalidError(f"{file}{_reason_of(error)}", path=file) from error
@@ -105,6 +106,14 @@ def _refuse_repeated(mapping: yaml.MappingNode, file: Path) -> None:
                 key=name,
             )
         lines[name] = line
+
+
+def _read_words_as_keys(pairs: list[tuple[yaml.Node, yaml.Node]]) -> None:
+    """Take the keys `on`, `off`, `yes` and `no` as written: YAML 1.1 makes booleans of them."""
+    for number, (key, value) in enumerate(pairs):
+        if key.tag == "tag:yaml.org,2002:bool":
+            text = yaml.ScalarNode("tag:yaml.org,2002:str", key.value, key.start_mark, key.end_mark)
+            pairs[number] = (text, value)
 
 
 def _reason_of(error: yaml.YAMLError) -> str:

@@ -9,6 +9,12 @@ from mailboat.config.decoding import plain
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
 
+SCHEMA_FILE: Final = "configuration.schema.json"
+"""Name of the generated file in `docs/`."""
+
+SCHEMA_ID: Final = f"https://raw.githubusercontent.com/mailboat-dev/mailboat/main/docs/{SCHEMA_FILE}"
+"""Where editors load the schema from; validators use it as the schema's identity and load nothing."""
+
 _TYPES: Final = types.MappingProxyType({str: "string", int: "integer", float: "number", bool: "boolean"})
 
 
@@ -17,6 +23,7 @@ def json_schema() -> dict[str, Any]:
     schema = _section_schema(Config)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
         "title": "Mailboat configuration",
         **schema,
     }
