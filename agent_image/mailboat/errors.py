@@ -43,7 +43,7 @@ class MailboatError(Exception):
         """The stable name: `JournalTrimmedError` is `JournalTrimmed` everywhere that people or programs see it."""
         return type(self).__name__.removesuffix("Error")
 
-    def with_facts(self, **where: object) -> Self:
+    def with_facts(self, /, **where: object) -> Self:
         """The error with facts that only a caller knows; what it says already stays."""
         self.where = {**where, **self.where}
         return self

@@ -24,7 +24,8 @@ from mailboat.config.document import (
 )
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
 from mailboat.control.event_feed import EventFeed
-from mailboat.control.journal_archive import JournalArchive
+from mailboat.control.journal_archive import AgentArchive
+from mailboat.errors import UsageError
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
@@ -62,7 +63,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         process.start()
         room = process.room
         assert room is not None
-        clock, archive = SystemClock(), JournalArchive(process.workspace)
+        clock, archive = SystemClock(), AgentArchive(process.workspace)
         feed = EventFeed(room.status, "feed")
         ports = ApiPorts(
             room, archive, process, process.observability, clock, AuditTrail(clock), feed, process.stopping
@@ -81,6 +82,13 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 assert [one.count for one in control.queues("author") if not one.name.endswith("-error")] == [0, 0]
                 assert archive.message(sent.offset).request_id == "first"
                 assert {one.role for one in archive.topics()} >= {"package", "status", "discovery", "command", "event"}
+                assert list(control.topics()) == list(archive.topics())
+                assert control.records("package")[0].summary.startswith("ADD /index.html")
+                assert control.verify(reads_blobs=True).problems == ()
+                assert control.blobs().items == ()
+                assert control.sweep().dry_run
+                with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
+                    control.store_snapshot(f"files:{tmp_path}", "stolen")
             assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"
             assert process.liveness().alive
             wait_until(lambda: process.readiness().ready)

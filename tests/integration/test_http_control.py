@@ -37,7 +37,7 @@ from mailboat.http.pages import WHOLE_LIST
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from support.certificates import Authority
-from support.fake_control import FakeControl, FakeSubscriber
+from support.fake_control import FakeArchive, FakeControl, FakeSubscriber
 
 ADD = parse_request("ADD", ("/news",), ("/news",))
 CAUSE = CauseView("StorageFull", "no space is left in /srv/site", "/news")
@@ -75,6 +75,32 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
     assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
     assert control.errors().items == ()
+
+
+def test_archive_operations_answer_the_same_over_http(control: FakeControl, client: HttpControl) -> None:
+    client.distribute("author", ADD)
+    archive = FakeArchive(control)
+    asked: list[Callable[[Any], object]] = [
+        lambda it: it.topics(),
+        lambda it: list(it.records("package", 0, 1)),
+        lambda it: list(it.records("status")),
+        lambda it: it.verify(reads_blobs=True),
+        lambda it: it.blobs(),
+        lambda it: it.blobs(is_removable=True, max_items=1),
+        lambda it: it.sweep(is_dry_run=False),
+        lambda it: it.sweep(forget_journal="log-9"),
+        lambda it: list(it.snapshots()),
+        lambda it: it.store_snapshot("sqlite:/site.db", "new"),
+        lambda it: it.store_snapshot("sqlite:/site.db", "site", is_forced=True),
+    ]
+    for ask in asked:
+        found, expected = ask(client), ask(archive)
+        assert (list(found) if isinstance(found, tuple) else found) == expected
+    client.remove_snapshot("site")
+    with pytest.raises(UsageError, match="no snapshot blob:other"):
+        client.remove_snapshot("other")
+    with pytest.raises(UsageError, match="no message at offset 5"):
+        client.records("package", 5)
 
 
 def test_changes_are_planned_and_published_over_http(control: FakeControl, client: HttpControl) -> None:

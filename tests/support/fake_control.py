@@ -13,6 +13,19 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.agent.health import LivenessView, ReadinessView
+from mailboat.api.archive import (
+    BlobList,
+    BlobView,
+    ProblemView,
+    RecordView,
+    SnapshotView,
+    StoredSnapshotView,
+    SweepView,
+    TallyView,
+    TargetSweepView,
+    TopicView,
+    VerificationView,
+)
 from mailboat.api.records import (
     BuildView,
     CauseView,
@@ -33,7 +46,7 @@ from mailboat.api.records import (
     SubscriberStatusView,
 )
 from mailboat.clock import moment_of
-from mailboat.control.journal_archive import MessageView, TopicView
+from mailboat.control.journal_archive import MessageView
 from mailboat.control.page_tokens import page_of
 from mailboat.errors import (
     AgentMissingError,
@@ -370,7 +383,55 @@ class FakeArchive:
 
     def topics(self) -> Sequence[TopicView]:
         """See `LogArchive`."""
-        return [TopicView("package", "package", 0, self._control.status().journal.next_offset)]
+        return [TopicView("package", "package", 0, self._control.status().journal.next_offset, "log-1")]
+
+    def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
+        (topic,) = self.topics()
+        end = topic.next_offset if role == "package" else 0
+        start = max(0, end - max_items) if from_offset is None else from_offset
+        if from_offset is not None and from_offset >= end:
+            raise UsageError(f"there is no message at offset {from_offset}")
+        return [
+            RecordView(offset, moment_of(0), "Package", 100, f"ADD /news/{offset}")
+            for offset in range(start, min(end, start + max_items))
+        ]
+
+    def verify(self, *, reads_blobs: bool = False) -> VerificationView:
+        return VerificationView(3, 1, reads_blobs, 1, (ProblemView("package", 1, "a binary is missing"),))
+
+    def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
+        found = [
+            BlobView("ab" * 32, 1000, moment_of(0), "referenced"),
+            BlobView("cd" * 32, 10, moment_of(0), "removable"),
+        ]
+        wanted = [one for one in found if not is_removable or one.fate == "removable"]
+        return BlobList(tuple(wanted[:max_items]), max_items is None or max_items >= len(wanted))
+
+    def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:
+        return SweepView(
+            "/blobs" if forget_journal is None else f"/blobs without {forget_journal}",
+            is_dry_run,
+            3,
+            1,
+            {"referenced": TallyView(1, 1000), "removable": TallyView(1, 10)},
+            removed=0 if is_dry_run else 1,
+            targets=(TargetSweepView("edge-1", "sqlite:/site.db", 0, "TargetBusy"),),
+            grace_seconds=60.0,
+        )
+
+    def snapshots(self) -> Sequence[SnapshotView]:
+        return [self._snapshot("site", "sqlite:/site.db")]
+
+    def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
+        return StoredSnapshotView(self._snapshot(name, target), stored=is_forced or name != "site")
+
+    def remove_snapshot(self, name: str) -> None:
+        if name != "site":
+            raise UsageError(f"there is no snapshot blob:{name}")
+
+    @staticmethod
+    def _snapshot(name: str, target: str) -> SnapshotView:
+        return SnapshotView(f"blob:{name}", "ab" * 32, 2000, target, moment_of(0), 3, "log-1")
 
     def message(self, offset: int) -> MessageView:
         """See `LogArchive`."""

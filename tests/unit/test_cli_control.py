@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,14 +35,19 @@ from mailboat.errors import JournalUnavailableError
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
-from support.fake_control import FakeControl, FakeSubscriber
+from support.fake_control import FakeArchive, FakeControl, FakeSubscriber
 
 URL = "http://agent.example:8080"
 FULL = CauseView("StorageFull", "no space left on device", "/news/a")
 
 
-class Client(FakeControl):
+class Client(FakeControl, FakeArchive):
     """A fake agent, as the client of the HTTP API would be."""
+
+    def __init__(self, *subscribers: FakeSubscriber) -> None:
+        """With the archive of what it publishes."""
+        FakeControl.__init__(self, *subscribers)
+        FakeArchive.__init__(self, self)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -308,7 +314,7 @@ def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
     assert lines[2:] == ["  not yet by edge-1: importing", "  not yet by edge-2: retrying"]
 
 
-@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "show"), ("subscribe", "x")])
+@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "bench"), ("subscribe", "x")])
 def test_a_command_that_needs_files_says_so(run: Any, words: tuple[str, ...]) -> None:
     code, lines = run(*words)
     assert code == 2
@@ -316,6 +322,44 @@ def test_a_command_that_needs_files_says_so(run: Any, words: tuple[str, ...]) ->
     assert (
         lines[0] == f"! error: Usage: `mailboat {name}` works on the files of a home; an agent behind --url can't do it"
     )
+
+
+def test_journal_commands_read_an_agent_s_journal(run: Any) -> None:
+    assert run("journal", "topics")[1][1].split() == ["package", "0", "3", "3", "log-1"]
+    assert run("journal", "show", "-n", 2, "-o", "name") == (0, ["1", "2"])
+    assert run("journal", "show", 9)[1][0] == "! error: Usage: there is no message at offset 9"
+    code, lines = run("journal", "verify", "-o", "json")
+    found = json.loads("".join(lines))
+    assert (code, found["problem_count"], found["blobs_read"]) == (1, 1, False)
+    assert run("journal", "verify", "--deep", "-o", "name") == (1, ["package/1"])
+
+
+def test_journal_show_reads_more_messages_than_one_answer_holds(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mailboat.cli.journal.MAX_RECORDS", 2)
+    assert run("journal", "show", 0, "-n", 10, "-o", "name") == (0, ["0", "1", "2"])
+    assert run("journal", "show", "-n", 3, "-o", "name") == (0, ["0", "1", "2"])
+    assert run("journal", "show", "--topic", "status", "-n", 3, "-o", "name") == (0, [])
+
+
+def test_blob_commands_work_on_an_agent_s_blob_store(run: Any) -> None:
+    assert run("blobs", "ls", "-o", "name") == (0, ["ab" * 32, "cd" * 32])
+    assert run("blobs", "ls", "--removable", "-o", "name") == (0, ["cd" * 32])
+    code, lines = run("blobs", "sweep")
+    assert (code, lines[0]) == (0, "/blobs")
+    assert lines[-2:] == [
+        "sqlite:/site.db: left alone: TargetBusy",
+        "! nothing was removed; to do so: mailboat blobs sweep --yes",
+    ]
+    assert "removed 1 blob" in run("blobs", "sweep", "--yes")[1]
+
+
+def test_snapshot_commands_work_on_an_agent_s_blob_store(run: Any, tmp_path: Path) -> None:
+    assert run("content", "snapshots", "-o", "name") == (0, ["blob:site"])
+    assert run("content", "snapshots", "--remove", "site") == (0, ["blob:site is forgotten"])
+    assert run("content", "snapshot", "sqlite:/site.db", "blob:new")[1][0] == "sqlite:/site.db at 3 is blob:new"
+    assert "as new already" in run("content", "snapshot", "sqlite:/site.db", "blob:site")[1][0]
+    assert run("content", "snapshot", "sqlite:/site.db", tmp_path / "file")[0] == 2
+    assert run("content", "snapshots", "--config", tmp_path / "c.yaml")[0] == 2
 
 
 def test_a_home_and_an_agent_can_not_both_be_meant(run: Any) -> None:

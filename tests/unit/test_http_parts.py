@@ -438,3 +438,12 @@ def test_a_message_says_how_its_package_travels(payload: bytes | None, reference
     )
     view = message_view(Record(Offset(7), b"", appended_ms=5), message)
     assert (view.offset, view.transport, view.package_digest, view.tree_digest) == (7, transport, "ff", None)
+
+
+def test_facts_with_any_name_are_read_from_a_problem_document() -> None:
+    facts = {"self": "a", "message": "b", "next_step": "c"}
+    problem = read_problem(json.dumps({"type": "urn:mailboat:error:Throttled", "detail": "d", "where": facts}).encode())
+    assert problem is not None
+    error = error_of(problem, "http://agent.example")
+    assert error is not None
+    assert (error.message, error.where) == ("d", facts)

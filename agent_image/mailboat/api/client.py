@@ -17,6 +17,15 @@ from urllib.parse import urlsplit
 import httpx2
 
 from mailboat.api import operations
+from mailboat.api.archive import (
+    BlobList,
+    RecordView,
+    SnapshotView,
+    StoredSnapshotView,
+    SweepView,
+    TopicView,
+    VerificationView,
+)
 from mailboat.api.events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, read_answer, read_error
 from mailboat.api.records import (
@@ -57,7 +66,7 @@ T = TypeVar("T")
 
 
 class HttpControl:
-    """`Control` of an agent. A context manager; leaving it closes the connections."""
+    """`Control` and `Archive` of an agent. A context manager; leaving it closes the connections."""
 
     def __init__(
         self,
@@ -167,6 +176,30 @@ class HttpControl:
                 yield from read_events(answer.iter_lines())
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
+
+    def topics(self) -> Sequence[TopicView]:
+        return self._ask(operations.topics()).topics
+
+    def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
+        return self._ask(operations.records(role, from_offset, max_items))
+
+    def verify(self, *, reads_blobs: bool = False) -> VerificationView:
+        return self._ask(operations.verify(reads_blobs=reads_blobs))
+
+    def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
+        return self._ask(operations.blobs(is_removable=is_removable, max_items=max_items))
+
+    def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:
+        return self._ask(operations.sweep(is_dry_run=is_dry_run, forget_journal=forget_journal))
+
+    def snapshots(self) -> Sequence[SnapshotView]:
+        return self._ask(operations.snapshots())
+
+    def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
+        return self._ask(operations.store_snapshot(target, name, is_forced=is_forced))
+
+    def remove_snapshot(self, name: str) -> None:
+        self._ask(operations.remove_snapshot(name))
 
     def close(self) -> None:
         """Close the connections."""

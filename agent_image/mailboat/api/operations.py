@@ -13,6 +13,16 @@ from urllib.parse import quote
 
 import msgspec
 
+from mailboat.api.archive import (
+    MAX_BLOBS,
+    BlobList,
+    RecordView,
+    SnapshotView,
+    StoredSnapshotView,
+    SweepView,
+    TopicView,
+    VerificationView,
+)
 from mailboat.api.problems import error_of, read_problem
 from mailboat.api.records import (
     BuildView,
@@ -37,9 +47,20 @@ LONGEST_WAIT_SECONDS: Final = 60.0
 """The longest time that an agent waits in one request; for a longer wait the client asks again."""
 
 _PACKAGING_SECONDS: Final = 540.0
-"""Additional time for an answer that needs the whole source to be read."""
+"""Additional time for an answer that needs the whole source, journal or target to be read."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """The topics in the answer about the journal.
+
+    Attributes:
+        topics: All topics.
+    """
+
+    topics: tuple[TopicView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +177,51 @@ def redrive(subscriber: str, offsets: Sequence[int]) -> Operation[tuple[CommandV
 def forget(subscriber: str) -> Operation[ForgottenView]:
     """`Control.forget`."""
     return Operation("DELETE", f"/subscribers/{_quoted(subscriber)}", ForgottenView)
+
+
+def topics() -> Operation[TopicList]:
+    """`Archive.topics`."""
+    return Operation("GET", "/journal", TopicList)
+
+
+def records(role: str, from_offset: int | None, max_items: int) -> Operation[tuple[RecordView, ...]]:
+    """`Archive.records`."""
+    query = {"max_items": max_items} | ({} if from_offset is None else {"from_offset": from_offset})
+    return Operation("GET", f"/journal/{_quoted(role)}/messages", tuple[RecordView, ...], query)
+
+
+def verify(*, reads_blobs: bool) -> Operation[VerificationView]:
+    """`Archive.verify`; reading a large journal takes minutes."""
+    body = {"read_blobs": reads_blobs}
+    return Operation("POST", "/journal/verify", VerificationView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def blobs(*, is_removable: bool, max_items: int | None) -> Operation[BlobList]:
+    """`Archive.blobs`."""
+    query = {"removable": is_removable, "max_items": MAX_BLOBS if max_items is None else min(max_items, MAX_BLOBS)}
+    return Operation("GET", "/blobs", BlobList, query, wait_seconds=_PACKAGING_SECONDS)
+
+
+def sweep(*, is_dry_run: bool, forget_journal: str | None) -> Operation[SweepView]:
+    """`Archive.sweep`."""
+    body = {"dry_run": is_dry_run, "forget_journal": forget_journal}
+    return Operation("POST", "/blobs/sweep", SweepView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def snapshots() -> Operation[tuple[SnapshotView, ...]]:
+    """`Archive.snapshots`."""
+    return Operation("GET", "/snapshots", tuple[SnapshotView, ...])
+
+
+def store_snapshot(target: str, name: str, *, is_forced: bool) -> Operation[StoredSnapshotView]:
+    """`Archive.store_snapshot`."""
+    body = {"target": target, "name": name, "force": is_forced}
+    return Operation("POST", "/snapshots", StoredSnapshotView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def remove_snapshot(name: str) -> Operation[dict[str, str]]:
+    """`Archive.remove_snapshot`."""
+    return Operation("DELETE", f"/snapshots/{_quoted(name)}", dict[str, str])
 
 
 def read_answer(operation: Operation[T], content: bytes, url: str) -> T:

@@ -185,12 +185,14 @@ def error_of(problem: Problem, url: str) -> MailboatError | None:
     name = problem.type.removeprefix(TYPE_PREFIX)
     kind = error_class(name) or _FAMILIES.get(problem.decision or "", MailboatError)
     error = kind.__new__(kind)  # constructors differ; the facts are all in the document
-    MailboatError.__init__(error, problem.detail or "", next_step=problem.next_step)
-    error.where = dict(problem.where)
-    if error.name != name:
-        error.where = {"error": name, "agent": url, **error.where}
+    message, step = problem.detail or "", problem.next_step
     if isinstance(error, RetryableError):
-        error.retry_after_seconds = problem.retry_after_seconds
+        RetryableError.__init__(error, message, retry_after_seconds=problem.retry_after_seconds, next_step=step)
+    else:
+        MailboatError.__init__(error, message, next_step=step)
+    error.with_facts(**problem.where)
+    if error.name != name:
+        error.with_facts(error=name, agent=url)
     return error
 
 

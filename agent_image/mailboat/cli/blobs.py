@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
-from itertools import islice
-from typing import Annotated, Any, Final, TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Annotated, Final, TextIO
 
 import typer
 
-from mailboat.blobs.port import BlobInfo
+from mailboat.api.archive import MAX_BLOBS, Archive, SweepView, TargetSweepView
+from mailboat.api.records import document_of
 from mailboat.blobs.sweeping import Fate
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-from mailboat.maintenance.blob_sweep import SweepReport, SweepStep, TargetSweep, blobs_with_fates, sweep_targets
-from mailboat.maintenance.blob_sweep import sweep as sweep_store
+from mailboat.maintenance.blob_sweep import SweepStep
 
 _REFRESH_SECONDS: Final = 0.1
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
@@ -32,17 +32,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@command
+@remote_command
 def list_blobs(
     session: Session,
     removable: Annotated[bool, typer.Option("--removable", help="Only those that a sweep would remove.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of blobs.")] = None,
 ) -> None:
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
-    with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
-        found = blobs_with_fates(workspace, line.show if line.can_show else None)
-        wanted = (pair for pair in found if not removable or pair[1] is Fate.REMOVABLE)
-        rows = [_blob(info, fate) for info, fate in islice(wanted, limit)]
+    with _archive(session) as archive:
+        found = archive.blobs(is_removable=removable, max_items=limit)
+    rows = [{**document_of(one), "stored_at": time_text(one.stored_at)} for one in found.items]
     columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("FATE"))
     session.show(
         Report(
@@ -57,18 +56,20 @@ def list_blobs(
             ],
         )
     )
+    if not found.complete and (limit is None or len(rows) < limit):
+        session.note(f"an agent lists at most {MAX_BLOBS:,} blobs; `mailboat --home DIR blobs ls` lists all")
 
 
-def _blob(info: BlobInfo, fate: Fate) -> dict[str, Any]:
-    return {
-        "digest": info.digest.hex(),
-        "bytes": info.length_bytes,
-        "stored_at": time_text(info.stored_at),
-        "fate": str(fate),
-    }
+@contextmanager
+def _archive(session: Session) -> Iterator[Archive]:
+    with (
+        closing(SweepLine(sys.stderr, SystemClock())) as line,
+        session.archive(watch=line.show if line.can_show else None) as archive,
+    ):
+        yield archive
 
 
-@command
+@remote_command
 def sweep(
     session: Session,
     yes: YesOption = False,
@@ -81,32 +82,13 @@ def sweep(
 
     Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
     """
-    with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
-        if forget_journal is not None:
-            workspace.blobs.forget_user(forget_journal)
-        report = sweep_store(workspace, is_dry_run=not yes, watch=line.show if line.can_show else None)
-        targets = sweep_targets(workspace, is_dry_run=not yes)
-        store, grace_seconds = workspace.blobs.description, workspace.home.config.blobs.grace_seconds
-    document = {
-        "store": store,
-        "dry_run": not yes,
-        "messages": report.messages,
-        "references": report.references,
-        "blobs": {fate: {"count": tally.count, "bytes": tally.total_bytes} for fate, tally in report.figures.items()},
-        "removed": report.removed,
-        "abandoned_uploads": report.abandoned_uploads,
-        "unreadable": None
-        if report.unreadable is None
-        else {"offset": report.unreadable.offset, "reason": report.unreadable.reason},
-        "targets": [
-            {"subscriber": one.name, "target": one.target, "removed": one.removed, "problem": one.problem}
-            for one in targets
-        ],
-    }
+    with _archive(session) as archive:
+        found = archive.sweep(is_dry_run=not yes, forget_journal=forget_journal)
     session.show(
-        Report(document, [store], lambda: [*_store_blocks(report, store, grace_seconds), *_target_blocks(targets, yes)])
+        Report(document_of(found), [found.store], lambda: [*_store_blocks(found), *_target_blocks(found.targets, yes)])
     )
-    if not yes and (report.figures[_removable()].count or any(one.removed for one in targets)):
+    removable = found.blobs.get(Fate.REMOVABLE)
+    if not yes and ((removable and removable.count) or any(one.removed for one in found.targets)):
         session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
 
 
@@ -148,39 +130,34 @@ def sweep_text(step: SweepStep, seconds: float) -> str:
     return f"{step.phase}  {step.done:,}{total}  {bytes_text(step.total_bytes)}{eta}"
 
 
-def _removable() -> Fate:
-
-    return Fate.REMOVABLE
-
-
-def _store_blocks(report: SweepReport, store: str, grace_seconds: float) -> list[Block]:
-
+def _store_blocks(found: SweepView) -> list[Block]:
     reasons = {
-        Fate.REFERENCED: f"named by the log's {count_text(report.messages, 'message')}"
-        + (f" or {count_text(report.snapshots, 'snapshot')}" if report.snapshots else ""),
-        Fate.YOUNG: f"younger than {seconds_text(grace_seconds)}",
-        Fate.REMOVABLE: "named by none" if report.unreadable is None else "named by none that can be read",
+        Fate.REFERENCED: f"named by the log's {count_text(found.messages, 'message')}"
+        + (f" or {count_text(found.snapshots, 'snapshot')}" if found.snapshots else ""),
+        Fate.YOUNG: f"younger than {seconds_text(found.grace_seconds)}",
+        Fate.REMOVABLE: "named by none" if found.unreadable is None else "named by none that can be read",
     }
+    whys = {str(fate): why for fate, why in reasons.items()}
     columns = (Column("FATE"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))
     rows = [
-        (str(fate), f"{tally.count:,}", bytes_text(tally.total_bytes), reasons[fate])
-        for fate, tally in report.figures.items()
+        (fate, f"{tally.count:,}", bytes_text(tally.bytes), whys.get(fate, ABSENT))
+        for fate, tally in found.blobs.items()
     ]
-    blocks: list[Block] = [store, Table(columns, rows)]
-    if report.unreadable is not None:
+    blocks: list[Block] = [found.store, Table(columns, rows)]
+    if found.unreadable is not None:
         blocks.append(
-            f"everything is kept: the message at {report.unreadable.offset} can't be read, so it might name any blob:"
-            f" {report.unreadable.reason}"
+            f"everything is kept: the message at {found.unreadable.offset} can't be read, so it might name any blob:"
+            f" {found.unreadable.reason}"
         )
-    if report.removed or report.abandoned_uploads:
+    if found.removed or found.abandoned_uploads:
         blocks.append(
-            f"removed {count_text(report.removed, 'blob')}"
-            + (f" and {count_text(report.abandoned_uploads, 'unfinished upload')}" if report.abandoned_uploads else "")
+            f"removed {count_text(found.removed, 'blob')}"
+            + (f" and {count_text(found.abandoned_uploads, 'unfinished upload')}" if found.abandoned_uploads else "")
         )
     return blocks
 
 
-def _target_blocks(targets: list[TargetSweep], is_done: bool) -> list[Block]:
+def _target_blocks(targets: Sequence[TargetSweepView], is_done: bool) -> list[Block]:
     verb = "removed" if is_done else "would remove"
     return [
         f"{one.target}: "

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from mailboat.api.archive import MAX_RECORDS, Archive, RecordView, TopicView, VerificationView
+from mailboat.api.records import document_of
 from mailboat.cli import journal_retention, journal_setup
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import command, remote_command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.control.subscriber_directory import Member, members_below, position_findings
-from mailboat.errors import MailboatError, UsageError
-from mailboat.journal.port import Record, Start
+from mailboat.control.subscriber_directory import Member, members_below
+from mailboat.errors import UsageError
 from mailboat.maintenance.schedule import remove_expired
-from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.identifiers import Offset
 from mailboat.model.messages import TopicRole
-from mailboat.operations.inspection import (
-    Finding,
-    Verification,
-    decode_record,
-    journal_damage,
-    records_of,
-    summary_of,
-    verify_journal,
-)
 from mailboat.retention.borders import whole_package_border
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
@@ -48,11 +38,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@command
+@remote_command
 def topics(session: Session) -> None:
     """List the topics with their offsets, size and log id."""
-    with session.workspace() as workspace:
-        rows = [_topic(workspace, role) for role in TopicRole]
+    with session.archive() as archive:
+        rows = [_topic(one) for one in archive.topics()]
     columns = ("TOPIC", "OLDEST", "NEXT", "MESSAGES", "IDENTITY")
     session.show(
         Report(
@@ -68,20 +58,18 @@ def topics(session: Session) -> None:
     )
 
 
-def _topic(workspace: Workspace, role: TopicRole) -> dict[str, Any]:
-    topic = workspace.topic(role)
-    bounds = workspace.journal.bounds(topic)
+def _topic(one: TopicView) -> dict[str, Any]:
     return {
-        "topic": topic,
-        "role": str(role),
-        "earliest": bounds.earliest_offset,
-        "next": bounds.next_offset,
-        "messages": bounds.count,
-        "identity": str(workspace.journal.identity(topic)),
+        "topic": one.name,
+        "role": one.role,
+        "earliest": one.earliest_offset,
+        "next": one.next_offset,
+        "messages": one.next_offset - one.earliest_offset,
+        "identity": one.identity or ABSENT,
     }
 
 
-@command
+@remote_command
 def show(
     session: Session,
     offset: Annotated[
@@ -91,10 +79,9 @@ def show(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")] = 20,
 ) -> None:
     """Show messages: offset, time, content."""
-    with session.workspace() as workspace:
-        name = workspace.topic(topic)
-        found = _records(workspace, name, _start(workspace, name, offset, limit), limit)
-    rows = [_message(record, is_event=topic is TopicRole.EVENT) for record in found]
+    with session.archive() as archive:
+        found = list(_records(archive, topic, offset, limit))
+    rows = [{**document_of(one), "appended_at": time_text(one.appended_at)} for one in found]
     session.show(
         Report(
             rows,
@@ -108,77 +95,57 @@ def show(
                         Column("SAYS", can_fold=True),
                     ),
                     [[str(row[key]) for key in ("offset", "appended_at", "type", "summary")] for row in rows],
-                    empty=f"no messages on {name}",
+                    empty=f"no messages on {topic}",
                 )
             ],
         )
     )
 
 
-def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: int) -> Start:
-    bounds = workspace.journal.bounds(topic)
-    if offset is not None:
-        if not bounds.earliest_offset <= offset < bounds.next_offset:
-            held = f"offsets {bounds.earliest_offset} to {bounds.next_offset - 1}" if bounds.count else "no messages"
-            raise UsageError(
-                f"there is no message at offset {offset}: {topic} holds {held}", next_step="mailboat journal show"
-            )
-        return Offset(offset)
-    return Offset(max(bounds.earliest_offset, bounds.next_offset - limit))
+def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int) -> Iterator[RecordView]:
+    """The messages, asked for in pieces that an agent gives in one answer."""
+    if offset is None and limit > MAX_RECORDS:
+        end = next((one for one in archive.topics() if one.role == topic), None)
+        if end is None or end.next_offset == end.earliest_offset:
+            return
+        offset = max(end.earliest_offset, end.next_offset - limit)
+    while limit > 0:
+        wanted = min(limit, MAX_RECORDS)
+        found = archive.records(topic.value, offset, wanted)
+        yield from found
+        limit -= len(found)
+        if len(found) < wanted or limit <= 0:
+            return
+        offset = found[-1].offset + 1
+        if offset >= next(one.next_offset for one in archive.topics() if one.role == topic):
+            return
 
 
-def _records(workspace: Workspace, topic: TopicName, start: Start, limit: int) -> list[Record]:
-
-    return list(islice(records_of(workspace.journal, topic, start), limit))
-
-
-def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
-
-    try:
-        message = decode_record(record, is_event=is_event)
-        kind, summary = type(message).__name__.removesuffix("Message"), summary_of(message)
-    except MailboatError as error:
-        kind, summary = "unreadable", str(error)
-    return {
-        "offset": record.offset,
-        "appended_at": time_text(moment_of(record.appended_ms)),
-        "type": kind,
-        "bytes": len(record.value),
-        "summary": summary,
-    }
-
-
-@command
+@remote_command
 def verify(
     session: Session,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
-    with session.workspace() as workspace:
-        found = verify_journal(
-            workspace.journal,
-            [workspace.topic(role) for role in TopicRole],
-            workspace.blobs,
-            event_topic=workspace.topic(TopicRole.EVENT),
-            reads_blobs=deep,
-        )
-        findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
-    session.show(_verification(found, findings, is_deep=deep))
-    if findings:
+    with session.archive() as archive:
+        found = archive.verify(reads_blobs=deep)
+    session.show(_verification(found))
+    if found.problem_count:
         raise typer.Exit(1)
 
 
-def _verification(found: Verification, findings: list[Finding], *, is_deep: bool) -> Report:
-    rows = [{"topic": one.topic, "offset": one.offset, "problem": one.problem} for one in findings]
-    checked = f"{count_text(found.records, 'message')} and {count_text(found.blobs, 'blob')} checked"
-    if found.blobs and not is_deep:
+def _verification(found: VerificationView) -> Report:
+    checked = f"{count_text(found.messages, 'message')} and {count_text(found.blobs, 'blob')} checked"
+    if found.blobs and not found.blobs_read:
         checked += " (of blobs that they are there; their bytes are read by --deep)"
     columns = (Column("TOPIC"), Column("OFFSET", is_number=True), Column("PROBLEM", can_fold=True))
-    cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in findings]
+    cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in found.problems]
+    more = found.problem_count - len(found.problems)
+    checked += f"; {count_text(more, 'problem')} more" if more else ""
     return Report(
-        {"messages": found.records, "blobs": found.blobs, "blobs_read": is_deep, "problems": rows},
-        [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in findings],
-        lambda: [Table(columns, cells), checked] if findings else [f"{checked}, no problems found"],
+        document_of(found),
+        [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in found.problems],
+        lambda: [Table(columns, cells), checked] if cells else [f"{checked}, no problems found"],
     )
 
 

@@ -357,7 +357,8 @@ def _publish(
         if packages:  # they are in the journal, whatever became of the next
             session.show(published_report(packages))
         if isinstance(error, MailboatError):
-            error.where = {**error.where, "published_before": len(packages)} if packages else error.where
+            if packages:
+                error.with_facts(published_before=len(packages))
         else:
             _note_stopped(session, packages)
         raise

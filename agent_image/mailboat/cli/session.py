@@ -20,9 +20,13 @@ from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
+    from mailboat.api.archive import Archive
+    from mailboat.api.client import HttpControl
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
+    from mailboat.content.watched import Phases
+    from mailboat.maintenance.blob_sweep import SweepWatch
 
 
 class Session(Frozen):
@@ -50,11 +54,11 @@ class Session(Frozen):
 
         return Home(self.home_path)
 
-    def workspace(self) -> Workspace:
-        """The home with its journal and blobs opened; to be used as a context manager."""
+    def workspace(self, home: Home | None = None) -> Workspace:
+        """The home, or the given one, with its journal and blobs opened; to be used as a context manager."""
         from mailboat.composition.workspace import Workspace
 
-        return Workspace(self.home())
+        return Workspace(self.home() if home is None else home)
 
     @contextmanager
     def control(self, publishing: str | None = None, *, is_new: bool = False) -> Iterator[Control]:
@@ -67,9 +71,7 @@ class Session(Frozen):
         Raises: AgentMissingError for an unknown publisher of the home.
         """
         if self.url is not None:
-            from mailboat.api.client import HttpControl
-
-            with closing(HttpControl(self.url, self.token)) as client:
+            with closing(self._client(self.url)) as client:
                 yield client
             return
         from mailboat.control.service import ControlRoom
@@ -81,6 +83,31 @@ class Session(Frozen):
                 workspace.publisher(known_publisher(workspace, publishing, is_new=is_new))
             with closing(ControlRoom(workspace)) as room:
                 yield room
+
+    @contextmanager
+    def archive(
+        self, home: Home | None = None, watch: SweepWatch | None = None, phases: Phases | None = None
+    ) -> Iterator[Archive]:
+        """The stored journal, blobs and snapshots of the agent at the URL, else of the home.
+
+        Args:
+            home: Replaces the home, where a configuration file was given.
+            watch: Receives the progress of listing and sweeping blobs of a home.
+            phases: Receives the progress of storing a snapshot of a home.
+        """
+        if self.url is not None:
+            with closing(self._client(self.url)) as client:
+                yield client
+            return
+        from mailboat.control.journal_archive import JournalArchive
+
+        with self.workspace(home) as workspace:
+            yield JournalArchive(workspace, watch, phases)
+
+    def _client(self, url: str) -> HttpControl:
+        from mailboat.api.client import HttpControl
+
+        return HttpControl(url, self.token)
 
     def default_publisher(self, given: str | None) -> str:
         """Whose queues and packages a command means."""

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.archive import SnapshotView
+from mailboat.api.records import document_of
 from mailboat.cli.configuring import configuration
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import command, remote_command
 from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
@@ -22,14 +24,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.errors import UsageError
 from mailboat.operations.snapshots import Taken, restore_snapshot, take_snapshot
-from mailboat.operations.stored_snapshots import (
-    StoredSnapshot,
-    restore_stored,
-    seed,
-    snapshot_missing,
-    store_snapshot,
-    stored_snapshots,
-)
+from mailboat.operations.stored_snapshots import restore_stored, seed
 
 _STORED: Final = "blob:"
 
@@ -55,7 +50,7 @@ ConfigOption = Annotated[
 ]
 
 
-@command
+@remote_command
 def snapshot(
     session: Session,
     target: TargetArgument,
@@ -66,11 +61,17 @@ def snapshot(
     """Write a target's content with its position to a file or the blob store, also while a subscriber imports into it.
 
     A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
-    only: when what it stands for is as new, nothing is stored, and the exit code is 0.
+    only: when what it stands for is as new, nothing is stored, and the exit code is 0. With --url, the agent stores
+    the target of one of its own subscribers as blob:NAME.
     """
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)
         return
+    if session.url is not None:
+        raise UsageError(
+            f"the agent at {session.url} stores snapshots in its blob store only",
+            next_step=f"mailboat --url {session.url} content snapshot {target} blob:NAME",
+        )
     file = Path(place)
     check_file_place(file)
     if file.exists() and not force:
@@ -111,7 +112,7 @@ def restore(
         _restore_file(session, (Path(place), into), config, is_checked=not any_journal)
 
 
-@command
+@remote_command
 def snapshots(
     session: Session,
     remove: Annotated[
@@ -120,13 +121,12 @@ def snapshots(
     config: ConfigOption = None,
 ) -> None:
     """List the snapshots in the blob store."""
-    with _workspace(session, config) as workspace:
+    with session.archive(_home_of(session, config)) as archive:
         if remove is not None:
-            if not workspace.blobs.documents.remove(remove):
-                raise snapshot_missing(remove, workspace.blobs)
+            archive.remove_snapshot(remove)
             session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
             return
-        rows = [_row(name, one) for name, one in stored_snapshots(workspace.blobs)]
+        rows = [_row(one) for one in archive.snapshots()]
     columns = [Column("SNAPSHOT"), Column("NEXT", is_number=True), Column("SIZE", is_number=True), Column("TAKEN")]
     session.show(
         Report(
@@ -165,20 +165,29 @@ def _size_of(target: str) -> int | None:
 
 
 def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
-
     target, place = what
-    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
-        transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
-        phases = transfer if transfer.is_shown else None
-        kept = store_snapshot(target, place.removeprefix(_STORED), workspace, is_forced=is_forced, phases=phases)
-    row = _row(place.removeprefix(_STORED), kept.stored) | {"stored": kept.is_new}
+    home = _home_of(session, config)
+    with Transfer(sys.stderr) as transfer:
+        transfer.begin("copying", _size_of(target) if transfer.is_shown and home is not None else None)
+        with session.archive(home, phases=transfer if transfer.is_shown else None) as archive:
+            kept = archive.store_snapshot(target, place.removeprefix(_STORED), is_forced=is_forced)
+    row = _row(kept.snapshot) | {"stored": kept.stored}
     line = (
-        f"{target} at {kept.stored.next_offset} is {place}"
-        if kept.is_new
-        else f"{place} is as new already: it stands at {kept.stored.next_offset}; nothing was stored"
+        f"{target} at {kept.snapshot.next_offset} is {place}"
+        if kept.stored
+        else f"{place} is as new already: it stands at {kept.snapshot.next_offset}; nothing was stored"
     )
-    figures = f"{bytes_text(kept.stored.length_bytes)}, taken {row['taken_at']}"
+    figures = f"{bytes_text(kept.snapshot.bytes)}, taken {row['taken_at']}"
     session.show(Report(row, [place], lambda: [line, figures]))
+
+
+def _home_of(session: Session, config: Path | None) -> Home | None:
+    """The home of the configuration; None for an agent. Raises: UsageError for --config with --url."""
+    if session.url is None:
+        return configuration(session, config)
+    if config is not None:
+        raise UsageError("--config and --url can't be combined: the agent has its own configuration")
+    return None
 
 
 def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
@@ -244,16 +253,8 @@ def _home_if_any(session: Session, config: Path | None) -> Home | None:
         return None
 
 
-def _row(name: str, stored: StoredSnapshot) -> dict[str, Any]:
-    return {
-        "snapshot": f"{_STORED}{name}",
-        "sha256": stored.sha256,
-        "bytes": stored.length_bytes,
-        "target": stored.target,
-        "taken_at": time_text(moment_of(stored.taken_ms)),
-        "next_offset": stored.next_offset,
-        "identity": str(stored.position.identity),
-    }
+def _row(one: SnapshotView) -> dict[str, Any]:
+    return {**document_of(one), "taken_at": time_text(one.taken_at)}
 
 
 def _report(taken: Taken, place: str, line: str) -> Report:

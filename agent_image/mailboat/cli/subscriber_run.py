@@ -123,7 +123,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     """Tell what a person at this command line wants to know, and can do."""
     is_gap = isinstance(error, _GAPS)
     target = f"{subscription.target} (content unchanged)" if is_gap else subscription.target
-    error.where = {"target": target, "journal": workspace.journal.description, **error.where}
+    error.with_facts(target=target, journal=workspace.journal.description)
     ways = [f"mailboat explain {error.name}"]
     again = f"mailboat subscribe {subscription.name} --accept-gap"
     if isinstance(error, JournalIncompleteError):

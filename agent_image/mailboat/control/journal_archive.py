@@ -1,40 +1,55 @@
-"""What the log holds, message by message: the part of an agent's API that looks instead of acting.
+"""Answers the archive port from the storage itself: journal, blobs and snapshots of a workspace.
 
-`JournalArchive` reads the journal of a workspace. Nothing here changes anything. Called by the HTTP API.
+Called by the commands on a home (`mailboat journal`, `blobs`, `content snapshots`) and by the HTTP API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
+from mailboat.api.archive import (
+    MAX_PROBLEMS,
+    Archive,
+    BlobList,
+    BlobView,
+    ProblemView,
+    RecordView,
+    SnapshotView,
+    StoredSnapshotView,
+    SweepView,
+    TallyView,
+    TargetSweepView,
+    TopicView,
+    UnreadableView,
+    VerificationView,
+)
 from mailboat.api.records import Moment
+from mailboat.blobs.sweeping import Fate
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.errors import DistributionMissingError, TopicMissingError
+from mailboat.content.watched import Phases
+from mailboat.control.subscriber_directory import position_findings
+from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
 from mailboat.journal.port import Record
+from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
-from mailboat.operations.inspection import decode_record, records_of
+from mailboat.operations.inspection import decode_record, journal_damage, records_of, summary_of, verify_journal
+from mailboat.operations.stored_snapshots import (
+    PLACE,
+    StoredSnapshot,
+    snapshot_missing,
+    store_snapshot,
+    stored_snapshots,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class TopicView:
-    """A topic of the journal.
-
-    Attributes:
-        role: What it is for: package, status, discovery, command or event.
-        name: Its name in the journal.
-        earliest_offset: The oldest record there is.
-        next_offset: What the next one will get.
-    """
-
-    role: str
-    name: str
-    earliest_offset: int
-    next_offset: int
+_BUSY_RETRY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +110,8 @@ class MessageView:
     binaries: tuple[BinaryView, ...] = ()
 
 
-class LogArchive(Protocol):
-    """What may be asked about the log. Safe to call from several threads."""
-
-    def topics(self) -> Sequence[TopicView]:
-        """The topics of the configuration that exist. Raises: JournalUnavailableError."""
-        ...
+class LogArchive(Archive, Protocol):
+    """What an agent's HTTP API reads: the archive, and whole messages. Safe to call from several threads."""
 
     def message(self, offset: int) -> MessageView:
         """The message at an offset of the package topic.
@@ -113,23 +124,44 @@ class LogArchive(Protocol):
 
 
 class JournalArchive:
-    """See `LogArchive`: over the journal of a workspace."""
+    """See `LogArchive`: over the storage of a workspace."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        """Read nothing yet."""
+    def __init__(self, workspace: Workspace, watch: SweepWatch | None = None, phases: Phases | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            workspace: Whose journal and blob store.
+            watch: Receives the progress of listing and sweeping blobs.
+            phases: Receives the progress of storing a snapshot.
+        """
         self._workspace = workspace
+        self._watch = watch
+        self._phases = phases
+        self._whole = threading.Lock()
 
     def topics(self) -> Sequence[TopicView]:
-        """See `LogArchive`."""
         found = []
         for role in TopicRole:
             name = self._workspace.topic(role)
             try:
                 bounds = self._workspace.journal.bounds(name)
+                identity = str(self._workspace.journal.identity(name))
             except TopicMissingError:
                 continue
-            found.append(TopicView(role.value, name, bounds.earliest_offset, bounds.next_offset))
+            found.append(TopicView(role.value, name, bounds.earliest_offset, bounds.next_offset, identity))
         return found
+
+    def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
+        topic = self._workspace.topic(TopicRole(role))
+        bounds = self._workspace.journal.bounds(topic)
+        if from_offset is not None and not bounds.earliest_offset <= from_offset < bounds.next_offset:
+            held = f"offsets {bounds.earliest_offset} to {bounds.next_offset - 1}" if bounds.count else "no messages"
+            raise UsageError(
+                f"there is no message at offset {from_offset}: {topic} holds {held}", next_step="mailboat journal show"
+            )
+        start = max(bounds.earliest_offset, bounds.next_offset - max_items) if from_offset is None else from_offset
+        found = islice(records_of(self._workspace.journal, topic, Offset(start)), max_items)
+        return [_record_view(record, is_event=role == TopicRole.EVENT) for record in found]
 
     def message(self, offset: int) -> MessageView:
         """See `LogArchive`."""
@@ -147,6 +179,109 @@ class JournalArchive:
             topic=topic,
             offset=offset,
         )
+
+    def verify(self, *, reads_blobs: bool = False) -> VerificationView:
+        workspace = self._workspace
+        with self._reading_everything():
+            found = verify_journal(
+                workspace.journal,
+                [workspace.topic(role) for role in TopicRole],
+                workspace.blobs,
+                event_topic=workspace.topic(TopicRole.EVENT),
+                reads_blobs=reads_blobs,
+            )
+            findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
+        problems = tuple(ProblemView(one.topic, one.offset, one.problem) for one in findings[:MAX_PROBLEMS])
+        return VerificationView(found.records, found.blobs, reads_blobs, len(findings), problems)
+
+    def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
+        with self._reading_everything():
+            found = blobs_with_fates(self._workspace, self._watch)
+            wanted = (pair for pair in found if not is_removable or pair[1] is Fate.REMOVABLE)
+            shown = [
+                BlobView(info.digest.hex(), info.length_bytes, info.stored_at, str(fate))
+                for info, fate in islice(wanted, max_items)
+            ]
+            return BlobList(tuple(shown), max_items is None or next(wanted, None) is None)
+
+    def sweep(self, *, is_dry_run: bool = True, forget_journal: str | None = None) -> SweepView:
+        workspace = self._workspace
+        with self._reading_everything():
+            if forget_journal is not None:
+                workspace.blobs.forget_user(forget_journal)
+            report = sweep(workspace, is_dry_run=is_dry_run, watch=self._watch)
+            targets = sweep_targets(workspace, is_dry_run=is_dry_run)
+        unreadable = report.unreadable
+        return SweepView(
+            store=workspace.blobs.description,
+            dry_run=is_dry_run,
+            messages=report.messages,
+            references=report.references,
+            blobs={str(fate): TallyView(one.count, one.total_bytes) for fate, one in report.figures.items()},
+            removed=report.removed,
+            abandoned_uploads=report.abandoned_uploads,
+            unreadable=None if unreadable is None else UnreadableView(unreadable.offset, unreadable.reason),
+            targets=tuple(TargetSweepView(one.name, one.target, one.removed, one.problem) for one in targets),
+            snapshots=report.snapshots,
+            grace_seconds=workspace.home.config.blobs.grace_seconds,
+        )
+
+    def snapshots(self) -> Sequence[SnapshotView]:
+        return [_snapshot_view(name, one) for name, one in stored_snapshots(self._workspace.blobs)]
+
+    def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
+        kept = store_snapshot(target, name, self._workspace, is_forced=is_forced, phases=self._phases)
+        return StoredSnapshotView(_snapshot_view(name, kept.stored), kept.is_new)
+
+    def remove_snapshot(self, name: str) -> None:
+        if not self._workspace.blobs.documents.remove(name):
+            raise snapshot_missing(name, self._workspace.blobs)
+
+    @contextmanager
+    def _reading_everything(self) -> Iterator[None]:
+        """One reader of the whole journal at a time: several callers of an agent must not multiply its load."""
+        if not self._whole.acquire(blocking=False):
+            raise ThrottledError(
+                "another request is reading the whole journal", retry_after_seconds=_BUSY_RETRY_SECONDS
+            )
+        try:
+            yield
+        finally:
+            self._whole.release()
+
+
+class AgentArchive(JournalArchive):
+    """The archive of an agent for callers elsewhere: they can't name files of its machine."""
+
+    def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
+        targets = {one.target for one in self._workspace.home.known_subscribers()}
+        if target not in targets:
+            raise UsageError(
+                f"no subscriber of this agent imports into {target[:200]}",
+                next_step=f"use one of: {', '.join(sorted(targets)) or 'none'}",
+            )
+        return super().store_snapshot(target, name, is_forced=is_forced)
+
+
+def _record_view(record: Record, *, is_event: bool) -> RecordView:
+    try:
+        message = decode_record(record, is_event=is_event)
+        kind, summary = type(message).__name__.removesuffix("Message"), summary_of(message)
+    except MailboatError as error:
+        kind, summary = "unreadable", str(error)
+    return RecordView(record.offset, moment_of(record.appended_ms), kind, len(record.value), summary)
+
+
+def _snapshot_view(name: str, one: StoredSnapshot) -> SnapshotView:
+    return SnapshotView(
+        f"{PLACE}{name}",
+        one.sha256,
+        one.length_bytes,
+        one.target,
+        moment_of(one.taken_ms),
+        one.next_offset,
+        str(one.position.identity),
+    )
 
 
 def message_view(record: Record, message: PackageMessage) -> MessageView:

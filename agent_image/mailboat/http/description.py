@@ -26,6 +26,7 @@ _TAGS: Final = {
     "commands": "What became of commands.",
     "errors": "Packages that were given up, and driving them again.",
     "journal": "What the log holds.",
+    "storage": "Blobs, their sweep, and snapshots of targets.",
     "process": "Probes and metrics of this process.",
     "sling": "The shapes of Apache Sling Content Distribution, for clients that know those.",
 }

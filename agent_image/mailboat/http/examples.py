@@ -6,6 +6,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mailboat.api.archive import (
+    BlobList,
+    BlobView,
+    ProblemView,
+    RecordView,
+    SnapshotView,
+    StoredSnapshotView,
+    SweepView,
+    TallyView,
+    TopicView,
+    VerificationView,
+)
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
 from mailboat.api.records import (
     BuildFollowerView,
@@ -29,7 +41,7 @@ from mailboat.api.records import (
     SubscriberStatusView,
     document_of,
 )
-from mailboat.control.journal_archive import BinaryView, MessageView, TopicView
+from mailboat.control.journal_archive import BinaryView, MessageView
 from mailboat.errors import (
     DistributionMissingError,
     LimitExceededError,
@@ -119,7 +131,20 @@ STATUS: Final[Document] = document_of(
     StatusView(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0), (_PUBLISHER,), (_SUBSCRIBER,))
 )
 JOURNAL: Final[Document] = document_of(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0))
-TOPIC: Final[Document] = document_of(TopicView("package", "package", 0, 129))
+_LOG_ID: Final = "0b7f4c5e/7f2d9a10"
+_DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+TOPIC: Final[Document] = document_of(TopicView("package", "package", 0, 129, _LOG_ID))
+RECORD: Final[Document] = document_of(RecordView(97, _AT, "Package", 41_402, "ADD /news/a   41230 bytes inline"))
+VERIFICATION: Final[Document] = document_of(
+    VerificationView(129, 12, False, 1, (ProblemView("package", 97, f"a binary: the blob {_DIGEST} is missing"),))
+)
+BLOBS: Final[Document] = document_of(BlobList((BlobView(_DIGEST, 8_400_000, _AT, "referenced"),)))
+SWEEP: Final[Document] = document_of(
+    SweepView("/srv/mailboat/blobs", True, 129, 12, {"referenced": TallyView(12, 8_400_000)}, grace_seconds=86_400.0)
+)
+_SNAPSHOT: Final = SnapshotView("blob:site", _DIGEST, 52_000_000, "sqlite:/srv/site.db", _AT, 128, _LOG_ID)
+SNAPSHOT: Final[Document] = document_of(_SNAPSHOT)
+STORED_SNAPSHOT: Final[Document] = document_of(StoredSnapshotView(_SNAPSHOT, stored=True))
 QUEUE: Final[Document] = document_of(_QUEUE)
 QUEUE_PAGE: Final[Document] = document_of(QueuePage(_QUEUE, (_ITEM,), 98))
 PLAN: Final[Document] = document_of(PublicationPlan(1, 41, 12, 48_000, 1, 48_000, ("/news/a",), ("/news/a/old",)))

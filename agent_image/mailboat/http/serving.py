@@ -62,12 +62,12 @@ def _app_of(process: AgentProcess) -> ASGIApp:
     if process.room is None:
         return create_probe_app(Probes(process, process.observability), config, folder, clock)
     from mailboat.control.event_feed import EventFeed, EventTopic
-    from mailboat.control.journal_archive import JournalArchive
+    from mailboat.control.journal_archive import AgentArchive
     from mailboat.http.application import create_app
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts
 
-    archive = JournalArchive(process.workspace)
+    archive = AgentArchive(process.workspace)
     topic = EventTopic(process.workspace.journal, process.workspace.topic(TopicRole.EVENT))
     feed = EventFeed(process.room.status, uuid.uuid4().hex[:8], topic)
     ports = ApiPorts(
