@@ -15,13 +15,13 @@ from typing import Final
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.api.archive import (
     BlobList,
+    BlobTally,
     BlobView,
     ProblemView,
     RecordView,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
-    TallyView,
     TargetSweepView,
     TopicView,
     VerificationView,
@@ -413,7 +413,7 @@ class FakeArchive:
             is_dry_run,
             3,
             1,
-            {"referenced": TallyView(1, 1000), "removable": TallyView(1, 10)},
+            {"referenced": BlobTally(1, 1000), "removable": BlobTally(1, 10)},
             removed=0 if is_dry_run else 1,
             targets=(TargetSweepView("edge-1", "sqlite:/site.db", 0, "TargetBusy"),),
             grace_seconds=60.0,

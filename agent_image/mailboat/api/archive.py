@@ -125,7 +125,7 @@ class BlobList:
 
 
 @dataclass(frozen=True, slots=True)
-class TallyView:
+class BlobTally:
     """Number and size of blobs.
 
     Attributes:
@@ -189,7 +189,7 @@ class SweepView:
     dry_run: bool
     messages: int
     references: int
-    blobs: dict[str, TallyView] = field(default_factory=dict)
+    blobs: dict[str, BlobTally] = field(default_factory=dict)
     removed: int = 0
     abandoned_uploads: int = 0
     unreadable: UnreadableView | None = None

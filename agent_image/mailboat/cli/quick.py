@@ -17,7 +17,6 @@ from mailboat.cli.session import Defaults, Given, Session, session_from
 from mailboat.composition.settings import current_settings
 
 if TYPE_CHECKING:
-    from mailboat.cli.subscriber_run import AskedSubscription
     from mailboat.config.document import Expose
 
 COMMAND: Final = "subscribe"
@@ -30,9 +29,18 @@ def run_quickly(arguments: Sequence[str]) -> int | None:
     given = read_subscribe(arguments)
     if given is None:
         return None
-    from mailboat.cli.subscriber_run import run_subscriber
+    from mailboat.cli.subscriber_run import AskedSubscription, UntilOption, run_subscriber
 
-    return run_subscriber(_session(given), _asked(given))
+    asked = AskedSubscription(
+        given["name"],
+        given.get("--into"),
+        given.get("--follow", ()),
+        given.get("--max-retries"),
+        UntilOption(given.get("--until", "forever")),
+        "--accept-gap" in given,
+        given.get("--expose"),
+    )
+    return run_subscriber(_session(given), asked)
 
 
 def read_subscribe(arguments: Sequence[str]) -> dict[str, Any] | None:
@@ -106,17 +114,3 @@ _BEHIND: Final[Readers] = MappingProxyType(
 def _session(given: Mapping[str, Any]) -> Session:
     output = given.get("--output", Output.TABLE)
     return session_from(current_settings(), Defaults(), Given(given.get("--home"), output, "--verbose" in given))
-
-
-def _asked(given: Mapping[str, Any]) -> AskedSubscription:
-    from mailboat.cli.subscriber_run import AskedSubscription, UntilOption
-
-    return AskedSubscription(
-        given["name"],
-        given.get("--into"),
-        given.get("--follow", ()),
-        given.get("--max-retries"),
-        UntilOption(given.get("--until", "forever")),
-        "--accept-gap" in given,
-        given.get("--expose"),
-    )

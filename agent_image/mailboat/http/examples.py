@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from mailboat.api.archive import (
     BlobList,
+    BlobTally,
     BlobView,
     ProblemView,
     RecordView,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
-    TallyView,
+    TargetSweepView,
     TopicView,
+    UnreadableView,
     VerificationView,
 )
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
@@ -140,7 +142,16 @@ VERIFICATION: Final[Document] = document_of(
 )
 BLOBS: Final[Document] = document_of(BlobList((BlobView(_DIGEST, 8_400_000, _AT, "referenced"),)))
 SWEEP: Final[Document] = document_of(
-    SweepView("/srv/mailboat/blobs", True, 129, 12, {"referenced": TallyView(12, 8_400_000)}, grace_seconds=86_400.0)
+    SweepView(
+        "/srv/mailboat/blobs",
+        True,
+        129,
+        12,
+        {"referenced": BlobTally(12, 8_400_000)},
+        unreadable=UnreadableView(98, "MessageCorrupt: the value is not a package message"),
+        targets=(TargetSweepView("edge-1", "sqlite:/srv/site.db", 0, "TargetBusy"),),
+        grace_seconds=86_400.0,
+    )
 )
 _SNAPSHOT: Final = SnapshotView("blob:site", _DIGEST, 52_000_000, "sqlite:/srv/site.db", _AT, 128, _LOG_ID)
 SNAPSHOT: Final[Document] = document_of(_SNAPSHOT)
