@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,17 @@ from mailboat.model.nodes import (
     ordered_names,
 )
 from mailboat.model.paths import NodePath, child_of, name_of, parent_of
+from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.names import platform_name, repository_name
 from mailboat.packages.port import PackageContents
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
+from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.trees import Shape
+from mailboat.wire.messages import decode_package
 from mailboat.wire.nodes import decode_node
+from support.engines import Engine, EngineParts, memory_engine
 
 ROOT = NodePath("/content/site")
 DEEP = filter_for((), [ROOT])
@@ -225,6 +230,69 @@ def test_two_elements_of_one_name_are_read_as_jackrabbit_imports_them(jackrabbit
         archive.writestr(f"jcr_root{ROOT}/.content.xml", f"{head} {kind}>{twice}</jcr:root>")
     assert jackrabbit.ask("import", package) == []
     assert_same(dumped(jackrabbit), read(package.read_bytes()))
+
+
+class PolicySource(MemorySource):
+    """A source that asks for its access control lists to be applied."""
+
+    filter = None
+
+    def defined(self, path: NodePath) -> Node | None:
+        return self.node(path)
+
+    def package_properties(self) -> dict[str, str]:
+        return {"acHandling": "overwrite"}
+
+
+def policy_source(*entries: tuple[str, str]) -> PolicySource:
+    """A page with an access control list; of each entry the name and the privilege."""
+    page, policy = trees.a_page(ROOT), NodePath(f"{ROOT}/rep:policy")
+    nodes = [
+        replace(page, mixin_types=("rep:AccessControllable",)),
+        Node(policy, "rep:ACL", child_order=tuple(name for name, _ in entries)),
+    ]
+    for name, privilege in entries:
+        kind = "rep:DenyACE" if name.startswith("deny") else "rep:GrantACE"
+        held = (
+            Property("rep:principalName", (name,)),
+            Property("rep:privileges", (privilege,), PropertyType.NAME),
+        )
+        nodes.append(Node(child_of(policy, name), kind, (), held))
+    return PolicySource([*nodes, trees.a_page(f"{ROOT}/child")], uri="memory:policies")
+
+
+def test_changed_access_control_lists_arrive_whole(jackrabbit: Any, tmp_path: Path) -> None:
+    """Oak holds after each `publish --changed` what it holds after a publication of everything."""
+    states = [
+        policy_source(("allow", "jcr:read"), ("deny", "jcr:write")),
+        policy_source(("allow", "jcr:versionManagement"), ("deny", "jcr:write")),
+        policy_source(("allow", "jcr:versionManagement"), ("deny", "jcr:write"), ("allow0", "jcr:read")),
+        policy_source(("allow0", "jcr:read")),
+        policy_source(),
+    ]
+    parts = EngineParts(codecs={"filevault": FilevaultCodec()})
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        followed = []
+        for state in states:
+            (receipt,) = publisher.publish_changed(state, [ROOT])
+            followed.append(installed(jackrabbit, engine, tmp_path))
+        assert receipt.paths == (f"{ROOT}/rep:policy",)
+        for state, found in zip(states, followed, strict=True):
+            jackrabbit.reset()
+            publisher.publish(add_request([ROOT]), state)
+            assert found == installed(jackrabbit, engine, tmp_path)
+    assert [sum("/rep:policy/" in path for path in found) for found in followed] == [2, 2, 3, 1, 0]
+
+
+def installed(jackrabbit: Any, engine: Engine, folder: Path) -> dict[str, Any]:
+    """What Oak holds after the latest package."""
+    message = decode_package(engine.records()[-1].value)
+    assert message.payload is not None
+    package = folder / "package.zip"
+    package.write_bytes(message.payload)
+    assert jackrabbit.ask("install", package) == []
+    return dumped(jackrabbit)
 
 
 # ------------------------------------------------------------------------------------------------- what we read
