@@ -17,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = {
     "boto3", "botocore", "confluent_kafka", "opentelemetry.sdk", "opentelemetry.exporter", "pyspark", "pandas",
-    "pyarrow", "aiohttp", "cronsim", "kopf", "lightkube", "pythonjsonlogger", "pytest", "hypothesis", "support",
+    "pyarrow", "aiohttp", "kopf", "lightkube", "pythonjsonlogger", "pytest", "hypothesis", "support",
     "mailboat_operator",
 }  # fmt: skip
 """Modules of extras and of the checkout: the environment refuses them. FastAPI needs the API of OpenTelemetry."""

@@ -52,6 +52,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs remove-queue": ("mailboat jobs remove-queue cdn",),
     "jobs suspend": ("mailboat jobs suspend cdn --for 1h",),
     "jobs resume": ("mailboat jobs resume cdn",),
+    "jobs schedule": (
+        "mailboat jobs schedule nightly report.build --cron '0 3 * * *' --zone Europe/Berlin",
+        "mailboat jobs schedule sweep upkeep.sweep --every 1h --missed skip",
+    ),
+    "jobs schedules": ("mailboat jobs schedules",),
+    "jobs fire": ("mailboat jobs fire nightly",),
+    "jobs unschedule": ("mailboat jobs unschedule nightly",),
     "jobs clear": ("mailboat jobs clear cdn --yes",),
     "worker run": ("mailboat worker run --on 'purge.*=./purge.sh' --slots 8",),
     "status": ("mailboat status", "mailboat --url http://127.0.0.1:8080 status --watch"),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import enum
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.cli import job_schedules
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
+from mailboat.cli.job_topic import open_topic, parse_duration_ms
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
@@ -23,7 +24,7 @@ from mailboat.jobs.command import payload_value
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.selection import UNASSIGNED, shown_state, why_pending
-from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.jobs.topic import JobTopic
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     JobAction,
@@ -65,8 +66,6 @@ QUEUE_COLUMNS: Final = (
     Column("TOPICS", can_cut=True),
 )
 _MOST_LISTED: Final = 500
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RATE: Final = re.compile(r"(\d+)/(\d+(?:ms|s|m|h|d))\Z")
 
 
@@ -119,20 +118,12 @@ def register(app: typer.Typer) -> None:
     group.command("suspend")(suspend)
     group.command("resume")(resume)
     group.command("clear")(clear)
+
+    group.command("schedule")(job_schedules.schedule)
+    group.command("schedules")(job_schedules.schedules)
+    group.command("fire")(job_schedules.fire)
+    group.command("unschedule")(job_schedules.unschedule)
     app.add_typer(group)
-
-
-@contextmanager
-def open_topic(session: Session) -> Iterator[JobTopic]:
-    """The job topic of the home, read to its end; it is created where it is missing."""
-    with session.workspace() as workspace:
-        topic = open_job_topic(workspace.journal)
-        try:
-            while not topic.follow():
-                pass
-            yield topic
-        finally:
-            topic.close()
 
 
 @command
@@ -361,14 +352,6 @@ def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> No
         opened.follow_to(offset, count)
     text = f"{count_text(dropped, 'job')} of {queue} dropped"
     session.show(Report({"queue": queue, "dropped": dropped}, [queue], lambda: [text]))
-
-
-def parse_duration_ms(text: str) -> int:
-    """Read a duration such as `500ms`, `30s`, `5m`, `2h` or `1d`. Raises: UsageError."""
-    found = _DURATION.match(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not a duration; expected a number with ms, s, m, h or d, such as 30s")
-    return int(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def parse_rate(text: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.schedules import Schedules
 from mailboat.jobs.table import JobTable, NewRow, hash_key
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -39,6 +40,8 @@ from mailboat.model.jobs import (
     QueueRemoved,
     QueueSettings,
     QueueState,
+    ScheduleDefined,
+    ScheduleRemoved,
     Token,
     WorkerEntry,
     WorkerSeen,
@@ -145,6 +148,7 @@ class JobFold:
         self._unique_of: dict[JobId, bytes] = {}
         self._requests: dict[bytes, JobId] = {}
         self._history: list[tuple[int, JobId]] = []
+        self.schedules = Schedules(() if checkpoint is None else checkpoint.schedules)
         if checkpoint is None:
             self._define(QueueSettings(DEFAULT_QUEUE))
         else:
@@ -177,7 +181,7 @@ class JobFold:
     def next_moment_ms(self) -> int | None:
         """When time alone changes something: a delay, a lease or a worker's lease ends."""
         moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
-        return min(moments, default=None)
+        return min([*moments, *self.schedules.moments_ms()], default=None)
 
     # Checkpoints
 
@@ -198,6 +202,7 @@ class JobFold:
             _packed(self._unique),
             _packed(self._requests),
             dict(self.results),
+            self.schedules.all(),
         )
 
     def _restore(self, state: JobCheckpoint) -> None:
@@ -257,8 +262,12 @@ class JobFold:
         """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
         transitions = list(self.advance(appended_ms))
         if isinstance(record, JobsAdded):
+            if record.firing is not None and not self.schedules.fire(record.firing, self.now_ms):
+                return Applied(transitions)  # another worker was first
             added = [self._add(job_id(offset, index), job) for index, job in enumerate(record.jobs)]
             return Applied(transitions, added)
+        if isinstance(record, ScheduleDefined | ScheduleRemoved):
+            self.schedules.change(record)
         transitions += self._change(offset, record)
         return Applied(transitions)
 

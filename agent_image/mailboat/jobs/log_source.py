@@ -5,22 +5,27 @@ An agent serves many workers with one source, a worker on a home one. To be used
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, Applied, Lease
+from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import plan_claims
 from mailboat.jobs.source import CallId, Claimed, Offer, Polled
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_BATCH,
+    Firing,
     JobId,
     JobRecord,
     JobResult,
+    JobsAdded,
     JobsClaimed,
     JobsFinished,
     LeasesRenewed,
@@ -29,6 +34,7 @@ from mailboat.model.jobs import (
     WorkerSeen,
 )
 
+_LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
@@ -54,6 +60,7 @@ class LogSource:
         wait = 0.0
         if self._caught_up:
             self._announce(offer, now)
+            self._fire()
             if self._claim(offer.worker, free, now):
                 return self._polled(offer.worker, held)
             # one worker is enough: all of them see at the same time that it is due
@@ -116,6 +123,17 @@ class LogSource:
             return
         (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics)))
         self._topic.follow_to(offset, self.see)
+
+    def _fire(self) -> None:
+        """Append the jobs of schedules that are due; the fold counts the first firing of each due time."""
+        for schedule in self._topic.fold.schedules.due(self._topic.fold.now_ms):
+            try:
+                record = plan_firing(schedule, self._topic.fold.now_ms)
+            except UsageError as error:  # written by a process that knows more time zones, or did not check
+                _LOG.warning("schedule %s ends, as its next due time is not known: %s", schedule.name, error)
+                record = JobsAdded((), Firing(schedule.name, schedule.next_ms or 0, None))
+            (offset,) = self._append(record)
+            self._topic.follow_to(offset, self.see)
 
     def _claim(self, worker: str, free: int, now: float) -> bool:
         """Claim what may start and is due to this worker; whether something was claimed."""

@@ -167,10 +167,65 @@ class NewJob(NamedTuple):
     retry_of: JobId | None = None
 
 
+class Firing(NamedTuple):
+    """The due time for which a schedule adds jobs; it counts only while that is the next one of the schedule.
+
+    Attributes:
+        schedule: Its name.
+        due_ms: The due time, or the last of several that were missed.
+        next_ms: The due time after this one; None ends the schedule.
+    """
+
+    schedule: str
+    due_ms: int
+    next_ms: int | None
+
+
 class JobsAdded(NamedTuple):
-    """Jobs that a producer adds."""
+    """Jobs that a producer, or the firing of a schedule, adds."""
 
     jobs: Sequence[NewJob]
+    firing: Firing | None = None
+
+
+class Missed(enum.IntEnum):
+    """What happens to due times that passed while no worker was there."""
+
+    ONCE = 0
+    SKIP = 1
+    ALL = 2
+
+
+class Schedule(NamedTuple):
+    """A job that is added again and again, or once at a time.
+
+    Attributes:
+        job: The job.
+        cron: Five or six fields, in the time zone `zone`; empty for `every_ms`, or for one time.
+        every_ms: The time between two due times; 0 for none.
+        missed: Of due times that passed unseen.
+        next_ms: The next due time; None when it has ended.
+    """
+
+    name: str
+    job: NewJob
+    cron: str = ""
+    zone: str = "UTC"
+    every_ms: int = 0
+    missed: Missed = Missed.ONCE
+    next_ms: int | None = None
+
+
+class ScheduleDefined(NamedTuple):
+    """A schedule is made, or replaced."""
+
+    schedule: Schedule
+
+
+class ScheduleRemoved(NamedTuple):
+    """A schedule ends; jobs that it added stay."""
+
+    name: str
 
 
 class JobsClaimed(NamedTuple):
@@ -373,6 +428,7 @@ class JobCheckpoint(NamedTuple):
     unique: bytes
     requests: bytes
     results: Mapping[JobId, Offset]
+    schedules: Sequence[Schedule] = ()
 
 
 class CheckpointPart(NamedTuple):
@@ -394,5 +450,7 @@ JobRecord = (
     | QueueDefined
     | QueueRemoved
     | WorkerSeen
+    | ScheduleDefined
+    | ScheduleRemoved
     | CheckpointPart
 )

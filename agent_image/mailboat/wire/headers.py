@@ -33,6 +33,8 @@ QUEUE_DEFINED: Final = 30
 QUEUE_REMOVED: Final = 31
 WORKER_SEEN: Final = 32
 CHECKPOINT_PART: Final = 33
+SCHEDULE_DEFINED: Final = 34
+SCHEDULE_REMOVED: Final = 35
 
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -12,6 +12,7 @@ from mailboat.model.jobs import (
     MAX_LEASE_MS,
     MIN_LEASE_MS,
     CheckpointPart,
+    Firing,
     JobAction,
     JobCheckpoint,
     JobId,
@@ -23,6 +24,7 @@ from mailboat.model.jobs import (
     JobsFinished,
     LeasesRenewed,
     LeaseState,
+    Missed,
     NewJob,
     Outcome,
     Priority,
@@ -34,6 +36,9 @@ from mailboat.model.jobs import (
     QueueSettings,
     QueueState,
     Renewal,
+    Schedule,
+    ScheduleDefined,
+    ScheduleRemoved,
     Token,
     WorkerEntry,
     WorkerSeen,
@@ -46,6 +51,8 @@ from mailboat.wire.headers import Headers, headers_for, message_type_of
 from mailboat.wire.parsing import MAX_MS, cut, name, parse
 
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_SCHEDULE_PAYLOAD_BYTES: Final = 16 * 1024
+"""Checkpoints hold the payloads of schedules."""
 MAX_PROGRESS_BYTES: Final = 4 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 MAX_PATTERNS: Final = 64
@@ -76,13 +83,35 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
 
 
 def _encode_added(record: JobsAdded) -> pb.JobsAdded:
-    return pb.JobsAdded(jobs=[pb.JobsAdded.Job(**_present(job._asdict())) for job in record.jobs])
+    jobs = [pb.JobsAdded.Job(**_present(job._asdict())) for job in record.jobs]
+    firing = None if record.firing is None else pb.JobsAdded.Firing(**_present(record.firing._asdict()))
+    return pb.JobsAdded(jobs=jobs, firing=firing)
 
 
 def _decode_added(value: bytes) -> JobsAdded:
-    jobs = parse(pb.JobsAdded, value).jobs
-    _check(0 < len(jobs) <= MAX_BATCH, "jobs", len(jobs))
-    return JobsAdded([_decode_job(job) for job in jobs])
+    message = parse(pb.JobsAdded, value)
+    firing = _decode_firing(message.firing) if message.HasField("firing") else None
+    _check((firing is None) <= len(message.jobs) <= MAX_BATCH, "jobs", len(message.jobs))
+    return JobsAdded([_decode_job(job) for job in message.jobs], firing)
+
+
+def _decode_firing(message: pb.JobsAdded.Firing) -> Firing:
+    _check(0 <= message.due_ms <= MAX_MS and 0 <= message.next_ms <= MAX_MS, "due_ms", message.due_ms)
+    return Firing(name(message.schedule), message.due_ms, message.next_ms if message.HasField("next_ms") else None)
+
+
+def _encode_schedule(schedule: Schedule) -> pb.ScheduleDefined:
+    job = pb.JobsAdded.Job(**_present(schedule.job._asdict()))
+    return pb.ScheduleDefined(**_present({**schedule._asdict(), "job": job}))
+
+
+def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
+    _check(len(message.job.payload) <= MAX_SCHEDULE_PAYLOAD_BYTES, "payload bytes", len(message.job.payload))
+    _check(0 <= message.every_ms <= MAX_MS and 0 <= message.next_ms <= MAX_MS, "every_ms", message.every_ms)
+    _check(not message.cron or not message.every_ms, "both cron and every_ms", message.every_ms)
+    next_ms = message.next_ms if message.HasField("next_ms") else None
+    fields = name(message.name), _decode_job(message.job), name(message.cron), name(message.zone), message.every_ms
+    return Schedule(*fields, Missed(message.missed), next_ms)
 
 
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
@@ -224,6 +253,7 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
         unique=checkpoint.unique,
         requests=checkpoint.requests,
         results={int(job): int(offset) for job, offset in checkpoint.results.items()},
+        schedules=map(_encode_schedule, checkpoint.schedules),
     )
     content = message.SerializeToString()
     cuts = range(0, len(content), MAX_PART_BYTES)
@@ -258,6 +288,7 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
         message.unique,
         message.requests,
         {JobId(job): Offset(offset) for job, offset in message.results.items()},
+        [_decode_schedule(schedule) for schedule in message.schedules],
     )
 
 
@@ -311,6 +342,8 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[[Any], Any]]]] = {
     QueueCommanded: (kinds.QUEUE_COMMANDED, _encode_queue_commanded),
     QueueDefined: (kinds.QUEUE_DEFINED, lambda r: pb.QueueDefined(**r.settings._asdict())),
     QueueRemoved: (kinds.QUEUE_REMOVED, lambda r: pb.QueueRemoved(name=r.name)),
+    ScheduleDefined: (kinds.SCHEDULE_DEFINED, lambda r: _encode_schedule(r.schedule)),
+    ScheduleRemoved: (kinds.SCHEDULE_REMOVED, lambda r: pb.ScheduleRemoved(name=r.name)),
     WorkerSeen: (kinds.WORKER_SEEN, lambda r: pb.WorkerSeen(**r._asdict())),
     CheckpointPart: (kinds.CHECKPOINT_PART, lambda r: pb.CheckpointPart(**r._asdict())),
 }
@@ -324,6 +357,8 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
     kinds.QUEUE_COMMANDED: _decode_queue_commanded,
     kinds.QUEUE_DEFINED: _decode_defined,
     kinds.QUEUE_REMOVED: lambda value: QueueRemoved(name(parse(pb.QueueRemoved, value).name)),
+    kinds.SCHEDULE_DEFINED: lambda value: ScheduleDefined(_decode_schedule(parse(pb.ScheduleDefined, value))),
+    kinds.SCHEDULE_REMOVED: lambda value: ScheduleRemoved(name(parse(pb.ScheduleRemoved, value).name)),
     kinds.WORKER_SEEN: _decode_worker,
     kinds.CHECKPOINT_PART: _decode_part,
 }

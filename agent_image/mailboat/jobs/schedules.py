@@ -1,0 +1,131 @@
+"""Schedules: their due times, and which firing counts. Pure.
+
+The fold keeps the next due time of each schedule. A worker that sees it pass appends a record with the jobs, that due
+time and the one after it. The record counts only while its due time is the next one, so each due time fires once,
+however many workers append it. Time zones and cron expressions are evaluated where the record is made, not in the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, tzinfo
+from itertools import islice, takewhile
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from mailboat.errors import UsageError
+from mailboat.model.jobs import Firing, JobsAdded, Missed, Schedule, ScheduleDefined, ScheduleRemoved
+
+MAX_SCHEDULES: Final = 1_000
+MAX_MISSED: Final = 100
+"""Firings that make up for missed due times; older ones are dropped."""
+
+MISSED_AFTER_MS: Final = 30_000
+"""A due time that a worker sees so late was missed: none was there, or the journal was not available."""
+
+
+class Schedules:
+    """The schedules of the fold."""
+
+    def __init__(self, schedules: Iterable[Schedule] = ()) -> None:
+        self._schedules = {each.name: each for each in schedules}
+
+    def all(self) -> Sequence[Schedule]:
+        """Every schedule, by name."""
+        return [self._schedules[name] for name in sorted(self._schedules)]
+
+    def find(self, name: str) -> Schedule | None:
+        """The schedule with this name."""
+        return self._schedules.get(name)
+
+    def moments_ms(self) -> Iterator[int]:
+        """The next due times."""
+        return (each.next_ms for each in self._schedules.values() if each.next_ms is not None)
+
+    def due(self, now_ms: int) -> Sequence[Schedule]:
+        """The schedules whose due time has come."""
+        return [each for each in self.all() if each.next_ms is not None and each.next_ms <= now_ms]
+
+    def change(self, record: ScheduleDefined | ScheduleRemoved) -> None:
+        """Add, replace or remove a schedule; beyond `MAX_SCHEDULES` none is added."""
+        if isinstance(record, ScheduleRemoved):
+            self._schedules.pop(record.name, None)
+            return
+        schedule = record.schedule
+        if schedule.name in self._schedules or len(self._schedules) < MAX_SCHEDULES:
+            self._schedules[schedule.name] = schedule
+
+    def fire(self, firing: Firing, now_ms: int) -> bool:
+        """Move a schedule on; False where the firing does not count."""
+        schedule = self._schedules.get(firing.schedule)
+        if schedule is None or schedule.next_ms != firing.due_ms or firing.due_ms > now_ms:
+            return False
+        if firing.next_ms is not None and firing.next_ms <= firing.due_ms:
+            return False
+        self._schedules[schedule.name] = schedule._replace(next_ms=firing.next_ms)
+        return True
+
+
+def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
+    """Check a new schedule, and set its first due time unless it has one. Raises: UsageError."""
+    if schedule.next_ms is None:
+        schedule = schedule._replace(next_ms=_next_ms(schedule, now_ms))
+    if schedule.next_ms is None:
+        raise UsageError(f"schedule {schedule.name} is never due")
+    return schedule
+
+
+def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
+    """The record that fires a schedule, which is due: jobs for its due times, fewer where it was missed."""
+    first_ms = schedule.next_ms or 0
+    newest = list(islice(takewhile(lambda due_ms: due_ms > first_ms, _before(schedule, now_ms)), MAX_MISSED))
+    times = [*newest, first_ms][:MAX_MISSED]
+    on_time = [due_ms for due_ms in times if due_ms > now_ms - MISSED_AFTER_MS]
+    missed = [due_ms for due_ms in times if due_ms <= now_ms - MISSED_AFTER_MS]
+    if schedule.missed is Missed.ONCE:
+        missed = [] if on_time else missed[:1]
+    elif schedule.missed is Missed.SKIP:
+        missed = []
+    jobs = [schedule.job._replace(request_id="", due_ms=0, delay_ms=0)] * len([*on_time, *missed])
+    return JobsAdded(jobs, Firing(schedule.name, first_ms, _next_ms(schedule, now_ms)))
+
+
+def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
+    """The first due time after now."""
+    if schedule.cron:
+        return next((_ms(moment) for moment in _cron(schedule, now_ms)), None)
+    if schedule.every_ms:
+        first_ms = now_ms if schedule.next_ms is None else schedule.next_ms
+        return first_ms + ((now_ms - first_ms) // schedule.every_ms + 1) * schedule.every_ms
+    return None
+
+
+def _before(schedule: Schedule, now_ms: int) -> Iterator[int]:
+    """Due times up to now, newest first."""
+    if schedule.cron:
+        yield from map(_ms, _cron(schedule, now_ms + 1_000, is_reverse=True))
+    elif schedule.every_ms and schedule.next_ms is not None:
+        count = (now_ms - schedule.next_ms) // schedule.every_ms
+        yield from (schedule.next_ms + place * schedule.every_ms for place in range(count, -1, -1))
+
+
+def _cron(schedule: Schedule, from_ms: int, *, is_reverse: bool = False) -> Iterator[datetime]:
+    moment = datetime.fromtimestamp(from_ms // 1000, zone_of(schedule.zone))
+    try:
+        return CronSim(schedule.cron, moment, reverse=is_reverse)
+    except CronSimError as error:
+        raise UsageError(f"{schedule.cron!r} is not a cron expression: {error}") from error
+
+
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its name. Raises: UsageError."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as error:
+        raise UsageError(f"{name!r} is not a time zone; expected a name such as Europe/Berlin") from error
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
