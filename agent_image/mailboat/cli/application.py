@@ -43,7 +43,7 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "subscribe": Entry("subscribing", "Import everything that is published, in order, into a target"),
         "agent": Entry("agents", "Run the configured publishers and subscribers"),
         "status": Entry("status", "Show the journal, its publishers, and each subscriber's position and lag"),
-        "events": Entry("events", "Show what changes: subscribers, publishers, distributed packages"),
+        "events": Entry("events", "Show the state of the journal and its subscribers, then each change of it"),
         "distributions": Entry("distributions", "Show the outcome of publish requests"),
         "publishers": Entry("publishers", "List the publishers"),
         "queues": Entry("queues", "Show pending packages per subscriber; drop the ones that block"),

@@ -70,6 +70,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "queues clear": ("mailboat queues clear web --first 2",),
     "queues remove": ("mailboat queues remove web 12 --yes",),
     "queues command": ("mailboat queues command 3f2b8c1e",),
+    "events": ("mailboat events --follow", "mailboat --url http://127.0.0.1:8080 events --follow -o json"),
     "errors ls": ("mailboat errors ls", "mailboat errors ls web"),
     "errors show": ("mailboat errors show web 12",),
     "errors redrive": ("mailboat errors redrive web 12", "mailboat errors redrive web --all"),

@@ -25,7 +25,7 @@ COMMON_OPTIONS: Final = frozenset({"output", "home", "url", "token_file", "verbo
 TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
     "Start": ("init", "demo", "config", "agent"),
     "Publish": ("plan", "publish", "delete", "invalidate", "ping", "bulk", "distributions", "publishers"),
-    "Subscribe": ("subscribe", "subscribers", "queues", "errors", "status"),
+    "Subscribe": ("subscribe", "subscribers", "queues", "errors", "status", "events"),
     "Jobs": ("jobs", "worker"),
     "Content and storage": ("content", "packages", "journal", "blobs"),
     "Help": ("explain", "completion"),
