@@ -148,7 +148,7 @@ async def _bounded(answer: httpx2.Response) -> bytes:
     async for piece in answer.aiter_bytes():
         found += piece
         if len(found) > _LARGEST_ANSWER:
-            raise AgentUnreachableError(f"an answer of more than {_LARGEST_ANSWER} bytes is no answer of an agent")
+            raise AgentUnreachableError(f"the response exceeds {_LARGEST_ANSWER} bytes: not a Mailboat agent")
     return bytes(found)
 
 
@@ -174,8 +174,8 @@ def _checked(view: DistributionView) -> DistributionView:
 def _check_bounds(offsets: Iterable[int], times: Iterable[datetime | None], names: Iterable[str]) -> None:
     """Refuse offsets, times and names that a status cannot hold. Raises: AgentUnreachableError."""
     if any(not 0 <= offset <= _LARGEST_OFFSET for offset in offsets):
-        raise AgentUnreachableError("the answer is no document of an agent: a number is out of range")
+        raise AgentUnreachableError("unexpected response, not a Mailboat API document: a number is out of range")
     if any(at is not None and not _EARLIEST <= at <= _LATEST for at in times):
-        raise AgentUnreachableError("the answer is no document of an agent: a time is out of range")
+        raise AgentUnreachableError("unexpected response, not a Mailboat API document: a time is out of range")
     if any(len(name) > _LONGEST_TEXT for name in names):
-        raise AgentUnreachableError("the answer is no document of an agent: a name is too long")
+        raise AgentUnreachableError("unexpected response, not a Mailboat API document: a name is too long")

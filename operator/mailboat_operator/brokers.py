@@ -112,7 +112,7 @@ class Brokers:
         try:
             found = await asyncio.wrap_future(self._listing())
         except KafkaException as raised:
-            raise self._mapped(raised, "asking for the brokers") from raised
+            raise self._mapped(raised, "listing the brokers") from raised
         self.cluster_id = str(found.cluster_id)
         return ClusterFound(self.cluster_id, len(found.brokers))
 
@@ -171,7 +171,7 @@ class Brokers:
         try:
             found, config = await asyncio.gather(asyncio.wrap_future(asked), asyncio.wrap_future(asked_config))
         except KafkaException as raised:
-            return None if raised.args[0].code() in _MISSING else self._mapped(raised, f"looking at topic {name}")
+            return None if raised.args[0].code() in _MISSING else self._mapped(raised, f"describing topic {name}")
         return TopicFound(
             topic_id=str(found.topic_id),
             partitions=len(found.partitions),

@@ -66,15 +66,15 @@ def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) ->
         return
     home = headers.get(_REGION_HEADER)
     if home is not None and home != region:
-        raise BucketRefusedError(
-            f"bucket {s3.bucket} is in region {home}, not {region}: say it in spec.blobs.s3.region"
-        )
+        raise BucketRefusedError(f"bucket {s3.bucket} is in region {home}, not {region}: set spec.blobs.s3.region")
     if code == 404:
-        raise BucketRefusedError(f"there is no bucket {s3.bucket}: make it, the operator makes none")
+        raise BucketRefusedError(f"bucket {s3.bucket} does not exist: create it, the operator creates none")
     if code in {400, 401, 403}:
-        raise BucketRefusedError(f"bucket {s3.bucket} is not open to these credentials (HTTP {code})")
+        raise BucketRefusedError(f"access to bucket {s3.bucket} is denied with these credentials (HTTP {code})")
     if code < 400:
-        raise BucketRefusedError(f"bucket {s3.bucket} is elsewhere (HTTP {code}): look at endpointUrl and region")
+        raise BucketRefusedError(
+            f"bucket {s3.bucket} is at another endpoint (HTTP {code}): check endpointUrl and region"
+        )
     raise BucketUnreachableError(f"asking for bucket {s3.bucket}: HTTP {code}")
 
 
@@ -89,7 +89,7 @@ def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, TypeError, ValueError) as error:  # a text beyond ASCII is a TypeError
         name = None if s3.ca_secret_ref is None else s3.ca_secret_ref.name
-        raise SecretMalformedError(f"entry ca.crt of Secret {name} is no certificate in PEM") from error
+        raise SecretMalformedError(f"entry ca.crt of Secret {name} is not a PEM certificate") from error
 
 
 def _place(url: str) -> str:

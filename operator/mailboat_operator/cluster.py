@@ -76,7 +76,7 @@ class Cluster:
             async with self._turn():
                 found = await self._client.create(SELF_REVIEW.from_dict({}))
         except FAILURES as error:
-            raise mapped(error, "asking who we are") from error
+            raise mapped(error, "reading the operator's own identity") from error
         user = found["status"]["userInfo"]
         account, name = user["username"].rpartition(":")[::2]
         if account != f"system:serviceaccount:{namespace}":
@@ -127,7 +127,7 @@ class Cluster:
             if is_out_of_sight(error):
                 return False
             if not is_missing(error):
-                raise mapped(error, f"looking whether there is {kind}") from error
+                raise mapped(error, f"checking for the kind {kind}") from error
         return True
 
     async def apply(self, manifest: Manifest) -> None:

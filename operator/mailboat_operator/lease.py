@@ -132,7 +132,7 @@ class Lease:
                 renewed = started
             elif self._is_held_by_another():
                 break
-        _LOG.warning("%s leads no more", self._settings.identity)
+        _LOG.warning("%s is no longer the leader", self._settings.identity)
 
     async def release(self) -> None:
         """Give the lease away at once, if it is ours."""
@@ -166,7 +166,7 @@ class Lease:
         try:
             return await asyncio.wait_for(self.try_once(), self._settings.renew_seconds / 2)
         except (MailboatError, TimeoutError) as error:
-            _LOG.warning("the lease could not be looked at: %s", error)
+            _LOG.warning("the lease could not be read: %s", error)
             return False
 
     def _is_held_by_another(self) -> bool:

@@ -15,7 +15,7 @@ class OperatorMetrics:
         self._registry = CollectorRegistry()
         self._looks = Counter(
             "mailboat_operator_reconciliations",
-            "Looks at one object, by what came of them.",
+            "Reconciliations, by outcome.",
             ["kind", "outcome"],
             registry=self._registry,
         )
@@ -26,21 +26,26 @@ class OperatorMetrics:
             "mailboat_operator_events", "Events about objects, by reason.", ["reason"], registry=self._registry
         )
         self._seconds = Histogram(
-            "mailboat_operator_reconciliation_seconds", "Time of one look.", ["kind"], registry=self._registry
+            "mailboat_operator_reconciliation_seconds",
+            "Duration of a reconciliation.",
+            ["kind"],
+            registry=self._registry,
         )
-        self._waiting = Gauge("mailboat_operator_waiting", "Objects that wait for a look.", registry=self._registry)
-        self._under_way = Gauge("mailboat_operator_under_way", "Looks that are under way.", registry=self._registry)
+        self._waiting = Gauge("mailboat_operator_waiting", "Objects in the work queue.", registry=self._registry)
+        self._under_way = Gauge("mailboat_operator_under_way", "Reconciliations in progress.", registry=self._registry)
         self._silent = Gauge(
-            "mailboat_operator_silent_objects", "Objects whose changes no watch told of.", registry=self._registry
+            "mailboat_operator_silent_objects", "Objects with changes that no watch reported.", registry=self._registry
         )
         self._pools = {
             name: Gauge(f"mailboat_operator_{name}", text, ["namespace", "name"], registry=self._registry)
             for name, text in (
                 ("pool_lag_packages", "Packages that the slowest member of a pool is behind."),
-                ("pool_blocked_members", "Members of a pool that stand at a package they can't import."),
+                ("pool_blocked_members", "Members of a pool that are blocked by a package."),
             )
         }
-        self._leading = Gauge("mailboat_operator_leading", "1 while this replica acts.", registry=self._registry)
+        self._leading = Gauge(
+            "mailboat_operator_leading", "1 while this replica is the leader.", registry=self._registry
+        )
 
     def looked(self, kind: str, outcome: str, seconds: float) -> None:
         """An object was looked at; `outcome` is `ready`, `pending`, or the name of an error."""

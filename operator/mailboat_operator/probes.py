@@ -35,7 +35,7 @@ class Health:
     def heard_nothing_of(self, silent: Sequence[object]) -> None:
         """No watch told of these objects, each by its name; of none when watches flow."""
         self._metrics.silent(len(silent))
-        self._illness = f"watches are silent: nothing was told of {silent[0]}" if silent else None
+        self._illness = f"watches are silent: no event for {silent[0]}" if silent else None
 
     @property
     def illness(self) -> str | None:

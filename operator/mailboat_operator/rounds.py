@@ -51,7 +51,7 @@ class Rounds:
             try:
                 listed = await self._versions()
             except MailboatError as error:
-                _LOG.warning("the round is left out: %s", error)
+                _LOG.warning("the resync is skipped: %s", error)
                 continue
             for key in {*listed, *before}:
                 workers.ask(key, is_news=False)
@@ -62,7 +62,7 @@ class Rounds:
                 try:
                     listed = await self._versions()
                 except MailboatError as error:
-                    _LOG.warning("the round is left out: %s", error)
+                    _LOG.warning("the resync is skipped: %s", error)
                     continue
                 silent = sorted(set(silent) & set(silent_objects(watched.heard, before, listed)))
             health.heard_nothing_of(silent)
@@ -84,7 +84,7 @@ class Rounds:
             try:
                 return await self._list(kind)
             except RetryableError as error:
-                _LOG.warning("nobody is looked at yet: %s", error)
+                _LOG.warning("reconciliation has not started: %s", error)
                 await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
 
     async def _list(self, kind: str) -> list[Manifest]:

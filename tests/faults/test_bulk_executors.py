@@ -239,7 +239,7 @@ def test_a_page_that_came_after_the_cut_is_not_removed_by_a_sink(boat: Any, site
     before = published(boat)
     writer = sink_of(boat, site)
     done = writer.write(rows_of(boat, site, bins))
-    with pytest.raises(FrameMismatchError, match="cut the source anew if it changed"):
+    with pytest.raises(FrameMismatchError, match="split the source again if it changed"):
         writer.commit([done])
     assert published(boat) == before
 

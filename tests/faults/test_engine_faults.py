@@ -129,7 +129,7 @@ def test_a_trimmed_journal_stops_it_until_the_gap_is_accepted(engine: Engine, so
     target.ledger.reset_position(engine.position(1))
     engine.journal.truncate(PACKAGES, engine.records()[3].offset)
     before = digest_of(target.source())
-    with pytest.raises(JournalTrimmedError, match="edge stands at 1"):
+    with pytest.raises(JournalTrimmedError, match="edge is at offset 1"):
         engine.subscriber(target).run(Until.CAUGHT_UP)
     assert digest_of(target.source()) == before
     assert target.ledger.position() == engine.position(1)
@@ -192,7 +192,7 @@ def test_a_journal_that_lost_its_tail_stops_it_and_replays_what_it_holds_when_to
         shutil.copy(file, home)
     with Engine(home) as restored:
         target = restored.target("sqlite")
-        with pytest.raises(JournalShorterError, match="stands at 7, the journal ends at 6"):
+        with pytest.raises(JournalShorterError, match="is at offset 7, the journal ends at 6"):
             restored.subscriber(target).run(Until.CAUGHT_UP)
         restored.subscriber(target, restored.with_settings(is_gap_accepted=True)).run(Until.CAUGHT_UP)
         assert stands_at(target) == restored.position(6)

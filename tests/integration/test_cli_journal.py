@@ -150,7 +150,7 @@ def test_a_subscriber_of_another_log_is_found(full: Any, tmp_path: Path) -> None
 def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:
     ran = full.run("journal", "truncate", "--before", "3")
     assert ran.code == 2
-    assert ran.err.splitlines()[0] == "would be cut off, and stop as JournalTrimmed: web stands at 2"
+    assert ran.err.splitlines()[0] == "would be cut off, and stop as JournalTrimmed: web is at offset 2"
     assert "there is no terminal to ask at" in ran.err
     assert full.json("journal", "topics")[0]["earliest"] == 0
     cut = full.json("journal", "truncate", "--before", "3", "--yes")
@@ -160,7 +160,7 @@ def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:
 
 def test_the_problem_of_one_who_was_cut_off_is_found(full: Any) -> None:
     full.do("journal", "truncate", "--before", "3", "--yes")
-    assert "web stands before the oldest package" in full.run("journal", "verify").out
+    assert "position of web is before the oldest package" in full.run("journal", "verify").out
 
 
 @pytest.mark.parametrize("words", [(), ("--before", "1", "--expired")])
@@ -202,7 +202,7 @@ def test_a_retention_that_was_changed_holds_from_then_on(full: Any) -> None:
     age(full, 30)
     full.do("journal", "truncate", "--expired")
     assert full.json("journal", "topics")[0]["earliest"] == 0
-    assert full.do("status").lines[0].endswith("kept for ever")
+    assert full.do("status").lines[0].endswith("kept without limit")
 
 
 def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> None:

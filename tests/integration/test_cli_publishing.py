@@ -168,7 +168,7 @@ def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, sit
 
 def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
     ran = boat.run("publish", site, "/", "--wait", "10")
-    assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known: nobody was waited for")
+    assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known; nothing to wait for")
     followers = boat.run("publish", site, "/", "--wait", "10", "-o", "json").document["followers"]
     assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], [], True)
 
@@ -298,7 +298,7 @@ def test_a_link_that_leads_outside_is_named_with_what_to_do(boat: Any, site: Pat
     ran = boat.run("publish", site, "--changed")
     assert ran.code == 4
     assert f"'{site}/en/out' is a link that leads outside" in ran.err
-    assert "remove the link, or publish paths beside it" in ran.err
+    assert "remove the link, or publish other paths" in ran.err
     assert boat.do("publish", site, "/en/news", "/index.html").lines
 
 
@@ -306,7 +306,7 @@ def test_a_tree_package_is_said_to_be_no_source(boat: Any, site: Path, tmp_path:
     file = tmp_path / "en.tree"
     boat.do("packages", "build", site, "/en", "--into", file, "--type", "tree")
     ran = boat.run("publish", file, "/en")
-    assert (ran.code, "a tree package is none" in ran.err) == (2, True)
+    assert (ran.code, "a tree package is not a source" in ran.err) == (2, True)
     assert f"mailboat packages inspect {file}" in ran.err
 
 

@@ -46,7 +46,7 @@ def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
     ]
     assert head_of(kept) == 0
     lines = kept.do("journal", "retention").lines
-    assert lines[0] == "head       0 of 4: the slowest subscriber holds it"
+    assert lines[0] == "head       0 of 4: held by the slowest subscriber"
     assert lines[1].startswith("could go   2 package messages before 2")
 
 
@@ -67,7 +67,7 @@ def test_an_agent_does_it_by_itself(kept: Any) -> None:
 
 def test_where_it_is_off_it_says_so_and_nobody_does_it(boat: Any) -> None:
     assert boat.do("journal", "retention").lines == [
-        "head       0 of 0: nobody is known, so age and size alone decide",
+        "head       0 of 0: no subscribers are known; retention by age and size only",
         "config     retention.consumption.policy is off: agents do not apply this by themselves",
         "no subscriber is known",
     ]

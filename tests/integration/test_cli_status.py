@@ -59,7 +59,7 @@ def test_a_trimmed_journal_is_seen_before_anybody_runs(followed: Any, site: Path
     followed.do("publish", site, "/2.html")
     followed.do("journal", "truncate", "--before", "2", "--yes")
     assert state_of(followed) == ("stopped", 1, 2, "JournalTrimmed")
-    assert "JournalTrimmed: web stands at 1" in followed.do("status").out
+    assert "JournalTrimmed: web is at offset 1" in followed.do("status").out
 
 
 def test_another_journal_is_seen_before_anybody_runs(followed: Any, command_line: Any, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_forgotten_subscriber_is_waited_for_no_more(boat: Any, site: Path, tmp
     assert names(boat) == []
     assert (tmp_path / "web" / "index.html").exists()
     ran = boat.run("publish", site, "/", "--wait", "5")
-    assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known: nobody was waited for")
+    assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known; nothing to wait for")
 
 
 def test_a_forgotten_subscriber_may_come_back_with_its_target(boat: Any, site: Path, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_forgotten_subscriber_may_come_back_with_its_target(boat: Any, site: P
     boat.do(*words)
     boat.do("subscribers", "forget", "web")
     boat.do("publish", site, "/")
-    assert boat.do(*words).lines == ["web: 1 package imported, stands at 2"]
+    assert boat.do(*words).lines == ["web: 1 package imported, at offset 2"]
     assert names(boat) == ["web"]
 
 

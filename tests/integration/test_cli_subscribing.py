@@ -73,7 +73,7 @@ def test_a_subscriber_imports_into_every_kind_of_target(boat: Any, site: Path, t
     boat.do("publish", site, "/")
     target = f"{kind}:{tmp_path / 'target'}"
     ran = boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
-    assert ran.lines == ["web: 1 package imported, stands at 1"]
+    assert ran.lines == ["web: 1 package imported, at offset 1"]
     assert boat.do("content", "diff", site, target).lines == ["no difference"]
 
 
@@ -167,7 +167,7 @@ def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Pat
     boat.do("publish", site, "/en", "--publisher", "english")
     boat.do("publish", site, "/index.html", "--publisher", "other", "--new-publisher")
     words = ("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    assert boat.do(*words, "--follow", "english").lines == ["web: 1 package imported, stands at 2"]
+    assert boat.do(*words, "--follow", "english").lines == ["web: 1 package imported, at offset 2"]
     assert not (tmp_path / "web" / "index.html").exists()
 
 
@@ -275,7 +275,7 @@ def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
     )
     assert (ran.code, ran.lines) == (
         1,
-        ["web: 1 package imported, 1 given up: see mailboat errors ls web, stands at 2"],
+        ["web: 1 package imported, 1 given up: see mailboat errors ls web, at offset 2"],
     )
     assert any("attempt 1 failed  BlobMissing" in line for line in ran.err.splitlines())
     return blob
@@ -308,7 +308,7 @@ def test_what_was_given_up_is_imported_once_its_cause_is_gone(
     (line,) = boat.do("errors", "redrive", "web", "1").lines
     assert line.startswith("web: asked, no answer yet; the command is ")
     ran = boat.do("subscribe", "web", "--until", "caught-up")
-    assert ran.lines == ["web: 1 re-driven, stands at 2"]
+    assert ran.lines == ["web: 1 re-driven, at offset 2"]
     assert "1 re-driven" in ran.err
     assert boat.do("errors", "ls").lines == ["nothing was given up"]
     assert (tmp_path / "web" / "picture.png").read_bytes() == LARGE

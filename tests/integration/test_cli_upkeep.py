@@ -77,5 +77,5 @@ def test_a_subscriber_that_can_not_note_its_upkeep_still_says_what_it_imported(
     shutil.rmtree(boat.home / "publishers")
     target = f"sqlite:{tmp_path / 'edge.db'}"
     ran = boat.run("subscribe", "edge", "--into", target, "--until", "caught-up")
-    assert (ran.code, ran.out) == (0, "edge: 1 package imported, stands at 1\n")
+    assert (ran.code, ran.out) == (0, "edge: 1 package imported, at offset 1\n")
     assert any(one.getMessage().startswith(f"sweep of {target} failed: StorageFailed") for one in caplog.records)

@@ -120,14 +120,14 @@ def test_who_would_lose_packages_is_known(boat: Any, site: Path, tmp_path: Path)
         assert [one.name for one in members_below(workspace, Offset(3))] == ["web"]
         assert position_findings(workspace) == []
         workspace.journal.truncate(workspace.package_topic, Offset(3))
-        assert [one.problem for one in position_findings(workspace)] == ["web stands before the oldest package"]
+        assert [one.problem for one in position_findings(workspace)] == ["position of web is before the oldest package"]
 
 
 @pytest.mark.parametrize(
     ("change", "problem", "code"),
     [
         ("replaced", "web stands in another log", "JournalReplaced"),
-        ("shorter", "web stands beyond the end of the log", "JournalShorter"),
+        ("shorter", "position of web is beyond the end of the log", "JournalShorter"),
     ],
 )
 def test_a_log_that_does_not_fit_the_target_is_found(

@@ -67,7 +67,7 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
     assert [row[6] for row in rows] == ["0"] * 7 + ["1"] * 6 + ["0"] * 7
     assert max(map(len, lines[at : at + 24])) <= 80
     assert lines[at + 22].startswith("Nothing lost, nothing twice: 40 packages to 20 subscribers in ")
-    assert lines[at + 23] == "The mistaken delete reached nobody."
+    assert lines[at + 23] == "The mistaken delete reached no subscriber."
     assert left_running(tmp_path) == []
 
     commands = [shlex.split(line)[1:] for line in lines[at + 26 :] if not line.startswith("  #")]

@@ -204,7 +204,7 @@ def test_a_build_that_went_quiet_is_shown_as_far_as_it_came(tmp_path: Path, capl
         clock.advance(1.0)
         assert import_all(engine, ExposureSettings(60.0)).held_back == 0
         assert shown(engine) == digest_of_files({"a": "b1", "b": "b1"})
-        assert "build b1 of author stands at 2 of 3, and nothing of it came for 60 s" in caplog.text
+        assert "build b1 of author is at package 2 of 3, and no package of it came for 60 s" in caplog.text
         assert import_all(engine, ExposureSettings(60.0)).commits == 0
 
 

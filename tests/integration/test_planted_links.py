@@ -152,7 +152,7 @@ def test_current_that_leads_to_no_generation_is_not_read(tmp_path: Path, victim:
         publish(target, pages(0), deep("/"))
     (tmp_path / "web/current").unlink()
     (tmp_path / "web/current").symlink_to(victim)
-    with pytest.raises(TargetCorruptError, match="which is no generation"):
+    with pytest.raises(TargetCorruptError, match="which is not a generation"):
         open_generations_source(tmp_path / "web")
     with closing(open_target(f"generations:{tmp_path / 'web'}")) as target, closing(target.source()) as source:
         assert source.node(NodePath("/en/a")) == a_file("/en/a", b"0")  # the subscriber has made it again

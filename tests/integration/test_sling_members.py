@@ -381,7 +381,7 @@ def test_a_package_in_their_binary_store_can_not_be_read_by_ours_and_is_named(me
     members.send(TopicRole.PACKAGE, large._replace(payload_ref="3a0f:1bb4", paths=(NodePath("/a"),)))
     told = await_value(lambda: members.told(DiscoveryMessage, EDGE)[-1], lambda told: told.cause is not None)
     assert told.cause.code == "ReferenceRefused"
-    assert "'3a0f:1bb4' is no reference to a blob" in told.cause.message
+    assert "'3a0f:1bb4' is not a blob reference" in told.cause.message
 
 
 @pytest.mark.long("java")

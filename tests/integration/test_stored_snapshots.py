@@ -63,7 +63,7 @@ def test_a_name_is_moved_on_only(home: Path, boat: Any, tmp_path: Path) -> None:
     second, first = f"generations:{tmp_path / 'second'}", f"files:{tmp_path / 'first'}"
     newest = boat.json("content", "snapshot", second, "blob:edge")
     assert boat.json("content", "snapshot", first, "blob:edge") == newest | {"stored": False}
-    assert "is as new already: it stands at 2" in boat.do("content", "snapshot", second, "blob:edge").out
+    assert "is current: it is at offset 2" in boat.do("content", "snapshot", second, "blob:edge").out
     forced = boat.json("content", "snapshot", first, "blob:edge", "--force")
     assert (forced["stored"], forced["next_offset"]) == (True, 1)
     assert boat.json("content", "snapshot", second, "blob:edge")["stored"]

@@ -115,8 +115,14 @@ def test_the_status_of_every_record_is_stored_whole(kind: str, stored: Any, api_
 
 
 UNCHANGEABLE = {
-    "the journal of a topic": ("Topic", {}, {"journalRef": {"name": "other"}}, "spec.journalRef", "make another Topic"),
-    "the role of a topic": ("Topic", {}, {"role": "status"}, "spec.role", "make another Topic"),
+    "the journal of a topic": (
+        "Topic",
+        {},
+        {"journalRef": {"name": "other"}},
+        "spec.journalRef",
+        "create another Topic",
+    ),
+    "the role of a topic": ("Topic", {}, {"role": "status"}, "spec.role", "create another Topic"),
     "the name of a topic": (
         "Topic",
         {"role": None, "topicName": "mine"},
@@ -166,7 +172,7 @@ UNCHANGEABLE = {
         {},
         {"journalRef": {"name": "other"}},
         "spec.journalRef",
-        "make another SubscriberPool",
+        "create another SubscriberPool",
     ),
     "the storage class of a pool": (
         "SubscriberPool",
@@ -202,21 +208,21 @@ UNCHANGEABLE = {
         {"schedule": None},
         {"schedule": None, "roots": ["/fr"]},
         "spec.roots",
-        "make another PackageBuild",
+        "create another PackageBuild",
     ),
     "the engine of a build that was asked for": (
         "PackageBuild",
         {"schedule": None},
         {"schedule": None, "engine": "apache"},
         "spec.engine",
-        "make another PackageBuild",
+        "create another PackageBuild",
     ),
     "a build that gets a schedule later": (
         "PackageBuild",
         {"schedule": None},
         {},
         "spec.schedule",
-        "make another PackageBuild",
+        "create another PackageBuild",
     ),
     "the publisher of a distribution": (
         "Distribution",

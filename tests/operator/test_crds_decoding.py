@@ -223,5 +223,5 @@ def test_sizes_are_written_short(size_bytes: int, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "d", "-1d", "1 d"])
 def test_what_is_no_amount_is_no_amount(text: str) -> None:
-    with pytest.raises(ValueError, match="no number with a unit"):
+    with pytest.raises(ValueError, match="not a number with a unit"):
         amounts.parse_duration(text)

@@ -179,7 +179,7 @@ def test_an_api_that_is_away_is_waited_for_and_work_goes_on(lone_replicas: Any) 
     try:
         code = process.wait(timeout=30)
         waiting = replicas.start("two")
-        replicas.wait(lambda: "could not be looked at" in replicas.log("two"))
+        replicas.wait(lambda: "could not be read" in replicas.log("two"))
         assert replicas.probe("two", "/readyz").status_code == 503
         assert (code, waiting.poll()) == (1, None), "who lost the lease ends, and who waits for it stays"
     finally:

@@ -84,7 +84,7 @@ def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
     begins = plan_pool(pool(), around(fleet=fleet(member(0, 500))))
     reports = [one for one in begins.actions if isinstance(one, Report)]
     assert [one.reason for one in reports] == ["Lagging"]
-    assert "More members would not help" in reports[0].message
+    assert "More members do not help" in reports[0].message
     ends = plan_pool(pool(begins.status), around(fleet=fleet(member(0, 3))))
     assert [one.reason for one in ends.actions if isinstance(one, Report)] == ["NotLagging"]
 
@@ -369,7 +369,7 @@ def test_roots_of_a_pool_are_those_of_its_members() -> None:
 
 
 def test_a_target_that_shows_every_package_refuses_to_show_builds_as_a_whole() -> None:
-    with pytest.raises(ResourceInvalidError, match="expose build takes a target generations"):
+    with pytest.raises(ResourceInvalidError, match="expose build requires the target generations"):
         pool(expose="build")
 
 

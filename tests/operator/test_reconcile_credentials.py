@@ -112,13 +112,17 @@ def test_a_bucket_that_is_there_is_no_news_and_refused_keys_are(
     harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=CANARY)
     reason, is_stalled, message = harbour.look()
     assert (reason, is_stalled) == ("BucketRefused", "True")
-    assert message == f"bucket {s3_server.bucket} is not open to these credentials (HTTP 403)"
+    assert message == f"access to bucket {s3_server.bucket} is denied with these credentials (HTTP 403)"
 
 
 def test_a_bucket_that_is_missing_is_named(harbour: Harbour, s3_server: Any, kafka_broker: Any) -> None:
     harbour.journal(**on_bucket(s3_server.url, "nobodys", kafka_broker))
     harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=ADMIN.secret_access_key)
-    assert harbour.look() == ("BucketRefused", "True", "there is no bucket nobodys: make it, the operator makes none")
+    assert harbour.look() == (
+        "BucketRefused",
+        "True",
+        "bucket nobodys does not exist: create it, the operator creates none",
+    )
 
 
 def test_an_s3_server_that_does_not_answer_is_asked_again(harbour: Harbour, kafka_broker: Any) -> None:

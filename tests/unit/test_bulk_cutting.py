@@ -238,7 +238,7 @@ def test_a_package_with_more_binaries_than_a_message_can_name_is_told_before_any
         result = builder.build(one)
     assert isinstance(result, Problem)
     assert (result.path, result.name) == ("/films", "LimitExceeded")
-    assert "3 binaries would travel beside one package" in result.message
+    assert "3 binaries are stored outside of the package" in result.message
 
 
 def test_a_path_of_a_hundred_names_with_a_large_binary_at_its_end_is_a_chain_and_one_package() -> None:

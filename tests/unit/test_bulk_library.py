@@ -253,7 +253,7 @@ def test_a_build_whose_document_can_not_be_understood_is_damaged_and_passed_over
     library = library_of(placed(stored(WHOLE), place, value))
     with pytest.raises(ManifestDamagedError, match="what is known of the build b can't be read") as raised:
         library.read(BuildId("b"))
-    assert raised.value.next_step == "mailboat bulk forget b, then build anew"
+    assert raised.value.next_step == "mailboat bulk forget b, then build again"
     assert library.builds() == []
 
 

@@ -409,7 +409,7 @@ def test_a_build_that_is_never_alone_with_its_paths_says_so(
         deaths.plan(Failpoint.BULK_PART_PUBLISHED, happen=edit_again)
 
     deaths.plan(Failpoint.BULK_PART_PUBLISHED, happen=edit_again)
-    with pytest.raises(BuildOvertakenError, match="beside it and its 3 further rounds"):
+    with pytest.raises(BuildOvertakenError, match="during it and its 3 further rounds"):
         build(engine, site)
     assert editor.edits > FURTHER_ROUNDS
     deaths.plan(Failpoint.BULK_COMPLETE_STORED, happen=lambda: None)

@@ -518,7 +518,7 @@ def test_a_build_whose_record_is_damaged_ends_until_it_is_forgotten(engine: Engi
     truncate_record(engine, "damaged")
     with pytest.raises(ManifestDamagedError, match="what is known of the build damaged") as raised:
         run(engine, order)
-    assert raised.value.next_step == "mailboat bulk forget damaged, then build anew"
+    assert raised.value.next_step == "mailboat bulk forget damaged, then build again"
     library = Library(engine.blobs.builds)
     assert (library.ids(), library.builds()) == (["damaged"], [])
     library.forget(BuildId("damaged"))
@@ -593,7 +593,7 @@ def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_
         library.documents.remove(name)
     with pytest.raises(ManifestDamagedError, match=said) as raised:
         run(dying, order)
-    assert raised.value.next_step == "mailboat bulk forget old, then build anew"
+    assert raised.value.next_step == "mailboat bulk forget old, then build again"
     assert messages(dying) == []
     library.forget(BuildId("old"))
     run(dying, order)

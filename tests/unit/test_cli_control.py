@@ -445,7 +445,7 @@ def test_a_status_says_who_is_ready_and_why_not() -> None:
     view = StatusView(JournalView("sqlite x", 0, 9, 4_200_000, None), publishers, members, 1)
     lines = shown(view)
     assert lines[:4] == [
-        "journal    sqlite x   oldest 0   next 9   4.2 MB   kept for ever",
+        "journal    sqlite x   oldest 0   next 9   4.2 MB   kept without limit",
         "publisher  author   queues blocked   last published 2.0 s ago   held back by 2.5 s",
         "publisher  b        nothing published lately",
         "discovery  1 message can't be understood: see mailboat journal verify",

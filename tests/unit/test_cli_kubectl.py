@@ -28,7 +28,7 @@ def test_of_several_publishers_the_named_one_is_meant() -> None:
     ("names", "wanted", "message", "next_step"),
     [
         ([], None, "there is no Publisher", "--all-namespaces"),
-        (["b", "a"], None, "which Publisher", "a, b"),
+        (["b", "a"], None, "several Publishers", "a, b"),
         (["a"], "c", "there is no Publisher c", "a"),
     ],
 )
@@ -63,7 +63,7 @@ def test_the_help_tells_options_and_commands_of_its_own(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], "a command is missing"), (["demo"], "'demo' is no command that an agent answers"), (["--what"], "--what")],
+    [([], "a command is missing"), (["demo"], "'demo' is not a command of agents"), (["--what"], "--what")],
 )
 def test_what_is_no_command_of_an_agent_is_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]

@@ -57,13 +57,13 @@ def test_the_leader_epoch_travels_with_the_position() -> None:
 
 
 def test_a_position_below_the_head_stops_and_says_how_much_is_gone() -> None:
-    with pytest.raises(JournalTrimmedError, match=r"edge stands at 60.*begins at 80: 20 messages are gone") as info:
+    with pytest.raises(JournalTrimmedError, match=r"edge is at offset 60.*begins at 80: 20 messages are gone") as info:
         start(60, 80, 129)
     assert "--accept-gap" in str(info.value.next_step)
 
 
 def test_a_position_beyond_the_end_stops() -> None:
-    with pytest.raises(JournalShorterError, match="edge stands at 91, the journal ends at 90"):
+    with pytest.raises(JournalShorterError, match="edge is at offset 91, the journal ends at 90"):
         start(91, 5, 90)
 
 

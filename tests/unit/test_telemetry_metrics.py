@@ -303,7 +303,7 @@ def test_a_journal_that_is_away_costs_only_the_queues(bench: Bench, caplog: pyte
     bench.metrics.watch(fail)
     assert bench.value("mailboat_subscriber_imported_packages_total", subscriber="web") == 0
     assert bench.value("mailboat_agent_scrape_failures_total") == 2
-    assert "queues and subscribers could not be told" in caplog.text
+    assert "queues and subscribers could not be read" in caplog.text
 
 
 def test_requests_are_counted_by_route_and_never_by_what_callers_send(bench: Bench) -> None:

@@ -244,7 +244,7 @@ def read_error(status: int, content: bytes, url: str) -> MailboatError:
     match status:
         case HTTPStatus.UNAUTHORIZED:
             return AccessDeniedError(
-                f"the agent at {url} requires a token that it knows",
+                f"the agent at {url} requires a valid token",
                 next_step="pass one with --token-file FILE or in MAILBOAT_TOKEN",
             )
         case HTTPStatus.FORBIDDEN:

@@ -26,7 +26,7 @@ class CauseView:
     """Why something failed.
 
     Attributes:
-        code: The error's name, such as `StorageFull`; `mailboat explain CODE` tells more.
+        code: The error's name, such as `StorageFull`; see `mailboat explain CODE`.
         message: One sentence.
         path: The content path or archive entry concerned.
         trace: The last lines of the trace.
@@ -48,8 +48,8 @@ class JournalView:
         description: What keeps it, and where.
         earliest_offset: The oldest package message there is.
         next_offset: What the next one will get.
-        size_bytes: What it takes on disk; None where nobody can tell.
-        retention_seconds: How long packages are kept; None is for ever.
+        size_bytes: Size on disk; None if unknown.
+        retention_seconds: Retention of packages; None: without limit.
     """
 
     description: str
@@ -120,7 +120,7 @@ class SubscriberStatusView:
         lag: Packages between its position and the end of the log.
         rate_per_second: Packages a second; None where unknown or nothing moves.
         eta_seconds: Until it has caught up, at that rate.
-        attempts: How often the package at hand has failed.
+        attempts: Failed attempts of the current package.
         max_retries: Attempts after the first before a package is given up; None is without end or unknown.
         given_up: Packages in its error queue; None where unknown.
         editable: Takes clear commands, and confirms every package.
@@ -162,7 +162,7 @@ class StatusView:
     Attributes:
         journal: The journal.
         publishers: Those of this process, or of this home.
-        subscribers: Everybody who announced itself.
+        subscribers: All subscribers that announced themselves.
         unreadable_announcements: How many announcements were dropped, since they could not be meant.
         dropped_subscribers: How many subscribers were dropped from this list to bound the agent's memory.
     """
@@ -207,7 +207,7 @@ class NotImportedView:
 
 @dataclass(frozen=True, slots=True)
 class DistributionView:
-    """A request that was published, and what became of it.
+    """A published request and its outcome.
 
     Attributes:
         publisher: Who published it.
@@ -333,7 +333,7 @@ class QueuePage:
 class DistributionPage:
     """Some requests of a publisher, the newest first.
 
-    A page may hold fewer than were asked for: only so much of the log is looked at for one.
+    A page may hold fewer than requested: the part of the log that is read for one page is bounded.
 
     Attributes:
         items: The requests.
@@ -379,7 +379,7 @@ class GivenUpView:
         offset: Its place on the package topic.
         package_id: The package; None where the log does not hold its message any more.
         attempts: How often it was tried.
-        given_up_at: When it was given up; None where nobody said.
+        given_up_at: Time of the failure; None if not reported.
         paths: The first paths of the request, at most 100.
         error: Why the last attempt failed.
         path_count: How many paths the request has; 0 where the log does not hold its message any more.
@@ -423,7 +423,7 @@ class ForgottenView:
         name: The subscriber's name.
         registered: Whether the home knew its target.
         instances: The instances whose announcement under that name was withdrawn.
-        target: Where it imported into, untouched; None when nobody knows.
+        target: Its target, which stays unchanged; None if unknown.
     """
 
     name: str
@@ -434,7 +434,7 @@ class ForgottenView:
 
 @dataclass(frozen=True, slots=True)
 class BuildFollowerView:
-    """What became of a build's packages at a subscriber. Each package that the log holds is in exactly one count.
+    """Outcome of a build's packages at a subscriber. Each package in the log is in exactly one count.
 
     Attributes:
         name: The subscriber.
@@ -460,7 +460,7 @@ class BuildFollowerView:
 
 @dataclass(frozen=True, slots=True)
 class BuildView:
-    """A bulk build, as the log tells it.
+    """A bulk build, as found in the log.
 
     Attributes:
         build_id: The build.
@@ -475,7 +475,7 @@ class BuildView:
         last_offset: Where the last of them stands so far.
         first_published_at: When the log took the first one.
         last_published_at: When it took the last one so far.
-        subscribers: What became of it at each subscriber that follows the publisher.
+        subscribers: Outcome at each subscriber that follows the publisher.
     """
 
     build_id: str

@@ -62,7 +62,7 @@ class ReferenceCodec:
         """
         match = _FORM.fullmatch(text)
         if match is None:
-            raise ReferenceRefusedError(f"{text[:_SHOWN]!r} is no reference to a blob")
+            raise ReferenceRefusedError(f"{text[:_SHOWN]!r} is not a blob reference")
         reference = BlobReference(bytes.fromhex(match[1]), int(match[2]))
         if self._key is not None:
             self._verify(reference, match[3], self._key)

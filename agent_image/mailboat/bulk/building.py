@@ -139,7 +139,7 @@ def _check_message(binaries: Sized) -> None:
     """Make sure that a message can name them: here, since the first package is published when the last is built."""
     if len(binaries) > MAX_NODES:
         raise LimitExceededError(
-            f"{len(binaries)} binaries would travel beside one package, and its message can name {MAX_NODES};"
+            f"{len(binaries)} binaries are stored outside of the package, and its message can name {MAX_NODES};"
             " build with fewer --nodes, or with larger inline binaries"
         )
 

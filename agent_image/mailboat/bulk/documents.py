@@ -37,10 +37,10 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _record(kind: Any, found: object, *, may_say_more: bool = False) -> Any:
     hints = _hints(kind)
     if not isinstance(found, dict):
-        raise TypeError(f"{found!r:.40} is no mapping")
+        raise TypeError(f"{found!r:.40} is not a mapping")
     strange = found.keys() - hints.keys()
     if strange and not may_say_more:
-        raise ValueError(f"nobody knows {sorted(strange)!r:.40}")
+        raise ValueError(f"unknown fields {sorted(strange)!r:.40}")
     return kind(**{name: _value(hints[name], value) for name, value in found.items() if name in hints})
 
 
@@ -65,6 +65,6 @@ def _value(hint: Any, found: Any) -> Any:
 
 def _tuple(hints: tuple[Any, ...], found: object) -> tuple[object, ...]:
     if not isinstance(found, list):
-        raise TypeError(f"{found!r:.40} is no list")
+        raise TypeError(f"{found!r:.40} is not a list")
     expected = hints[:1] * len(found) if hints[-1] is Ellipsis else hints
     return tuple(_value(hint, value) for hint, value in zip(expected, found, strict=True))

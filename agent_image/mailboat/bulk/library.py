@@ -153,7 +153,7 @@ def _decoded(stored: bytes, build_id: BuildId) -> Build:
     except ValueError as error:
         raise ManifestDamagedError(
             f"what is known of the build {build_id} can't be read: {error}",
-            next_step=f"mailboat bulk forget {build_id}, then build anew",
+            next_step=f"mailboat bulk forget {build_id}, then build again",
             build=build_id,
         ) from error
     return build

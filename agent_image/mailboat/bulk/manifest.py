@@ -60,7 +60,7 @@ class ManifestDamagedError(StopError):
     """A part of a build's manifest is missing or unreadable, so the build cannot be resumed.
 
     Remove the build with `mailboat bulk forget ID` and start a new one: packages that were already published are
-    published once more.
+    published again.
     """
 
 
@@ -243,7 +243,7 @@ class Manifest:
     def _damaged(self, what: str) -> ManifestDamagedError:
         return ManifestDamagedError(
             f"the manifest of the build {self.build_id} is damaged: {what}",
-            next_step=f"mailboat bulk forget {self.build_id}, then build anew",
+            next_step=f"mailboat bulk forget {self.build_id}, then build again",
             build=self.build_id,
         )
 

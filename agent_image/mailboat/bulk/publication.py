@@ -71,7 +71,7 @@ class BuildPublication:
         return BlobMissingError(
             f"a package of the build {build_id} needs the blob {digest.hex()}, which is no longer in"
             f" {self._blobs.description}; nothing more was published",
-            next_step=f"mailboat bulk forget {build_id}, then build anew",
+            next_step=f"mailboat bulk forget {build_id}, then build again",
             build=build_id,
             digest=digest.hex(),
         )

@@ -58,7 +58,7 @@ def conflict(found: Build) -> BuildConflictError:
 def overtaken(build_id: str, rounds: int) -> BuildOvertakenError:
     """The error for a build that never was alone with its paths."""
     return BuildOvertakenError(
-        f"the build {build_id} is complete, but packages of its paths were published beside it and its {rounds}"
+        f"the build {build_id} is complete, but packages of its paths were published during it and its {rounds}"
         " further rounds: some of them may be turned back",
         next_step="run the same command again, without --build-id, when fewer publications go on",
         build=build_id,

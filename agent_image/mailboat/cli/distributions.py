@@ -300,7 +300,7 @@ def followed_lines(found: Followed) -> Iterator[str]:
     """Who has a package, and who has not, for those who have just published it."""
     one, total = found.view, _audience(found.view)
     if not total:
-        yield "no subscriber is known: nobody was waited for"
+        yield "no subscriber is known; nothing to wait for"
         return
     took = f"after waiting {seconds_text(found.seconds)}" if one.waiting else f"in {seconds_text(found.seconds)}"
     yield f"imported by {len(one.imported)}/{total} {took}"

@@ -164,7 +164,7 @@ def truncate(
         if before is None:
             removed = remove_expired(workspace)
             if workspace.journal.upkeep.is_automatic:
-                session.note("this log removes what expired by itself; the topics are told how long to keep it")
+                session.note("this log applies retention itself; the topics have the configured limits")
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
         _truncate(session, workspace, topic, Offset(before), is_sure=yes)
@@ -184,7 +184,7 @@ def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: O
         if border != before:
             session.note(f"{before} is in the midst of a package in pieces, which begins at {border}: it stays whole")
         before, behind = border, members_below(workspace, border)
-    _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=is_sure)
+    _ask(session, [f"{one.name} is at offset {one.next_offset}" for one in behind], name, before, is_sure=is_sure)
     old = workspace.journal.bounds(name)
     new = workspace.journal.truncate(name, before)
     removed = new.earliest_offset - old.earliest_offset

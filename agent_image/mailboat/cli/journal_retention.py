@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("KEPT FOR"),
     Column("POSITION", is_number=True),
     Column("HOLDS", is_number=True),
-    Column("LAST HEARD", is_number=True),
+    Column("LAST SEEN", is_number=True),
 )
 
 
@@ -76,9 +76,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     if head > earliest:
         yield f"{moved:<9}  {count} before {head}, about {bytes_text(document['freed_bytes'])}"
     for name in document["losers"]:
-        yield f"loses      {name}: it stands before {head}; it will stop as JournalTrimmed"
+        yield f"loses      {name}: its position is before {head}; it will stop as JournalTrimmed"
     for name in document["dropped"]:
-        yield f"dropped    {name}: silent for too long, holds nothing back any more"
+        yield f"dropped    {name}: silent for too long, deregistered"
     if not document["enabled"]:
         yield "config     retention.consumption.policy is off: agents do not apply this by themselves"
 

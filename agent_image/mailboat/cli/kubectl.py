@@ -27,13 +27,13 @@ from mailboat.cli.main import main
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
 REMOTE_COMMANDS: Final[Mapping[str, str]] = {
-    "status": "how far the subscribers are, and what holds them up",
+    "status": "show the subscribers' positions and errors",
     "plan": "print what a publish would send",
     "publish": "publish paths of the Publisher's source",
     "delete": "remove content from the subscribers",
-    "invalidate": "have content made invalid where it is cached",
-    "ping": "send a message without content through all of it",
-    "distributions": "what became of publish requests",
+    "invalidate": "invalidate caches of content",
+    "ping": "send a test message that changes no content",
+    "distributions": "show the outcome of publish requests",
     "publishers": "list the publishers",
     "queues": "pending packages per subscriber; drop the ones that block",
     "errors": "list failed packages and retry them",
@@ -136,7 +136,7 @@ def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> 
         return next(iter(by_name.values()))
     names = ", ".join(sorted(by_name))
     if wanted is None:
-        raise UsageError("which Publisher is meant?", next_step=f"--publisher NAME, one of: {names}")
+        raise UsageError("several Publishers in the namespace", next_step=f"--publisher NAME, one of: {names}")
     if wanted not in by_name:
         raise UsageError(f"there is no Publisher {wanted} in the namespace", next_step=f"one of: {names}")
     return by_name[wanted]
@@ -185,7 +185,7 @@ def _checked(command: Sequence[str]) -> Sequence[str]:
     """The command, if an agent answers it. Raises: UsageError."""
     if command and ALIASES.get(command[0], command[0]) in REMOTE_COMMANDS:
         return command
-    said = f"{command[0]!r} is no command that an agent answers" if command else "a command is missing"
+    said = f"{command[0]!r} is not a command of agents" if command else "a command is missing"
     raise UsageError(said, next_step="kubectl mailboat --help")
 
 

@@ -175,7 +175,7 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
     line = (
         f"{target} at {kept.snapshot.next_offset} is {place}"
         if kept.stored
-        else f"{place} is as new already: it stands at {kept.snapshot.next_offset}; nothing was stored"
+        else f"{place} is current: it is at offset {kept.snapshot.next_offset}; nothing was stored"
     )
     figures = f"{bytes_text(kept.snapshot.bytes)}, taken {row['taken_at']}"
     session.show(Report(row, [place], lambda: [line, figures]))

@@ -118,7 +118,7 @@ def _journal_line(journal: JournalView) -> str:
     kept = journal.retention_seconds
     parts = [f"journal    {journal.description}", f"oldest {journal.earliest_offset}", f"next {journal.next_offset}"]
     parts += [] if journal.size_bytes is None else [bytes_text(journal.size_bytes)]
-    return "   ".join([*parts, f"kept {'for ever' if kept is None else seconds_text(kept)}"])
+    return "   ".join([*parts, f"kept {'without limit' if kept is None else seconds_text(kept)}"])
 
 
 def _publisher_line(one: PublisherView, width: int, now: datetime) -> str:

@@ -244,7 +244,7 @@ def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:
     parts += [f"{found.redriven} re-driven"] if found.redriven else []
     again = found.redrive_cause
     parts += [f"{found.still_given_up} still given up: {cause_text(again)}"] if again is not None else []
-    position = "nothing read" if found.next_offset is None else f"stands at {found.next_offset}"
+    position = "nothing read" if found.next_offset is None else f"at offset {found.next_offset}"
     behind = f", {found.lag} behind" if found.lag else ""
     return Report(
         {**progress_document(subscription.name, found), "target": subscription.target},

@@ -306,7 +306,7 @@ def home_without_journal(path: Path) -> Home:
     home = Home(path)
     if home.config.journal.kafka is not None:
         raise HomeExistsError(
-            f"the journal of {path} is on Kafka, where topics are made anew and not journals",
+            f"the journal of {path} is on Kafka, where topics are recreated instead of journals",
             next_step=f"mailboat --home {path} journal ensure",
             home=path.absolute(),
         )

@@ -131,7 +131,8 @@ def _is_checkout(path: Path) -> bool:
             )
     if has_meta and not has_root:
         raise UsageError(
-            f"{path} has {FILEVAULT_META} and no {FILEVAULT_ROOT}: its content is gone, or it is no FileVault checkout",
+            f"{path} has {FILEVAULT_META} and no {FILEVAULT_ROOT}: its content is "
+            f"missing, or it is not a FileVault checkout",
             next_step=f"bring {FILEVAULT_ROOT} back; for a plain folder, move {FILEVAULT_META} away",
         )
     return has_root

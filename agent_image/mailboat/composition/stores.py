@@ -63,12 +63,12 @@ def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
     if s3.endpoint_url is not None and not _is_endpoint(s3.endpoint_url):
         told = s3.endpoint_url.rpartition("@")[2]  # there may be a password before it
         yield ConfigInvalidError(
-            f"{_SECTION}.endpoint_url is {told!r}, which is no address of a server: https://HOST or http://HOST:PORT",
+            f"{_SECTION}.endpoint_url is {told!r}, not a server address; expected https://HOST or http://HOST:PORT",
             key=f"{_SECTION}.endpoint_url",
         )
     if s3.ca_file is not None and not _file(s3.ca_file, folder).is_file():
         yield ConfigInvalidError(
-            f"{_SECTION}.ca_file refers to {_file(s3.ca_file, folder)}, which is no file", key=f"{_SECTION}.ca_file"
+            f"{_SECTION}.ca_file refers to {_file(s3.ca_file, folder)}, which is not a file", key=f"{_SECTION}.ca_file"
         )
 
 

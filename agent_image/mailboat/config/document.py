@@ -341,7 +341,7 @@ class WebhookConfig(Section):
 
 
 class EventsConfig(Section):
-    """What publishers tell when a package has arrived everywhere."""
+    """Events that publishers send when all subscribers have a package."""
 
     silent_seconds: Annotated[
         float,

@@ -73,5 +73,5 @@ def blob_folder(database: Path) -> Path:
 def open_binary(binary: Binary) -> BinaryIO:
     """A stream over a binary that a package brings. Raises: BlobMissingError where it brings the digest alone."""
     if binary.data is None and binary.opener is None:
-        raise BlobMissingError(f"the package names the binary {binary.digest.hex()}, and nothing knows where it is")
+        raise BlobMissingError(f"the package names the binary {binary.digest.hex()}, which no store has")
     return binary.open()

@@ -88,7 +88,7 @@ def opened_ledger(text: str) -> Iterator[TargetLedger]:
     """
     location = parse_target(text)
     if not location.database.is_file():
-        raise SourceMissingError(f"{text} is no target yet: {location.database} does not exist")
+        raise SourceMissingError(f"{text} is not a target yet: {location.database} does not exist")
     check_database(location.database, location.kind, text)
     with closing(connect_database(location.database, text)) as connection:
         yield TargetLedger(connection, text)
@@ -114,7 +114,7 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
     if not path.is_dir():
         raise UsageError(
             f"{text} is a file of no known format: a source is a folder, a FileVault checkout or zip, files:DIR,"
-            " generations:DIR or sqlite:FILE; a tree package is none",
+            " generations:DIR or sqlite:FILE; a tree package is not a source",
             next_step=f"what is in a package: mailboat packages inspect {shlex.quote(text)}",
         )
     from mailboat.content.sources.folder import FolderSource

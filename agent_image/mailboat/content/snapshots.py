@@ -125,7 +125,7 @@ def opened_snapshot(file: Path) -> Iterator[Snapshot]:
 def _checked(stream: BinaryIO, file: Path) -> Snapshot:
     size = os.fstat(stream.fileno()).st_size
     if stream.read(len(MAGIC)) != MAGIC:
-        raise SnapshotCorruptError(f"{file} is no snapshot of this version", file=file)
+        raise SnapshotCorruptError(f"{file} is not a snapshot of this version", file=file)
     _check_digest(stream, size, file)
     try:
         stream.seek(len(MAGIC))
@@ -231,21 +231,21 @@ def _decode_cause(found: dict[str, Any]) -> FailureCause:
 def checked_text(value: object) -> str:
     """A text of a snapshot's description. Raises: TypeError for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a string")
     return value
 
 
 def checked_number(value: object) -> int:
     """A count or offset of a snapshot's description. Raises: ValueError for what can't be one."""
     if not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no number that stands there")
+        raise ValueError(f"{value!r:.40} is not a number of a snapshot")
     return value
 
 
 def checked_ms(value: object) -> int:
     """A wall time, in milliseconds since 1970 UTC. Raises: ValueError for what can't be one."""
     if (found := checked_number(value)) > MAX_MS:
-        raise ValueError(f"{found} ms is no time that can be")
+        raise ValueError(f"{found} ms is not a valid time")
     return found
 
 

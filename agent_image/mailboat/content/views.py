@@ -61,7 +61,7 @@ def opened_view(text: str) -> Iterator[TargetView]:
     """
     location = parse_target(text)
     if not location.database.is_file():
-        raise SourceMissingError(f"{text} is no target yet: {location.database} does not exist")
+        raise SourceMissingError(f"{text} is not a target yet: {location.database} does not exist")
     try:
         target = open_target(text)
     except TargetBusyError as error:
@@ -104,7 +104,7 @@ def _held_back_at(location: TargetLocation, connection: sqlite3.Connection) -> O
     if shown is None:
         raise UsageError(
             f"{location} shows nothing yet: it waits for the end of its first bulk build",
-            next_step="mailboat bulk status   (tells how far the build is)",
+            next_step="mailboat bulk status   (shows the progress of the build)",
         )
     return Offset(int(shown.partition("-")[0]))
 

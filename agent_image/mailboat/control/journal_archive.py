@@ -74,7 +74,7 @@ class MessageView:
         appended_at: When the log took it.
         package_id: The package.
         action: ADD, DELETE, INVALIDATE or TEST.
-        publisher: The publisher agent; None in messages of the original that have none.
+        publisher: The publisher agent; None in messages of Sling without one.
         publisher_instance: The instance that it runs in.
         paths: The request's paths.
         deep_paths: Those of them that mean their whole subtree.

@@ -140,7 +140,7 @@ class Picture:
         if known_to < end:
             raise JournalUnavailableError(
                 f"the queues end at offset {known_to} after {seconds:g} seconds, and the log at {end}",
-                next_step="try again; `mailboat status` tells whether the journal answers",
+                next_step="retry; `mailboat status` shows whether the journal is available",
                 topic=topic,
             )
 

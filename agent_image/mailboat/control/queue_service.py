@@ -85,7 +85,7 @@ def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
     queue = queues.find(name)
     if isinstance(queue, ErrorQueue):
         raise QueueNotClearableError(
-            f"{queue.name} holds what was given up, which can only be driven again",
+            f"{queue.name} holds failed packages, which can only be redriven",
             next_step=f"mailboat errors redrive {queue.queue_name.agent_name} OFFSET",
             queue=queue.name,
         )

@@ -207,7 +207,7 @@ class ControlRoom:
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """See `Control`."""
         if not 0 < len(offsets) <= MAX_REDRIVEN:
-            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
+            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
         known = {one.offset: one for one in self._given_up.places(subscriber)}

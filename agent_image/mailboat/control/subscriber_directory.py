@@ -282,9 +282,9 @@ def position_findings(workspace: Workspace) -> Sequence[Finding]:
         if one.identity is not None and one.identity != identity:
             found.append(Finding(topic, None, f"{one.name} stands in another log: {one.identity}"))
         elif one.next_offset is not None and one.next_offset > bounds.next_offset:
-            found.append(Finding(topic, one.next_offset, f"{one.name} stands beyond the end of the log"))
+            found.append(Finding(topic, one.next_offset, f"position of {one.name} is beyond the end of the log"))
         elif one.next_offset is not None and one.next_offset < bounds.earliest_offset:
-            found.append(Finding(topic, one.next_offset, f"{one.name} stands before the oldest package"))
+            found.append(Finding(topic, one.next_offset, f"position of {one.name} is before the oldest package"))
     return found
 
 

@@ -19,16 +19,16 @@ from mailboat.api.problems import MEDIA_TYPE, Problem
 from mailboat.http.ports import problem_response
 
 _TAGS: Final = {
-    "status": "Who is there, and how far everybody is.",
-    "distributions": "Publishing, and what became of it.",
-    "builds": "Bulk builds: what is published of each, and who has it.",
-    "queues": "What subscribers have still to import, and commands to drop it.",
-    "commands": "What became of commands.",
-    "errors": "Packages that were given up, and driving them again.",
-    "journal": "What the log holds.",
+    "status": "Publishers, subscribers and their positions.",
+    "distributions": "Publish requests and their outcome.",
+    "builds": "Bulk builds: published packages, and which subscribers have them.",
+    "queues": "Pending packages of subscribers, and commands to drop them.",
+    "commands": "Outcome of commands.",
+    "errors": "Failed packages, and redriving them.",
+    "journal": "Content of the log.",
     "storage": "Blobs, their sweep, and snapshots of targets.",
     "process": "Probes and metrics of this process.",
-    "sling": "The shapes of Apache Sling Content Distribution, for clients that know those.",
+    "sling": "Resources of Apache Sling Content Distribution, for existing clients.",
 }
 
 _DESCRIPTION: Final = """\
@@ -46,7 +46,7 @@ _INFO: Final = {
 _SERVERS: Final = [{"url": "/", "description": "The agent that serves this description."}]
 _SCHEMES: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the agent's `http.tokens`."},
-    "basic": {"type": "http", "scheme": "basic", "description": "The token as password; the user's name says nothing."},
+    "basic": {"type": "http", "scheme": "basic", "description": "The token as password; the user name is ignored."},
 }
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): ")
 

@@ -21,7 +21,7 @@ WHOLE_LIST: Final = 500
 PageToken = Annotated[
     str | None, Query(description="Token of the page, from the `Link` header of the one before.", max_length=MAX_TOKEN)
 ]
-MaxItems = Annotated[int, Query(description="How many items at most.", ge=1, le=MAX_PAGE)]
+MaxItems = Annotated[int, Query(description="Maximum number of items.", ge=1, le=MAX_PAGE)]
 T = TypeVar("T")
 
 

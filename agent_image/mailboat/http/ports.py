@@ -35,17 +35,17 @@ _ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
 
 _MEANINGS: Final = {
     200: "Done.",
-    202: "Taken, and durable: what becomes of it can be asked for.",
-    400: "The request can't be meant; `detail` says what is wrong.",
-    401: "No token, or one that nobody knows.",
-    403: "The token does not allow it; or, without tokens, the request was not meant for this machine.",
-    404: "There is nothing of that name.",
-    408: "The request did not come in time.",
-    409: "It does not fit what is there.",
+    202: "Accepted and durable; query the outcome later.",
+    400: "Malformed or unsupported request; `detail` names the cause.",
+    401: "Missing or unknown token.",
+    403: "Not permitted with this token; or, without tokens, the Host header is not this machine.",
+    404: "Not found.",
+    408: "The request was not received in time.",
+    409: "Conflict with the current state.",
     413: "The body is larger than `http.max_body_bytes`.",
     422: "The content broke a rule or a limit; nothing was published.",
     429: "Too many requests, or subscribers lag: try again after `Retry-After` seconds.",
-    500: "A defect; the agent's log tells more under the `incident`.",
+    500: "Internal error; see the agent's log for the `incident`.",
     503: "A transient failure (retry after `Retry-After`), or a state that needs an operator.",
 }
 
@@ -100,7 +100,7 @@ WaitSeconds = Annotated[
     float,
     Query(
         alias="wait",
-        description="Seconds to wait for the outcome; what is known by then is the answer.",
+        description="Seconds to wait for the outcome; the response has the state at that time.",
         ge=0,
         le=MAX_WAIT_SECONDS,
         allow_inf_nan=False,
@@ -108,13 +108,13 @@ WaitSeconds = Annotated[
 ]
 
 
-NEXT_PAGE: Final = {"Link": 'Where the next page is, as `<PATH>; rel="next"`; not sent with the last one.'}
+NEXT_PAGE: Final = {"Link": 'Link to the next page, as `<PATH>; rel="next"`; not sent with the last page.'}
 """The header of pages."""
 
 _PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
-    401: {"WWW-Authenticate": "How to say who one is."},
-    429: {"Retry-After": "Seconds after which to try again."},
-    503: {"Retry-After": "Seconds after which to try again; not sent where a person decides."},
+    401: {"WWW-Authenticate": "Authentication challenge."},
+    429: {"Retry-After": "Seconds after which to retry."},
+    503: {"Retry-After": "Seconds after which to retry; not sent if an operator must act."},
 }
 
 

@@ -271,7 +271,7 @@ class KafkaAppender:
         when = f" within {self._settings.append_seconds:g} seconds" if error.code() in _GIVEN_UP else ""
         return AppendUncertainError(
             f"{confirmed}{when}: {reason.str()}",
-            next_step="publish again with the same request id: what is there is found, and not sent twice",
+            next_step="publish again with the same request id: a message in the log is not sent twice",
             topic=topic,
             kafka=reason.name(),
         )

@@ -39,7 +39,7 @@ def topic_missing(topic: TopicName, journal: str) -> TopicMissingError:
 def topic_replaced(topic: TopicName, known_id: str) -> JournalReplacedError:
     """The topic that a reader was opened on is gone; another one may have its name."""
     return JournalReplacedError(
-        f"topic {topic} with id {known_id} was deleted or made anew while it was read", topic=topic
+        f"topic {topic} with id {known_id} was deleted or recreated while it was read", topic=topic
     )
 
 

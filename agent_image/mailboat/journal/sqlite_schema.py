@@ -169,7 +169,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> str:
         raise JournalCorruptError(f"{path} is an SQLite file, but no Mailboat journal", path=path)
     if version > SCHEMA_VERSION:
         raise JournalTooNewError(
-            f"{path} has the form {version} of a newer Mailboat; this one knows up to {SCHEMA_VERSION}", path=path
+            f"{path} has the form {version} of a newer Mailboat; this version supports up to {SCHEMA_VERSION}",
+            path=path,
         )
     rows = connection.execute("SELECT uuid FROM journal").fetchall()
     if len(rows) != 1:

@@ -96,7 +96,7 @@ def retention_worker(workspace: Workspace, figures: RetentionFigures | None = No
         return TURN_SECONDS
 
     care = Care(
-        "looking after the head",
+        "retention by consumption",
         first_pause_seconds=TURN_SECONDS,
         longest_pause_seconds=TURN_SECONDS,
         farewell=keeper.close,

@@ -60,10 +60,10 @@ def warnings_of(config: Config) -> list[str]:
     for role in _KEPT_AS_LONG:
         seconds = topic_retention(role, config.retention).seconds
         if seconds is not None and (packages is None or seconds < packages):
-            than = "for ever" if packages is None else f"for {packages:,.0f} seconds"
+            than = "without limit" if packages is None else f"for {packages:,.0f} seconds"
             found.append(
                 f"retention: {role} messages are kept for {seconds:,.0f} seconds, packages {than}: an agent that "
-                f"starts later cannot know what became of the older packages; raise retention.{role}.seconds"
+                f"starts later cannot read the outcome of the older packages; raise retention.{role}.seconds"
             )
     return found
 

@@ -206,7 +206,7 @@ class PackageFiles:
     @contextmanager
     def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:
         if not file.is_file():
-            raise SourceMissingError(f"{file} does not exist or is no file", file=file)
+            raise SourceMissingError(f"{file} does not exist or is not a file", file=file)
         with io.BufferedReader(open_regular_file(file)) as stream:
             codec = self._codec_of(file, stream)
             reader = codec.open(stream, self._limits, self._open_blob)

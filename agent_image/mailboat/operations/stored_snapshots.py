@@ -269,7 +269,7 @@ def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SnapshotCorruptError(
             f"the document of the snapshot {PLACE}{name} can't be understood: {error}",
-            next_step=f"take it anew, mailboat content snapshot TARGET {PLACE}{name} --force, or drop it:\n"
+            next_step=f"create it again, mailboat content snapshot TARGET {PLACE}{name} --force, or drop it:\n"
             f"mailboat content snapshots --remove {name}",
         ) from error
 

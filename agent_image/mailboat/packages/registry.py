@@ -43,7 +43,7 @@ class PackageRegistry(Mapping[str, PackageCodec]):
         codec = self._codecs.get(package_type)
         if codec is None:
             raise UnknownPackageTypeError(
-                f"{package_type[:80]!r} is no package type known here; known are {', '.join(self.types) or 'none'}",
+                f"{package_type[:80]!r} is not a known package type; known are {', '.join(self.types) or 'none'}",
                 package_type=package_type[:80],
             )
         return codec

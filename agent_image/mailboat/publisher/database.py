@@ -163,7 +163,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
         _change(connection, _EVENTS)
     elif application != APPLICATION_ID or version > SCHEMA_VERSION:
         raise PublisherStateCorruptError(
-            f"{file} is not a publisher's state that this version knows", application=application, version=version
+            f"{file} is not a publisher's state of a supported version", application=application, version=version
         )
     connection.execute("COMMIT")
 

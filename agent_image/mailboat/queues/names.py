@@ -44,7 +44,7 @@ def parse_entry_id(text: str) -> EntryId:
     """The entry that a text names. Raises: UsageError."""
     match = _ENTRY.fullmatch(text)
     if match is None or int(match[2]) or int(match[3]) > _LARGEST_OFFSET:
-        raise UsageError(f"{text[:_SHOWN]!r} is no queue entry: <topic>-0@<offset> is expected")
+        raise UsageError(f"{text[:_SHOWN]!r} is not a queue entry; expected <topic>-0@<offset>")
     return EntryId(TopicName(match[1]), Offset(int(match[3])))
 
 
@@ -56,7 +56,7 @@ def parse_queue_name(text: str) -> QueueName:
     sling_id, dash, agent_name = text[:SLING_ID_LENGTH], text[SLING_ID_LENGTH:][:1], text[SLING_ID_LENGTH + 1 :]
     if dash != "-":
         raise UsageError(
-            f"{text[:_SHOWN]!r} is no queue: <id of {SLING_ID_LENGTH} characters>-<agent name> is expected"
+            f"{text[:_SHOWN]!r} is not a queue; expected <id of {SLING_ID_LENGTH} characters>-<agent name>"
         )
     name = parse_agent_name(agent_name.removesuffix(ERROR_SUFFIX))
     return QueueName(SlingId(sling_id), name, agent_name.endswith(ERROR_SUFFIX))

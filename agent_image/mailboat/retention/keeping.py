@@ -231,7 +231,7 @@ class RetentionKeeper:
         self.figures.dropped += len(turn.dropped)
         for one in turn.dropped:
             _LOG.warning(
-                "topic %s: %s was silent for too long and holds nothing back any more; it stood at offset %d",
+                "topic %s: %s was silent for too long and is deregistered at offset %d",
                 self._settings.package_topic,
                 one.name,
                 one.next_offset,
@@ -241,7 +241,7 @@ class RetentionKeeper:
             return
         for loser in turn.plan.losers:
             _LOG.warning(
-                "topic %s: %s stands at offset %d and loses the packages before %d, which are too old or too many",
+                "topic %s: %s at offset %d loses the packages before %d, which exceed the limits of age or size",
                 self._settings.package_topic,
                 loser.name,
                 loser.next_offset,

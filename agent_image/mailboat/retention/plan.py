@@ -48,11 +48,11 @@ class Holder:
 class Reason(enum.StrEnum):
     """Why the head is planned where it is."""
 
-    NOBODY = "nobody is known, so age and size alone decide"
-    HELD = "the slowest subscriber holds it"
-    FLOOR = "what is young, or little, stays in any case"
-    CEILING = "what is old, or too much, goes in any case"
-    EXPIRED = "what is before it is older, or more, than is kept at all"
+    NOBODY = "no subscribers are known; retention by age and size only"
+    HELD = "held by the slowest subscriber"
+    FLOOR = "minimum age or size not reached; nothing removed"
+    CEILING = "maximum age or size exceeded"
+    EXPIRED = "removed by retention by age or size"
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,7 +379,8 @@ class Exposure:
             self._planned = {key: one for key, one in self._stored.items() if key not in quiet}
             for one in quiet.values():
                 _LOG.warning(
-                    "build %s of %s stands at %s of %s, and nothing of it came for %.0f s: readers wait for it no more",
+                    "build %s of %s is at package %s of %s, and no package of it came for %.0f "
+                    "s: imported content becomes visible now",
                     one.build_id,
                     one.publisher,
                     f"{one.done:,}",

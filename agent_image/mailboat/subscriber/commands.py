@@ -455,7 +455,9 @@ class CommandListener:
         try:
             batch = self._reader.read(_READ, wait_seconds)
         except (PositionOutOfRangeError, JournalReplacedError) as error:
-            _LOG.warning("the command topic does not fit what was read of it, so it is read anew: %s", error)
+            _LOG.warning(
+                "the command topic does not match the records read before, and is read again from the start: %s", error
+            )
             self._open(Edge.EARLIEST)
             return RecordBatch((), self._reader.next_offset, is_at_end=False)
         found = list(self._ours(batch))

@@ -134,7 +134,7 @@ def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
     return JournalIncompleteError(
         f"{name} is new, the journal begins at {gone}:"
         f" {gone} {'message is' if gone == 1 else 'messages are'} gone, which it would lack",
-        next_step="publish the whole tree anew (mailboat publish --source SOURCE /), then start with --accept-gap",
+        next_step="publish the whole tree again (mailboat publish --source SOURCE /), then start with --accept-gap",
         subscriber=name,
         earliest=gone,
     )
@@ -142,8 +142,9 @@ def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
 
 def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> JournalReplacedError:
     return JournalReplacedError(
-        f"{name} stands at {position.next_offset} of the journal {position.identity}, this is the journal {identity}",
-        next_step="point the subscriber at the journal that it knows, or give it a new target",
+        f"{name} is at offset {position.next_offset} of the journal "
+        f"{position.identity}, this is the journal {identity}",
+        next_step="point the subscriber at its former journal, or give it a new target",
         subscriber=name,
         position=position.next_offset,
     )
@@ -152,7 +153,7 @@ def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> Jou
 def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedError:
     gone = bounds.earliest_offset - stands_at
     return JournalTrimmedError(
-        f"{name} stands at {stands_at}, the journal begins at {bounds.earliest_offset}:"
+        f"{name} is at offset {stands_at}, the journal begins at {bounds.earliest_offset}:"
         f" {gone} {'message is' if gone == 1 else 'messages are'} gone",
         next_step="subscribe on a target restored from a newer snapshot (`mailboat content restore`), or go on with"
         " --accept-gap (content may differ from the source)",
@@ -164,7 +165,7 @@ def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedE
 
 def _shorter(name: AgentName, stands_at: int, bounds: Bounds) -> JournalShorterError:
     return JournalShorterError(
-        f"{name} stands at {stands_at}, the journal ends at {bounds.next_offset}: it lost what was imported already",
+        f"{name} is at offset {stands_at}, the journal ends at {bounds.next_offset}: it lost what was imported already",
         next_step="publish the lost requests again, then replay what the journal holds with --accept-gap",
         subscriber=name,
         position=stands_at,

@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger(__name__)
 _CALLS_A_TURN: Final = 20
 """Calls of a backlog between two batches of imports."""
 
-_GONE: Final = FailureCause("PackageGone", "the journal does not hold the package any more, so the hook cannot be told")
+_GONE: Final = FailureCause("PackageGone", "the journal no longer holds the package, so the hook cannot be called")
 
 
 class AfterCalls:

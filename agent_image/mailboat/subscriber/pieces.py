@@ -142,7 +142,7 @@ class PieceStore:
         try:
             piece = decode_piece(record.value)
         except MessageCorruptError as error:
-            _LOG.warning("topic %s offset %d is no piece: %s", self._topic, record.offset, error)
+            _LOG.warning("topic %s offset %d is not a piece: %s", self._topic, record.offset, error)
             return
         if follow is not None and piece.pub_agent_name not in follow:
             return

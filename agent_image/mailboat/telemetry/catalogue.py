@@ -94,7 +94,7 @@ IMPORTED_BYTES: Final = _histogram(
 )
 IMPORT_AGE_SECONDS: Final = _histogram(
     "subscriber_import_age_seconds",
-    "From the log's time of a package to the commit that imported it.",
+    "Time from the append of a package to the commit that imported it.",
     AGE_BUCKETS,
     _SUB,
     "request_distributed_duration, package_journal_distribution_duration",
@@ -115,17 +115,17 @@ IMPORTED: Final = _counter(
     _SUB,
     "package_status_count{status=IMPORTED}, package_install_count, invalidation_process_success_count",
 )
-SKIPPED: Final = _counter("subscriber_skipped_messages", "Messages that mean nothing to the subscriber.", _SUB)
+SKIPPED: Final = _counter("subscriber_skipped_messages", "Messages that do not concern the subscriber.", _SUB)
 DROPPED: Final = _counter(
     "subscriber_dropped_packages",
-    "Packages passed by, because of a clear or of the golden subscriber.",
+    "Packages skipped because of a clear command or the golden subscriber.",
     _SUB,
     "package_status_count{status=REMOVED}",
 )
-PIECES_SEEN: Final = _counter("subscriber_pieces", "Pieces of large packages that went by.", _SUB)
+PIECES_SEEN: Final = _counter("subscriber_pieces", "Pieces of large packages that were read.", _SUB)
 PACKAGES_IN_PIECES: Final = _counter(
     "subscriber_packages_in_pieces",
-    "Packages in pieces by what became of them: collected, read_again, dropped, expired, missing, corrupt.",
+    "Packages in pieces, by outcome: collected, read_again, dropped, expired, missing, corrupt.",
     ("subscriber", "outcome"),
 )
 COLLECTING: Final = _gauge("subscriber_collecting_packages", "Packages whose pieces are kept for their message.", _SUB)
@@ -156,7 +156,7 @@ WAITS: Final = _counter(
     "Times that journal or storage could not be used, by the error's name.",
     ("subscriber", "error"),
 )
-REDRIVEN: Final = _counter("subscriber_redriven_packages", "Given-up packages that were imported after all.", _SUB)
+REDRIVEN: Final = _counter("subscriber_redriven_packages", "Given-up packages that a redrive imported.", _SUB)
 NODES_PUT: Final = _counter("subscriber_written_nodes", "Nodes written to the target.", _SUB)
 NODES_REMOVED: Final = _counter("subscriber_removed_nodes", "Nodes removed from the target.", _SUB)
 CONTENT_BYTES: Final = _counter("subscriber_written_bytes", "Bytes of nodes and binaries written.", _SUB)
@@ -183,27 +183,27 @@ CONFIRM_SECONDS: Final = _histogram(
 )
 IMPORTING_SECONDS: Final = _gauge(
     "subscriber_current_import_seconds",
-    "How long the transaction at hand has taken so far; 0 between transactions.",
+    "Duration of the current transaction so far; 0 between transactions.",
     _SUB,
     "current_import_duration",
 )
 ATTEMPTS: Final = _gauge(
-    "subscriber_current_retries", "How often the package at hand has failed.", _SUB, "current_retries"
+    "subscriber_current_retries", "Failed attempts of the current package.", _SUB, "current_retries"
 )
 NEXT_OFFSET: Final = _gauge("subscriber_next_offset", "The offset that the subscriber reads next.", _SUB)
 LAG: Final = _gauge("subscriber_lag_offsets", "Offsets between its position and the end of the log.", _SUB)
 BUILD_IMPORTED: Final = _gauge(
-    "subscriber_build_packages_imported", "Packages done of the bulk build at hand; 0 where there is none.", _SUB
+    "subscriber_build_packages_imported", "Imported packages of the current bulk build; 0 if there is none.", _SUB
 )
 BUILD_PACKAGES: Final = _gauge(
-    "subscriber_build_packages", "Packages that the bulk build at hand has; 0 where there is none.", _SUB
+    "subscriber_build_packages", "Packages of the current bulk build; 0 if there is none.", _SUB
 )
 HELD_BACK: Final = _gauge(
-    "subscriber_builds_held_back", "Bulk builds whose end is waited for before readers see anything new.", _SUB
+    "subscriber_builds_held_back", "Bulk builds that must end before readers see new content.", _SUB
 )
-PHASE: Final = _gauge("subscriber_state", "1 for the state that it is in.", ("subscriber", "state"))
+PHASE: Final = _gauge("subscriber_state", "1 for its current state.", ("subscriber", "state"))
 READY: Final = _gauge(
-    "subscriber_ready", "1 when it may serve.", ("subscriber", "reason"), "readiness_duration{ready_reason}"
+    "subscriber_ready", "1 if it is ready to serve.", ("subscriber", "reason"), "readiness_duration{ready_reason}"
 )
 READY_SECONDS: Final = _gauge(
     "subscriber_readiness_seconds",
@@ -242,13 +242,13 @@ EVENTS_MISSED: Final = _counter(
     "publisher_distributed_events_with_missed", "Events among them that name subscribers without the content.", _PUB
 )
 EVENTS_FAILURES: Final = _counter("publisher_event_failures", "Times that events had to wait for the journal.", _PUB)
-EVENTS_RAISING: Final = _gauge("publisher_raises_events", "1 in the process that raises the publisher's events.", _PUB)
-EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Everything below has had its event.", _PUB)
+EVENTS_RAISING: Final = _gauge("publisher_raises_events", "1 in the process that sends the publisher's events.", _PUB)
+EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Offset below which all events were sent.", _PUB)
 WEBHOOK_POSTS: Final = _counter(
     "publisher_webhook_posts", "Posts to the webhook, by outcome.", ("publisher", "outcome")
 )
 WEBHOOK_WAITING: Final = _gauge(
-    "publisher_webhook_waiting_events", "Events that a webhook receiver that is away holds up.", _PUB
+    "publisher_webhook_waiting_events", "Events that wait for an unreachable webhook receiver.", _PUB
 )
 
 SUBSCRIBERS: Final = _gauge(
@@ -265,43 +265,42 @@ QUEUE_PACKAGES: Final = _gauge(
 )
 QUEUES: Final = _gauge("publisher_queues", "Queues in a state: idle, running, blocked.", ("publisher", "state"))
 OLDEST_SECONDS: Final = _gauge(
-    "publisher_oldest_queued_seconds", "Age of the oldest package that somebody has not imported.", _PUB
+    "publisher_oldest_queued_seconds", "Age of the oldest package that not all subscribers have imported.", _PUB
 )
 GIVEN_UP_QUEUED: Final = _gauge("publisher_error_queue_packages", "Packages in all error queues.", _PUB)
-DELAY_SECONDS: Final = _gauge("publisher_delay_seconds", "How long a request is held up because subscribers lag.", _PUB)
+DELAY_SECONDS: Final = _gauge("publisher_delay_seconds", "Delay of a request because subscribers lag.", _PUB)
 QUEUE_ERRORS: Final = _counter(
-    "agent_scrape_failures", "Scrapes at which queues or subscribers could not be told.", (), "queue_access_error_count"
+    "agent_scrape_failures",
+    "Scrapes without figures of queues or subscribers, because reading them failed.",
+    (),
+    "queue_access_error_count",
 )
 ANNOUNCE_FAILURES: Final = _counter("discovery_failed_announcements", "Announcements that could not be sent.", _SUB)
 
-RETENTION_TURNS: Final = _counter("retention_turns", "Turns in which the head of the package topic was looked after.")
-RETENTION_MOVES: Final = _counter("retention_head_moves", "Times that the head was moved.")
-RETENTION_REMOVED: Final = _counter("retention_removed_messages", "Messages that went by that, pieces among them.")
-RETENTION_FREED: Final = _counter("retention_freed_bytes", "About how many bytes of messages went by that.")
-RETENTION_LOSSES: Final = _counter(
-    "retention_losses", "Times that a subscriber lost packages, because age or size allowed no more."
-)
+RETENTION_TURNS: Final = _counter("retention_turns", "Runs of retention by consumption on the package topic.")
+RETENTION_MOVES: Final = _counter("retention_head_moves", "Runs that moved the head of the package topic.")
+RETENTION_REMOVED: Final = _counter("retention_removed_messages", "Messages that these runs removed, pieces included.")
+RETENTION_FREED: Final = _counter("retention_freed_bytes", "Approximate bytes of messages that these runs removed.")
+RETENTION_LOSSES: Final = _counter("retention_losses", "Subscribers that lost packages to the limits of age or size.")
 RETENTION_DROPPED: Final = _counter(
-    "retention_dropped_subscribers", "Durable subscribers that nothing is kept for any more: they were silent too long."
+    "retention_dropped_subscribers", "Durable subscribers deregistered because they were silent too long."
 )
 RETENTION_EXPIRED: Final = _counter(
     "retention_expired_messages", "Messages of all topics that an embedded journal removed for their age and size."
 )
-RETENTION_FAILURES: Final = _counter("retention_failures", "Turns of it that failed, and are taken again.")
-SWEEPS: Final = _counter(
-    "sweep_runs", "Sweeps of the blob store that came to their end.", (), "cleanup_package_duration"
-)
+RETENTION_FAILURES: Final = _counter("retention_failures", "Runs of retention that failed and will be retried.")
+SWEEPS: Final = _counter("sweep_runs", "Completed sweeps of the blob store.", (), "cleanup_package_duration")
 SWEEP_REMOVED: Final = _counter(
     "sweep_removed_blobs", "Blobs that sweeps removed.", (), "cleanup_package_removed_count"
 )
 SWEEP_UPLOADS: Final = _counter("sweep_abandoned_uploads", "Unfinished uploads that sweeps removed.")
 SWEEP_KEPT: Final = _gauge("sweep_kept_blobs", "Blobs that the last sweep kept, by reason.", ("reason",))
 SWEEP_KEPT_BYTES: Final = _gauge("sweep_kept_bytes", "Their bytes.", ("reason",))
-SWEEP_FAILURES: Final = _counter("sweep_failures", "Turns of upkeep that failed, and are taken again within the hour.")
+SWEEP_FAILURES: Final = _counter("sweep_failures", "Maintenance runs that failed; they are retried within the hour.")
 
 HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and status.", ("method", "route", "status"))
-HTTP_SECONDS: Final = _histogram("http_request_seconds", "Time of API requests.", SECONDS_BUCKETS, ("route",))
-INFO: Final = _gauge("agent_info", "Always 1; says which version runs.", ("version",))
+HTTP_SECONDS: Final = _histogram("http_request_seconds", "Duration of API requests.", SECONDS_BUCKETS, ("route",))
+INFO: Final = _gauge("agent_info", "Always 1; the label is the running version.", ("version",))
 
 CATALOGUE: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 """All of them, in the order of this module."""

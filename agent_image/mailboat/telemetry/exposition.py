@@ -115,7 +115,7 @@ class AgentMetrics:
                 collect_fleet(figures, samples)
         except MailboatError as error:
             self._failed_scrapes += 1
-            _LOG.warning("queues and subscribers could not be told to a scraper: %s", error)
+            _LOG.warning("queues and subscribers could not be read for a scrape: %s", error)
 
 
 class _Collector:

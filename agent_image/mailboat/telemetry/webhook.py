@@ -163,7 +163,9 @@ class Webhook:
         elif answer.status in _REFUSALS:
             self._statistics = replace(self._statistics, refused=self._statistics.refused + 1)
             where = {**self._where(), "package": event.package_id, "offset": event.offset}
-            _LOG.error("%s refuses an event with %d; it is passed by", self._poster.place, answer.status, extra=where)
+            _LOG.error(
+                "%s rejected an event with status %d; it is skipped", self._poster.place, answer.status, extra=where
+            )
         else:
             raise WebhookUnreachableError(
                 f"{self._poster.place} answered an event with {answer.status}",

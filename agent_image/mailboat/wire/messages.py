@@ -228,7 +228,7 @@ def _encode_command(message: CommandMessage) -> bytes:
 def _decode_command(value: bytes) -> CommandMessage:
     wire = parse(pb.CommandMessage, value)
     if not wire.HasField("clear_command"):
-        raise MessageCorruptError("a CommandMessage carries no command that this version knows")
+        raise MessageCorruptError("a CommandMessage carries no command that this version supports")
     return CommandMessage(
         SlingId(name(wire.sub_sling_id)),
         AgentName(name(wire.sub_agent_name)),
@@ -297,7 +297,7 @@ def _verb(text: str) -> CommandVerb:
     try:
         return CommandVerb(text)
     except ValueError as error:
-        raise MessageCorruptError(f"{text[:40]!r} is not a command that this version knows") from error
+        raise MessageCorruptError(f"{text[:40]!r} is not a command that this version supports") from error
 
 
 def _encode_cause(cause: FailureCause | None) -> pb.Cause | None:

@@ -292,7 +292,7 @@ def _check_version(header: pb.TreeHeader) -> None:
         return
     if version > NAMED_VERSION:
         raise UnknownRequiredFeatureError(
-            f"a tree package is of version {version}, this Mailboat knows versions up to {NAMED_VERSION}",
+            f"a tree package is of version {version}, this version supports up to {NAMED_VERSION}",
             next_step="upgrade this subscriber",
         )
     raise PackageCorruptError("a tree package starts without a header of a known version", record=1)

@@ -60,5 +60,5 @@ def format_size(size_bytes: int) -> str:
 def _parts_of(text: str) -> tuple[int, str]:
     match = _PARTS.match(text)
     if match is None:
-        raise ValueError(f"{text!r} is no number with a unit")
+        raise ValueError(f"{text!r} is not a number with a unit")
     return int(match[1]), match[2]

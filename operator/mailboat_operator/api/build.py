@@ -33,7 +33,7 @@ from mailboat_operator.api.references import Reference, SecretReference
 from mailboat_operator.api.timetable import Timetable
 from mailboat_operator.api.workload import TemplateMetadata
 
-_ONCE = "it was asked for; make another PackageBuild"
+_ONCE = "the build has been requested; create another PackageBuild"
 _MEBIBYTE = 1 << 20
 _MAX_SECONDS = 2**31 - 1
 _SMALLEST_MEMORY = Rule(
@@ -83,27 +83,27 @@ class Budget:
 
 @dataclass(frozen=True)
 class Driver:
-    """The pod that cuts the tree and publishes."""
+    """The driver, which splits the tree and publishes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
 
-    cores: Annotated[int, Field("Threads that work at once.", minimum=1, maximum=64)] = 1
-    cpu_request: Annotated[str | None, Field("CPU that it is promised. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Of the Java process; Python's share comes on top.", form=SIZE)] = (
+    cores: Annotated[int, Field("Number of threads.", minimum=1, maximum=64)] = 1
+    cpu_request: Annotated[str | None, Field("CPU request. Default: one for each core.", form=CPU)] = None
+    memory_bytes: Annotated[int, Field("Memory of the Java process; Python's share comes on top.", form=SIZE)] = (
         1024 * _MEBIBYTE
     )
 
 
 @dataclass(frozen=True)
 class Executors:
-    """The pods that build."""
+    """The executors."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
 
-    instances: Annotated[int, Field("How many.", minimum=1, maximum=1000)] = 2
-    cores: Annotated[int, Field("Packages that each builds at once.", minimum=1, maximum=64)] = 1
-    cpu_request: Annotated[str | None, Field("CPU that each is promised. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Of each Java process; Python's share comes on top.", form=SIZE)] = (
+    instances: Annotated[int, Field("Number of executors.", minimum=1, maximum=1000)] = 2
+    cores: Annotated[int, Field("Packages that each executor builds in parallel.", minimum=1, maximum=64)] = 1
+    cpu_request: Annotated[str | None, Field("CPU request of each. Default: one for each core.", form=CPU)] = None
+    memory_bytes: Annotated[int, Field("Memory of each Java process; Python's share comes on top.", form=SIZE)] = (
         1024 * _MEBIBYTE
     )
 
@@ -129,13 +129,13 @@ class PackageBuildSpec:
         ),
         Rule(
             "!has(self.schedule) || !has(self.ttlSecondsAfterFinished)",
-            "ttlSecondsAfterFinished is meant for a build without a schedule: say history limits",
+            "ttlSecondsAfterFinished applies to builds without a schedule; set the history limits instead",
             ".ttlSecondsAfterFinished",
             lambda spec: spec.schedule is None or spec.ttl_seconds_after_finished is None,
         ),
         Rule(
             "has(self.schedule) == has(oldSelf.schedule)",
-            "schedule can't be added or taken away: make another PackageBuild",
+            "schedule can't be added or removed; create another PackageBuild",
             ".schedule",
         ),
         *map(_unchangeable, ("publisherRef", "roots", "source", "budget", "engine")),
@@ -147,23 +147,25 @@ class PackageBuildSpec:
     ]
     source: Annotated[
         Source | None,
-        Field("What is read, by all pods at once: a claim that many nodes can mount. Not said: the Publisher's."),
+        Field("Source volume, read by all pods: a claim that many nodes can mount. Default: the Publisher's."),
     ] = None
-    budget: Annotated[Budget, Field("How large one package may become.")] = field(default_factory=Budget)
-    executors: Annotated[Executors, Field("The pods that build.")] = field(default_factory=Executors)
-    driver: Annotated[Driver, Field("The pod that cuts the tree and publishes.")] = field(default_factory=Driver)
-    engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
-    image: Annotated[str | None, Field("What all its pods run. Default: the operator's setting.", form=IMAGE)] = None
+    budget: Annotated[Budget, Field("Maximum size of one package.")] = field(default_factory=Budget)
+    executors: Annotated[Executors, Field("The executors.")] = field(default_factory=Executors)
+    driver: Annotated[Driver, Field("The driver, which splits the tree and publishes.")] = field(default_factory=Driver)
+    engine: Annotated[SparkOperator, Field("Operator that runs it, by its kind of SparkApplication.")] = (
+        SparkOperator.KUBEFLOW
+    )
+    image: Annotated[str | None, Field("Image of all its pods. Default: the operator's setting.", form=IMAGE)] = None
     image_pull_secrets: Annotated[
-        tuple[SecretReference, ...], Field("Secrets to pull the image with, besides the template's.", max_items=8)
+        tuple[SecretReference, ...], Field("Image pull secrets, in addition to the template's.", max_items=8)
     ] = ()
-    template: Annotated[BuildTemplate, Field("What driver and executors carry, run as, and where.")] = field(
-        default_factory=BuildTemplate
+    template: Annotated[BuildTemplate, Field("Labels, security context and placement of driver and executors.")] = (
+        field(default_factory=BuildTemplate)
     )
-    service_account_name: Annotated[str, Field("The account with which the driver makes its executors.", form=NAME)] = (
-        "mailboat-spark"
-    )
-    schedule: Annotated[Timetable | None, Field("When to build, again and again. Default: now, once.")] = None
+    service_account_name: Annotated[
+        str, Field("Service account with which the driver creates executors.", form=NAME)
+    ] = "mailboat-spark"
+    schedule: Annotated[Timetable | None, Field("Schedule of repeated builds. Default: one build, now.")] = None
     suspend: Annotated[
         bool,
         Field(
@@ -186,40 +188,38 @@ class PackageBuildSpec:
     ] = 600.0
     active_deadline_seconds: Annotated[
         int | None,
-        Field("All attempts together may take so long. Default: no limit.", minimum=1, maximum=_MAX_SECONDS),
+        Field("Time limit of all attempts together. Default: no limit.", minimum=1, maximum=_MAX_SECONDS),
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("The object goes so long after it finished. Default: never.", minimum=0, maximum=_MAX_SECONDS),
+        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=_MAX_SECONDS),
     ] = None
 
 
 @dataclass(frozen=True)
 class PackageBuildStatus:
-    """How far it got."""
+    """Progress of the build."""
 
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
-    phase: Annotated[BuildPhase | None, Field("How far it got.")] = None
+    phase: Annotated[BuildPhase | None, Field("Progress of the build.")] = None
     build_id: Annotated[str | None, Field("Names the build in the journal; the same for all attempts.")] = None
     packages_done: Annotated[int | None, Field("Packages that are published.", minimum=0)] = None
     packages_total: Annotated[int | None, Field("Packages that it has.", minimum=0)] = None
     packages: Annotated[str | None, Field("Published packages of all: `12/40`.", max_length=32)] = None
-    attempt: Annotated[int | None, Field("The attempt at hand, from 1.", minimum=1)] = None
+    attempt: Annotated[int | None, Field("The current attempt, from 1.", minimum=1)] = None
     retry_at: Annotated[datetime | None, Field("When the next attempt begins.")] = None
-    application: Annotated[str | None, Field("Name of the SparkApplication at hand.")] = None
-    started_at: Annotated[datetime | None, Field("When the first attempt was asked for.")] = None
-    finished_at: Annotated[datetime | None, Field("When it was complete, or failed for good.")] = None
+    application: Annotated[str | None, Field("Name of the current SparkApplication.")] = None
+    started_at: Annotated[datetime | None, Field("Start of the first attempt.")] = None
+    finished_at: Annotated[datetime | None, Field("Time when it completed or failed permanently.")] = None
     last_schedule_at: Annotated[
-        datetime | None, Field("The last time of the timetable that became a run.", name="lastScheduleTime")
+        datetime | None, Field("Last scheduled time that started a run.", name="lastScheduleTime")
     ] = None
-    last_missed_at: Annotated[
-        datetime | None, Field("The last time of the timetable that was missed.", name="lastMissedTime")
-    ] = None
-    next_schedule_at: Annotated[datetime | None, Field("The next time of the timetable.", name="nextScheduleTime")] = (
+    last_missed_at: Annotated[datetime | None, Field("Last scheduled time that was missed.", name="lastMissedTime")] = (
         None
     )
-    active: Annotated[tuple[str, ...], Field("PackageBuilds of the timetable that are on their way.")] = ()
+    next_schedule_at: Annotated[datetime | None, Field("Next scheduled time.", name="nextScheduleTime")] = None
+    active: Annotated[tuple[str, ...], Field("PackageBuilds of the schedule that are running.")] = ()
 
 
 @dataclass(frozen=True)
@@ -237,15 +237,15 @@ PACKAGE_BUILD = Kind(
     "mbbuild",
     PackageBuild,
     (
-        Column("Phase", ".status.phase", text="How far it got."),
+        Column("Phase", ".status.phase", text="Progress of the build."),
         REASON,
         Column("Packages", ".status.packages", text="Published packages of all."),
-        Column("Attempt", ".status.attempt", "integer", "The attempt at hand."),
+        Column("Attempt", ".status.attempt", "integer", "The current attempt."),
         Column("Schedule", ".spec.schedule.cron", text="When it is built again.", is_wide=True),
-        Column("Next", ".status.nextScheduleTime", text="The next time of the timetable.", is_wide=True),
+        Column("Next", ".status.nextScheduleTime", text="Next scheduled time.", is_wide=True),
         AGE,
     ),
-    "A whole tree, cut into packages by Spark and published in order.",
+    "A whole tree, published as many packages that Spark builds.",
     rules=(
         Rule(
             f"self.metadata.name.matches('{_NAME}')",

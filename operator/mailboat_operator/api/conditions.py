@@ -24,14 +24,14 @@ class Truth(enum.StrEnum):
 class Condition:
     """One thing that holds, does not hold, or is not known."""
 
-    type: Annotated[str, Field("What it is about, such as Ready.", form=REASON)]
+    type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
     status: Annotated[Truth, Field("Whether it holds.")]
     reason: Annotated[
-        str, Field("Why, in one word for programs; an error's name as `mailboat explain` knows it.", form=REASON)
+        str, Field("Reason in one word, for programs; an error's name as in `mailboat explain`.", form=REASON)
     ]
-    message: Annotated[str, Field("Why, in a sentence for people, and what to do.", max_length=32_768)]
-    observed_generation: Annotated[int, Field("The generation of the spec that it speaks of.", minimum=0)]
-    last_transition_at: Annotated[datetime, Field("When the status changed last.", name="lastTransitionTime")]
+    message: Annotated[str, Field("Reason and next step, for people.", max_length=32_768)]
+    observed_generation: Annotated[int, Field("Generation of the spec that it describes.", minimum=0)]
+    last_transition_at: Annotated[datetime, Field("Time of the last change of the status.", name="lastTransitionTime")]
 
 
 class ReclaimPolicy(enum.StrEnum):
@@ -41,6 +41,6 @@ class ReclaimPolicy(enum.StrEnum):
     DELETE = "Delete"
 
 
-CONDITIONS = Field("What holds of the object. Ready comes first.", max_items=16, key="type")
-OBSERVED_GENERATION = Field("The generation of the spec that the status speaks of.", minimum=0)
+CONDITIONS = Field("Conditions of the object. Ready comes first.", max_items=16, key="type")
+OBSERVED_GENERATION = Field("Generation of the spec that the status describes.", minimum=0)
 SUSPEND = Field("Leave everything as it is: nothing is made, changed or corrected until this is false again.")

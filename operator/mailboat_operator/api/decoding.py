@@ -217,7 +217,7 @@ def _check_unique(key: Key, made: tuple[Any, ...], path: str) -> None:
     names = [getattr(one, key.field.key) if key.field.key else one for one in made]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise ResourceInvalidError(f"{path}[{number}] says {_quote(name)} again", field=f"{path}[{number}]")
+            raise ResourceInvalidError(f"{path}[{number}]: duplicate {_quote(name)}", field=f"{path}[{number}]")
 
 
 def _mapping(value: object, path: str) -> Mapping[Any, Any]:
@@ -245,7 +245,7 @@ def _whole(found: Mapping[Any, Any], name: str) -> int:
 def _texts(found: Mapping[Any, Any], name: str) -> dict[str, str]:
     value = found.get(name) or {}
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise ResourceInvalidError(f"metadata.{name} must be texts by names", field=f"metadata.{name}")
+        raise ResourceInvalidError(f"metadata.{name} must be a mapping of names to strings", field=f"metadata.{name}")
     return dict(value)
 
 
@@ -262,7 +262,7 @@ def _owner_uid(found: Mapping[Any, Any]) -> str:
 def _finalizers(found: Mapping[Any, Any]) -> tuple[str, ...]:
     value = found.get("finalizers") or []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ResourceInvalidError("metadata.finalizers must be a list of texts", field="metadata.finalizers")
+        raise ResourceInvalidError("metadata.finalizers must be a list of strings", field="metadata.finalizers")
     return tuple(value)
 
 

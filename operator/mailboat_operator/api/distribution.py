@@ -15,7 +15,7 @@ from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
 
 MAX_PATHS = 500
-_ONCE = "it was asked for; make another Distribution"
+_ONCE = "the distribution has been requested; create another Distribution"
 
 
 class DistributionAction(enum.StrEnum):
@@ -50,7 +50,7 @@ class DistributedPath:
     )
 
     path: Annotated[str, Field("The path of the content.", form=CONTENT_PATH)]
-    deep: Annotated[bool, Field("With all that is below it; a Delete is always deep.")] = False
+    deep: Annotated[bool, Field("Include everything below the path; a Delete is always deep.")] = False
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class DistributionSpec:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.paths) && size(self.paths) > 0 ? self.action != 'Test' : self.action == 'Test'",
-            "paths must be said with the actions Add, Delete and Invalidate, and can't be with Test",
+            "paths are required with the actions Add, Delete and Invalidate, and not allowed with Test",
             ".paths",
             lambda spec: (not spec.paths) == (spec.action == DistributionAction.TEST),
         ),
         Rule(
             "self.action == 'Add' || !has(self.paths) || self.paths.all(one, !one.deep)",
-            "deep is meant for the action Add alone",
+            "deep is allowed with the action Add only",
             ".paths",
             lambda spec: spec.action == DistributionAction.ADD or not any(one.deep for one in spec.paths),
         ),
@@ -75,14 +75,14 @@ class DistributionSpec:
         unchangeable("paths", _ONCE),
     )
 
-    publisher_ref: Annotated[Reference, Field("The Publisher to ask.")]
-    action: Annotated[DistributionAction, Field("What to do.")]
+    publisher_ref: Annotated[Reference, Field("The Publisher.")]
+    action: Annotated[DistributionAction, Field("Action of the request.")]
     paths: Annotated[tuple[DistributedPath, ...], Field("The paths.", max_items=MAX_PATHS, key="path")] = ()
     active_deadline_seconds: Annotated[
         int | None,
         Field(
-            "It fails if not all members have the package so long after its creation. Default: never. What is "
-            "published stays published.",
+            "Time after creation at which it fails if not all members have the package. Default: never. "
+            "Published packages stay published.",
             minimum=1,
             maximum=2**31 - 1,
         ),
@@ -99,15 +99,11 @@ class PoolProgress:
     name: Annotated[str, Field("Name of the SubscriberPool.")]
     done: Annotated[int, Field("Members that imported the package.", minimum=0)]
     members: Annotated[int, Field("Members that it has.", minimum=0)]
-    waiting: Annotated[
-        tuple[str, ...], Field("The first ten members that are waited for, by their agents' names.")
-    ] = ()
-    failed: Annotated[tuple[str, ...], Field("The first ten members that gave it up.")] = ()
+    waiting: Annotated[tuple[str, ...], Field("First ten members that have not imported it yet, by agent name.")] = ()
+    failed: Annotated[tuple[str, ...], Field("First ten members whose import failed permanently.")] = ()
     missed: Annotated[
         tuple[str, ...],
-        Field(
-            "The first ten members that dropped or skipped it, or of which it cannot be known that they imported it."
-        ),
+        Field("First ten members that dropped or skipped it, or whose import cannot be confirmed."),
     ] = ()
 
 
@@ -118,9 +114,9 @@ class DistributionStatus:
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     state: Annotated[DistributionState | None, Field("How far it got.")] = None
-    package_id: Annotated[str | None, Field("Id of the package that it became.")] = None
+    package_id: Annotated[str | None, Field("Id of its package.")] = None
     offset: Annotated[int | None, Field("Offset of the package in the journal.", minimum=0)] = None
-    done: Annotated[str | None, Field("Subscribers that imported it, of all: `3/5`.", max_length=32)] = None
+    done: Annotated[str | None, Field("Subscribers that imported it, out of all: `3/5`.", max_length=32)] = None
     pools: Annotated[tuple[PoolProgress, ...], Field("The same by pool.", max_items=100, key="name")] = ()
     published_at: Annotated[datetime | None, Field("When the package was appended.")] = None
     finished_at: Annotated[datetime | None, Field("When it was distributed, or failed.")] = None
@@ -141,12 +137,12 @@ DISTRIBUTION = Kind(
     "mbdist",
     Distribution,
     (
-        Column("Action", ".spec.action", text="What was asked for."),
+        Column("Action", ".spec.action", text="The request."),
         Column("State", ".status.state", text="How far it got."),
         REASON,
         Column("Done", ".status.done", text="Subscribers that imported it, of all."),
         Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
         AGE,
     ),
-    "One request to a publisher, and how far it got.",
+    "One request to a publisher, and its progress.",
 )

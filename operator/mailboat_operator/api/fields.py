@@ -189,7 +189,7 @@ def rules_of(record: type) -> tuple[Rule, ...]:
 
 def _key(record: type, one: dataclasses.Field[Any], hint: Any) -> Key:
     if get_origin(hint) is not typing.Annotated:
-        raise TypeError(f"{record.__name__}.{one.name} says nothing of itself")
+        raise TypeError(f"{record.__name__}.{one.name} has no description")
     kind, said = get_args(hint)[:2]
     shape, kind = _shape_of(kind)
     default = one.default

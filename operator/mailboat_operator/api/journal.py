@@ -25,12 +25,12 @@ class KafkaTls:
 
     ca_secret_ref: Annotated[
         SecretReference | None,
-        Field("Secret with `ca.crt`: who signed the brokers' certificates. Default: the image's trust store."),
+        Field("Secret with `ca.crt`: CA bundle for the brokers' certificates. Default: the image's trust store."),
     ] = None
     certificate_secret_ref: Annotated[
         SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
     ] = None
-    verify_hostname: Annotated[bool, Field("Whether a broker's certificate must name the host asked for.")] = True
+    verify_hostname: Annotated[bool, Field("Verify that a broker's certificate names its host.")] = True
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,24 @@ class KafkaSasl:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.tokenUrl) == (self.mechanism == 'OAUTHBEARER')",
-            "tokenUrl is needed with mechanism OAUTHBEARER, and meant for it alone",
+            "tokenUrl is required with mechanism OAUTHBEARER, and not allowed with others",
             ".tokenUrl",
             lambda sasl: (sasl.token_url is not None) == (sasl.mechanism == SaslMechanism.OAUTHBEARER),
         ),
         Rule(
             "!has(self.scope) || self.mechanism == 'OAUTHBEARER'",
-            "scope is meant for mechanism OAUTHBEARER alone",
+            "scope is allowed with mechanism OAUTHBEARER only",
             ".scope",
             lambda sasl: sasl.scope is None or sasl.mechanism == SaslMechanism.OAUTHBEARER,
         ),
     )
 
-    mechanism: Annotated[SaslMechanism, Field("How to log in. PLAIN sends the password as it is: use it with TLS.")]
+    mechanism: Annotated[SaslMechanism, Field("SASL mechanism. PLAIN sends the password unencrypted: use it with TLS.")]
     credentials_secret_ref: Annotated[
         SecretReference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
     ]
-    token_url: Annotated[str | None, Field("Where tokens are given, for OAUTHBEARER.", form=URL)] = None
-    scope: Annotated[str | None, Field("What to ask for there, for OAUTHBEARER.", max_length=256)] = None
+    token_url: Annotated[str | None, Field("Token endpoint, for OAUTHBEARER.", form=URL)] = None
+    scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Kafka:
     """The brokers."""
 
     bootstrap_servers: Annotated[
-        tuple[str, ...], Field("Brokers to begin with, each `host:port`.", form=BROKER, min_items=1, max_items=20)
+        tuple[str, ...], Field("Bootstrap brokers, each `host:port`.", form=BROKER, min_items=1, max_items=20)
     ]
     tls: Annotated[KafkaTls | None, Field("Encryption. Default: none.")] = None
     sasl: Annotated[KafkaSasl | None, Field("Login. Default: none.")] = None
@@ -78,16 +78,18 @@ class S3:
     RENAMED: ClassVar = (Renamed("isPathStyle", "pathStyle", default=False),)
 
     bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
-    prefix: Annotated[str, Field("Put before the keys, where others use the bucket too.", form=KEY_PREFIX)] = ""
-    endpoint_url: Annotated[str | None, Field("Another server than AWS.", form=URL)] = None
-    region: Annotated[str | None, Field("The region. Default: what the pod's environment says.", max_length=63)] = None
-    path_style: Annotated[bool, Field("Bucket in the path instead of the host name, as other servers want it.")] = False
+    prefix: Annotated[str, Field("Prefix of all keys, for a shared bucket.", form=KEY_PREFIX)] = ""
+    endpoint_url: Annotated[str | None, Field("Endpoint of an S3-compatible server. Default: AWS.", form=URL)] = None
+    region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
+    path_style: Annotated[
+        bool, Field("Path-style requests (bucket in the path), as many S3-compatible servers require.")
+    ] = False
     credentials_secret_ref: Annotated[
         SecretReference | None,
         Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
     ] = None
     ca_secret_ref: Annotated[
-        SecretReference | None, Field("Secret with `ca.crt`: who signed the server's certificate.")
+        SecretReference | None, Field("Secret with `ca.crt`: CA bundle for the server's certificate.")
     ] = None
 
 
@@ -125,7 +127,7 @@ class JournalTopics:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.minInsyncReplicas) || (has(self.replicas) && self.minInsyncReplicas <= self.replicas)",
-            "minInsyncReplicas must not be more than replicas, which must be said too",
+            "minInsyncReplicas requires replicas, and must not exceed it",
             ".minInsyncReplicas",
             lambda topics: (
                 topics.min_insync_replicas is None
@@ -134,13 +136,13 @@ class JournalTopics:
         ),
         Rule(
             f"!has(self.names) || {_NAMES_IN_CEL}.all(one, {_NAMES_IN_CEL}.exists_one(other, one == other))",
-            "two roles have one topic name; each of the five topics needs a name of its own",
+            "two roles share a topic name; each of the five topics needs its own name",
             ".names",
             lambda topics: len({topics.name_of(role) for role in TopicRole}) == len(TopicRole),
         ),
-        unchangeable("prefix", "messages would be left behind in the topics of the old name"),
-        unchangeable("names", "messages would be left behind in the topics of the old name"),
-        unchangeable("manage", "make another Journal"),
+        unchangeable("prefix", "messages would stay in the topics of the old name"),
+        unchangeable("names", "messages would stay in the topics of the old name"),
+        unchangeable("manage", "create another Journal"),
     )
 
     manage: Annotated[
@@ -151,7 +153,7 @@ class JournalTopics:
         ),
     ] = True
     prefix: Annotated[
-        str | None, Field("Put before the topics' names, where several systems share the brokers.", form=TOPIC_PREFIX)
+        str | None, Field("Prefix of topic names, for several systems on the same brokers.", form=TOPIC_PREFIX)
     ] = None
     names: Annotated[JournalTopicNames | None, Field("Names of single topics; the prefix is not put before them.")] = (
         None
@@ -166,7 +168,7 @@ class JournalTopics:
         default_factory=JournalRetention
     )
     reclaim_policy: Annotated[
-        ReclaimPolicy, Field("What becomes of the topics, and what they hold, when the Journal is deleted.")
+        ReclaimPolicy, Field("Whether the topics and their messages are kept or deleted when the Journal is deleted.")
     ] = ReclaimPolicy.RETAIN
 
     def name_of(self, role: TopicRole) -> str:
@@ -182,7 +184,7 @@ class JournalSpec:
     kafka: Annotated[Kafka, Field("The brokers.")]
     blobs: Annotated[
         Blobs | None,
-        Field("Where large binaries and packages go. Default: they travel in chunks through the journal."),
+        Field("Blob store for large binaries and packages. Default: none; they travel in chunks through the journal."),
     ] = None
     topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
     suspend: Annotated[bool, SUSPEND] = False
@@ -196,9 +198,9 @@ class JournalStatus:
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     cluster_id: Annotated[str | None, Field("The brokers' name for their cluster.")] = None
     brokers: Annotated[int | None, Field("Brokers that the cluster has.", minimum=0)] = None
-    topics_ready: Annotated[str | None, Field("Topics that are as they should be, of all: `5/5`.", max_length=16)] = (
-        None
-    )
+    topics_ready: Annotated[
+        str | None, Field("Topics with the declared configuration, out of all: `5/5`.", max_length=16)
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ JOURNAL = Kind(
     (
         READY,
         REASON,
-        Column("Topics", ".status.topicsReady", text="Topics that are as they should be, of all."),
+        Column("Topics", ".status.topicsReady", text="Topics with the declared configuration, out of all."),
         Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
         AGE,
     ),

@@ -21,15 +21,21 @@ class Limits:
 
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
 
-    max_entries: Annotated[int, Field("Nodes or archive entries.", minimum=1, maximum=10**9)] = _DEFAULTS.max_entries
-    max_entry_size_bytes: Annotated[int, Field("One binary or archive entry, unpacked.", form=SIZE)] = (
+    max_entries: Annotated[
+        int, Field("Maximum number of nodes or archive entries per package.", minimum=1, maximum=10**9)
+    ] = _DEFAULTS.max_entries
+    max_entry_size_bytes: Annotated[int, Field("Maximum unpacked size of one binary or archive entry.", form=SIZE)] = (
         _DEFAULTS.max_entry_bytes
     )
-    max_total_size_bytes: Annotated[int, Field("All of a package, unpacked.", form=SIZE)] = _DEFAULTS.max_total_bytes
-    max_ratio: Annotated[int, Field("Unpacked ÷ packed size.", minimum=1, maximum=100_000)] = int(_DEFAULTS.max_ratio)
-    max_xml_depth: Annotated[int, Field("Nested elements of a DocView document.", minimum=1, maximum=1000)] = (
-        _DEFAULTS.max_xml_depth
+    max_total_size_bytes: Annotated[int, Field("Maximum unpacked size of a package.", form=SIZE)] = (
+        _DEFAULTS.max_total_bytes
     )
+    max_ratio: Annotated[int, Field("Maximum ratio of unpacked to packed size.", minimum=1, maximum=100_000)] = int(
+        _DEFAULTS.max_ratio
+    )
+    max_xml_depth: Annotated[
+        int, Field("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
+    ] = _DEFAULTS.max_xml_depth
     refuse_collisions: Annotated[
         bool, Field("Refuse two names in one folder that differ in case or Unicode form only.")
     ] = _DEFAULTS.refuse_collisions
@@ -53,11 +59,13 @@ class Throttle:
 
     RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
 
-    enabled: Annotated[bool, Field("Slow publishing down; if false, the other fields have no effect.")] = True
+    enabled: Annotated[
+        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
+    ] = True
     max_queue_entries: Annotated[
-        int, Field("Backlog of the slowest clearable subscriber where delays begin.", minimum=1, maximum=10**9)
+        int, Field("Backlog of the slowest editable subscriber at which delays begin.", minimum=1, maximum=10**9)
     ] = 1000
-    max_delay_seconds: Annotated[float, Field("The longest delay of one request.", form=DURATION_OR_ZERO)] = 20.0
+    max_delay_seconds: Annotated[float, Field("Maximum delay of one request.", form=DURATION_OR_ZERO)] = 20.0
 
     @property
     def config(self) -> ThrottleConfig:
@@ -69,23 +77,23 @@ class Throttle:
 class Webhook:
     """Where distributed events are posted, as CloudEvents 1.0."""
 
-    url: Annotated[str, Field("Where to post.", form=URL)]
+    url: Annotated[str, Field("URL that events are posted to.", form=URL)]
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Field("Time for one post.", form=DURATION)] = 10.0
+    timeout_seconds: Annotated[float, Field("Time limit of one request.", form=DURATION)] = 10.0
 
 
 @dataclass(frozen=True)
 class Events:
-    """What a publisher tells when a package has arrived everywhere."""
+    """Events that a publisher sends when all subscribers have a package."""
 
     silent_seconds: Annotated[
         float,
         Field(
-            "So long an event waits for a subscriber that says nothing; then it is raised and names it.",
+            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0
-    webhook: Annotated[Webhook | None, Field("Where to post events too. Default: nowhere.")] = None
+    webhook: Annotated[Webhook | None, Field("Webhook that events are posted to. Default: none.")] = None
 
     def config(self, token_file: str | None) -> EventsConfig:
         """As the agent reads it; `token_file` is where it finds the webhook's token."""

@@ -38,12 +38,12 @@ class TaintEffect(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Toleration:
-    """A taint of nodes that is no hindrance."""
+    """A tolerated taint of nodes."""
 
-    key: Annotated[str | None, Field("Its key. Default: every taint.", form=LABEL_KEY)] = None
-    operator: Annotated[TolerationOperator, Field("How its value is compared.")] = TolerationOperator.EQUAL
+    key: Annotated[str | None, Field("Key of the taint. Default: every taint.", form=LABEL_KEY)] = None
+    operator: Annotated[TolerationOperator, Field("Comparison operator.")] = TolerationOperator.EQUAL
     value: Annotated[str | None, Field("Its value.", max_length=63)] = None
-    effect: Annotated[TaintEffect | None, Field("What it does. Default: every effect.")] = None
+    effect: Annotated[TaintEffect | None, Field("Effect of the taint. Default: every effect.")] = None
 
 
 class NodeOperator(enum.StrEnum):
@@ -80,7 +80,7 @@ class NodeRequirement:
     )
 
     key: Annotated[str, Field("Name of the label.", form=LABEL_KEY)]
-    operator: Annotated[NodeOperator, Field("How its value is compared.")]
+    operator: Annotated[NodeOperator, Field("Comparison operator.")]
     values: Annotated[tuple[str, ...], Field("Values to compare with.", max_length=63, max_items=_FEW)] = ()
 
 
@@ -102,7 +102,7 @@ class NodeSelector:
 class NodePreference:
     """Nodes that are preferred."""
 
-    weight: Annotated[int, Field("How much it counts.", minimum=1, maximum=_WEIGHT)]
+    weight: Annotated[int, Field("Weight.", minimum=1, maximum=_WEIGHT)]
     preference: Annotated[NodeTerm, Field("The nodes.")]
 
 
@@ -133,7 +133,7 @@ class LabelRequirement:
     )
 
     key: Annotated[str, Field("Name of the label.", form=LABEL_KEY)]
-    operator: Annotated[LabelOperator, Field("How its value is compared.")]
+    operator: Annotated[LabelOperator, Field("Comparison operator.")]
     values: Annotated[tuple[str, ...], Field("Values to compare with.", max_length=63, max_items=_FEW)] = ()
 
 
@@ -161,7 +161,7 @@ class PodTerm:
 class PodPreference:
     """Places that are preferred."""
 
-    weight: Annotated[int, Field("How much it counts.", minimum=1, maximum=_WEIGHT)]
+    weight: Annotated[int, Field("Weight.", minimum=1, maximum=_WEIGHT)]
     pod_affinity_term: Annotated[PodTerm, Field("The places.")]
 
 
@@ -171,17 +171,17 @@ class PodAffinity:
 
     required: Annotated[
         tuple[PodTerm, ...],
-        Field("Rules that hold.", name="requiredDuringSchedulingIgnoredDuringExecution", max_items=_FEW),
+        Field("Required rules.", name="requiredDuringSchedulingIgnoredDuringExecution", max_items=_FEW),
     ] = ()
     preferred: Annotated[
         tuple[PodPreference, ...],
-        Field("Rules that are preferred.", name="preferredDuringSchedulingIgnoredDuringExecution", max_items=_FEW),
+        Field("Preferred rules.", name="preferredDuringSchedulingIgnoredDuringExecution", max_items=_FEW),
     ] = ()
 
 
 @dataclass(frozen=True)
 class Affinity:
-    """Where pods go, by nodes and by other pods."""
+    """Affinity to nodes and other pods."""
 
     node_affinity: Annotated[NodeAffinity | None, Field("Nodes by their labels.")] = None
     pod_affinity: Annotated[PodAffinity | None, Field("Near these pods.")] = None
@@ -189,7 +189,7 @@ class Affinity:
 
 
 class Unsatisfiable(enum.StrEnum):
-    """What becomes of a pod for which no node fits a constraint."""
+    """Treatment of a pod for which no node satisfies a constraint."""
 
     DO_NOT_SCHEDULE = "DoNotSchedule"
     SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -202,10 +202,12 @@ class SpreadConstraint:
     topology_key: Annotated[
         str, Field("Label of nodes; nodes with the same value are one place, such as a zone.", form=LABEL_KEY)
     ]
-    max_skew: Annotated[int, Field("Pods that a place may have more than another one.", minimum=1, maximum=1000)] = 1
-    when_unsatisfiable: Annotated[Unsatisfiable, Field("What becomes of a pod that no place fits.")] = (
-        Unsatisfiable.SCHEDULE_ANYWAY
-    )
+    max_skew: Annotated[
+        int, Field("Maximum difference in pods between two values of the label.", minimum=1, maximum=1000)
+    ] = 1
+    when_unsatisfiable: Annotated[
+        Unsatisfiable, Field("Treatment of a pod for which no node satisfies the constraint.")
+    ] = Unsatisfiable.SCHEDULE_ANYWAY
     label_selector: Annotated[LabelSelector | None, Field("Pods that count. Default: the object's own.")] = None
 
 
@@ -221,7 +223,7 @@ class PodSecurity:
         int | None, Field("Group that owns the volumes. Default: 65532.", minimum=1, maximum=2**31 - 1)
     ] = None
     supplemental_groups: Annotated[
-        tuple[int, ...], Field("More groups of all containers.", minimum=1, maximum=2**31 - 1, max_items=16)
+        tuple[int, ...], Field("Supplementary groups of all containers.", minimum=1, maximum=2**31 - 1, max_items=16)
     ] = ()
 
 
@@ -233,11 +235,13 @@ class Placement:
     node_selector: Annotated[
         Mapping[str, str], Field("Labels that nodes must have.", form=LABEL_KEY, max_length=63, max_items=32)
     ] = field(default_factory=dict)
-    tolerations: Annotated[tuple[Toleration, ...], Field("Taints that are no hindrance.", max_items=32)] = ()
-    affinity: Annotated[Affinity | None, Field("Where pods go, by nodes and by other pods.")] = None
+    tolerations: Annotated[tuple[Toleration, ...], Field("Tolerated taints.", max_items=32)] = ()
+    affinity: Annotated[Affinity | None, Field("Affinity to nodes and other pods.")] = None
     topology_spread_constraints: Annotated[
         tuple[SpreadConstraint, ...],
         Field("How pods are spread. Default: members of a pool over nodes as far as possible.", max_items=_FEW),
     ] = ()
     priority_class_name: Annotated[str | None, Field("Their priority class.", form=NAME)] = None
-    security_context: Annotated[PodSecurity, Field("Ids that pods run under.")] = field(default_factory=PodSecurity)
+    security_context: Annotated[PodSecurity, Field("Security context of the pods.")] = field(
+        default_factory=PodSecurity
+    )

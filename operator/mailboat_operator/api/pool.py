@@ -64,16 +64,17 @@ class Target:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "[has(self.generations), has(self.files), has(self.sqlite)].filter(one, one).size() == 1",
-            "exactly one of generations, files and sqlite must be said",
+            "exactly one of generations, files and sqlite is required",
             is_kept=lambda one: [one.generations, one.files, one.sqlite].count(None) == 2,
         ),
     )
 
     generations: Annotated[
-        Store | None, Field("Whole versions of a folder, with a link to the current one: readers see no half of one.")
+        Store | None,
+        Field("Complete versions of a folder, with a link to the current one: readers never see a partial import."),
     ] = None
     files: Annotated[Store | None, Field("A folder, changed in place.")] = None
-    sqlite: Annotated[Store | None, Field("A database file, one transaction a batch.")] = None
+    sqlite: Annotated[Store | None, Field("SQLite file, one transaction per batch.")] = None
 
     @property
     def store(self) -> Store:
@@ -85,27 +86,28 @@ class Target:
 
 @dataclass(frozen=True)
 class Retries:
-    """What happens to a package that can't be imported."""
+    """Retries of a package that can't be imported."""
 
     RENAMED: ClassVar = (Renamed("isEndless", "unlimited", default=False),)
 
-    max: Annotated[int, Field("Attempts after the first before it is given up.", minimum=0, maximum=1_000_000)] = 10
+    max: Annotated[int, Field("Retries before a package is given up.", minimum=0, maximum=1_000_000)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
     first_pause_seconds: Annotated[
-        float, Field("Pause after the first failure; it doubles.", form=DURATION_OR_ZERO)
+        float, Field("Pause after the first failure; it doubles with each retry.", form=DURATION_OR_ZERO)
     ] = 1.0
-    longest_pause_seconds: Annotated[float, Field("The longest pause between attempts.", form=DURATION)] = 300.0
+    longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DURATION)] = 300.0
 
 
 @dataclass(frozen=True)
 class Staging:
     """Import a package only after another pool did: what it could not import never gets here."""
 
-    wait_for: Annotated[Reference, Field("The SubscriberPool that goes first. It must be editable.")]
+    wait_for: Annotated[Reference, Field("SubscriberPool that imports first. It must be editable.")]
     timeout_seconds: Annotated[
         float,
         Field(
-            "One wait for its word on a package; then its announcement is looked up again.", form=DURATION_OF_SECONDS
+            "Time to wait for its confirmation of a package before its announcement is read again.",
+            form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
 
@@ -125,17 +127,19 @@ class Readiness:
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
-        float, Field("A package this young when imported shows that it has caught up.", form=DURATION)
+        float, Field("Importing a package younger than this proves that the subscriber has caught up.", form=DURATION)
     ] = 120.0
-    idle_seconds: Annotated[float, Field("No work for so long shows it too.", form=DURATION)] = 10.0
+    idle_seconds: Annotated[
+        float, Field("Time without work that proves that the subscriber has caught up.", form=DURATION)
+    ] = 10.0
     force_seconds: Annotated[
         float | None,
-        Field("Ready after so long even when it lags, rather than serve nothing. Default: never.", form=DURATION),
+        Field("Time after which the subscriber is ready even if it lags. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Not ready any more when the oldest package not imported is this old. Default: never.",
+            "Age of the oldest pending package beyond which the subscriber is not ready. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
@@ -143,12 +147,14 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Pieces:
-    """How much of packages in chunks members collect while it goes by; the rest is read again when it is needed."""
+    """Limits for packages in chunks that members collect while reading; the rest is read again when needed."""
 
-    max_packages: Annotated[int, Field("Packages at once.", minimum=1, maximum=1000)] = 10
-    max_size_bytes: Annotated[int, Field("All of them; a pod has 1Gi for temporary files.", form=SIZE)] = 512 * 1024**2
+    max_packages: Annotated[int, Field("Maximum number of packages collected at once.", minimum=1, maximum=1000)] = 10
+    max_size_bytes: Annotated[
+        int, Field("Maximum size of all of them; a pod has 1Gi for temporary files.", form=SIZE)
+    ] = 512 * 1024**2
     expire_after_seconds: Annotated[
-        float, Field("A package is dropped when no piece of it came for so long.", form=DURATION_OF_SECONDS)
+        float, Field("Time without a new piece after which an incomplete package is dropped.", form=DURATION_OF_SECONDS)
     ] = 60.0
 
 
@@ -157,7 +163,7 @@ class ExternalMetric:
     """A metric of the cluster's external metrics API."""
 
     name: Annotated[str, Field("Its name.", max_length=253)]
-    target_average_value: Annotated[int, Field("What each member should have of it.", minimum=1, maximum=10**12)]
+    target_average_value: Annotated[int, Field("Target value per member.", minimum=1, maximum=10**12)]
     match_labels: Annotated[
         Mapping[str, str], Field("Labels of the series.", form=LABEL_KEY, max_length=63, max_items=16)
     ] = field(default_factory=dict)
@@ -170,7 +176,7 @@ class Trigger:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!self.type.matches('^(apache-)?kafka$')",
-            "type can't be kafka: lag never calls for members, as each new one only adds its own backlog",
+            "type can't be kafka: lag must not trigger scaling, as each new member only adds its own backlog",
             ".type",
             lambda one: one.type not in {"kafka", "apache-kafka"},
         ),
@@ -178,7 +184,8 @@ class Trigger:
 
     type: Annotated[str, Field("Kind of the trigger, such as `prometheus` or `cron`.", form=LABEL)]
     metadata: Annotated[
-        Mapping[str, str], Field("What KEDA has to know for it.", form=VARIABLE, max_length=1024, max_items=32)
+        Mapping[str, str],
+        Field("Settings of the trigger, as KEDA defines them.", form=VARIABLE, max_length=1024, max_items=32),
     ] = field(default_factory=dict)
     authentication_ref: Annotated[
         Reference | None, Field("A TriggerAuthentication of the same namespace. Default: none is needed.")
@@ -199,34 +206,34 @@ class Autoscaling:
         Rule(
             "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.external), has(self.trigger)]"
             ".filter(one, one).size() == 1",
-            "exactly one of cpuPercent, requestsPerSecond, external and trigger must be said",
+            "exactly one of cpuPercent, requestsPerSecond, external and trigger is required",
             is_kept=lambda one: [one.cpu_percent, one.requests_per_second, one.external, one.trigger].count(None) == 3,
         ),
     )
 
-    max_replicas: Annotated[int, Field("The most members.", minimum=1, maximum=MAX_REPLICAS)]
-    min_replicas: Annotated[int, Field("The fewest members.", minimum=1, maximum=MAX_REPLICAS)] = 1
-    cpu_percent: Annotated[
-        int | None, Field("CPU that members should use, of what they are promised.", minimum=1, maximum=1000)
-    ] = None
+    max_replicas: Annotated[int, Field("Maximum number of members.", minimum=1, maximum=MAX_REPLICAS)]
+    min_replicas: Annotated[int, Field("Minimum number of members.", minimum=1, maximum=MAX_REPLICAS)] = 1
+    cpu_percent: Annotated[int | None, Field("Target CPU use, in percent of the request.", minimum=1, maximum=1000)] = (
+        None
+    )
     requests_per_second: Annotated[
-        int | None, Field("Requests per second that each member should serve.", minimum=1, maximum=1_000_000)
+        int | None, Field("Target requests per second of each member.", minimum=1, maximum=1_000_000)
     ] = None
     external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
-    trigger: Annotated[Trigger | None, Field("A trigger of KEDA's, which must be installed.")] = None
+    trigger: Annotated[Trigger | None, Field("KEDA trigger; KEDA must be installed.")] = None
     scale_down_after_seconds: Annotated[
-        float, Field("Demand must be lower for so long before members go.", form=SCALE_DOWN)
+        float, Field("Time of lower demand before members are removed.", form=SCALE_DOWN)
     ] = 300.0
 
 
 @dataclass(frozen=True)
 class VolumeRetention:
-    """What becomes of members' claims."""
+    """Whether members' claims are kept or deleted."""
 
     when_deleted: Annotated[ReclaimPolicy, Field("When the pool is deleted.")] = ReclaimPolicy.RETAIN
-    when_scaled: Annotated[ReclaimPolicy, Field("When there are fewer members; a kept one goes on where it stood.")] = (
-        ReclaimPolicy.RETAIN
-    )
+    when_scaled: Annotated[
+        ReclaimPolicy, Field("When the number of members shrinks; a kept claim is used again at its position.")
+    ] = ReclaimPolicy.RETAIN
 
 
 class ServiceType(enum.StrEnum):
@@ -239,9 +246,9 @@ class ServiceType(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Service:
-    """The Service that leads to members which have caught up."""
+    """Service of the members that have caught up."""
 
-    type: Annotated[ServiceType, Field("How it is reached.")] = ServiceType.CLUSTER_IP
+    type: Annotated[ServiceType, Field("Type of the Service.")] = ServiceType.CLUSTER_IP
     port: Annotated[int, Field("Its port.", minimum=1, maximum=65_535)] = 80
     annotations: Annotated[
         Mapping[str, str], Field("Annotations, such as those of a cloud's load balancer.", form=LABEL_KEY, max_items=32)
@@ -267,19 +274,20 @@ class SubscriberPoolSpec:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.delivery != 'shared'",
-            "delivery shared is not there yet: say broadcast, with which every member receives every package",
+            "delivery shared is not implemented; use broadcast, with which every member receives every package",
             ".delivery",
             lambda spec: spec.delivery is not Delivery.SHARED,
         ),
         Rule(
             "!has(self.seed) || !has(self.staging)",
-            "seed and staging can't both be said: a snapshot may hold what the golden pool has not imported",
+            "seed and staging are mutually exclusive: a snapshot may contain packages "
+            "that the golden pool has not imported",
             ".seed",
             lambda spec: spec.seed is None or spec.staging is None,
         ),
         Rule(
             "self.expose != 'build' || has(self.target.generations)",
-            "expose build takes a target generations: the others show every package when it is imported",
+            "expose build requires the target generations: the others show every package when it is imported",
             ".expose",
             lambda spec: spec.expose is not Expose.BUILD or spec.target.generations is not None,
         ),
@@ -302,78 +310,69 @@ class SubscriberPoolSpec:
             ".roots",
             lambda spec: all(map(can_be_content, spec.roots)),
         ),
-        unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
+        unchangeable("journalRef", "positions belong to their journal; create another SubscriberPool"),
         Rule(
             " && ".join(
                 f"has(self.target.{one}) == has(oldSelf.target.{one})" for one in ("generations", "files", "sqlite")
             ),
-            "target can't be changed: what members hold can't be converted; make another SubscriberPool",
+            "target can't be changed: the content of members can't be converted; create another SubscriberPool",
             ".target",
         ),
     )
 
     journal_ref: Annotated[Reference, Field("The Journal to read.")]
-    target: Annotated[Target, Field("Where members import into.")]
-    publishers: Annotated[
-        tuple[str, ...], Field("The publishers that members follow; none named: all.", form=AGENT_NAME, key="")
-    ] = ()
+    target: Annotated[Target, Field("Target of the import.")]
+    publishers: Annotated[tuple[str, ...], Field("Publishers to follow. Default: all.", form=AGENT_NAME, key="")] = ()
     roots: Annotated[
         tuple[str, ...],
         Field(
-            "Content paths, each with all below it. A package that would change anything outside is refused as a whole "
+            "Content paths, each with all below it. A package that would change content outside is rejected as a whole "
             "and goes to the error queue. Default: all paths.",
             form=CONTENT_PATH,
             key="",
         ),
     ] = ()
     replicas: Annotated[
-        int, Field("Members. An autoscaler, where there is one, decides instead.", minimum=0, maximum=MAX_REPLICAS)
+        int, Field("Number of members; ignored with an autoscaler.", minimum=0, maximum=MAX_REPLICAS)
     ] = 1
     delivery: Annotated[
-        Delivery, Field("Who receives a package: every member; `shared` is for later, and refused.")
+        Delivery, Field("Delivery to every member (broadcast); `shared` is reserved, and rejected.")
     ] = Delivery.BROADCAST
-    retries: Annotated[Retries, Field("What happens to a package that can't be imported.")] = field(
-        default_factory=Retries
-    )
-    editable: Annotated[bool, Field("Members take clear commands, and confirm every package.")] = False
-    staging: Annotated[Staging | None, Field("Wait for another pool. Default: no wait.")] = None
+    retries: Annotated[Retries, Field("Retries of a package that can't be imported.")] = field(default_factory=Retries)
+    editable: Annotated[bool, Field("Members accept commands (clear, remove) and confirm every package.")] = False
+    staging: Annotated[Staging | None, Field("Wait for a golden pool. Default: no wait.")] = None
     expose: Annotated[
         Expose,
         Field(
-            "When readers see what was imported. build: a bulk build, and what was published while it came, as one "
+            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes visible "
             "when its last package is imported."
         ),
     ] = Expose.PACKAGE
-    readiness: Annotated[Readiness, Field("When a member may be sent traffic.")] = field(default_factory=Readiness)
+    readiness: Annotated[Readiness, Field("When a member counts as ready to serve.")] = field(default_factory=Readiness)
     template: Annotated[
         Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")
     ] = field(default_factory=Template)
-    service: Annotated[Service, Field("The Service that leads to members which have caught up.")] = field(
-        default_factory=Service
-    )
+    service: Annotated[Service, Field("Service of the members that have caught up.")] = field(default_factory=Service)
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )
     autoscaling: Annotated[Autoscaling | None, Field("Scale on demand. Default: by hand.")] = None
-    seed: Annotated[Seed | None, Field("Where new members begin. Default: at the journal's beginning.")] = None
+    seed: Annotated[Seed | None, Field("Start of new members. Default: the journal's beginning.")] = None
     drain_seconds: Annotated[
         float,
-        Field(
-            "Containers of the template are told to stop so long after a pod was taken out of the Service.", form=DRAIN
-        ),
+        Field("Delay between removing a pod from the Service and stopping the template's containers.", form=DRAIN),
     ] = 5.0
-    limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
-    pieces: Annotated[Pieces, Field("What is collected of packages in chunks.")] = field(default_factory=Pieces)
+    limits: Annotated[Limits, Field("Limits of one package.")] = field(default_factory=Limits)
+    pieces: Annotated[Pieces, Field("Limits for packages in chunks.")] = field(default_factory=Pieces)
     lagging_from: Annotated[
         int,
         Field(
-            "Packages that a member which serves may be behind; from there on the condition Lagging holds, until it is "
-            "half of that.",
+            "Lag of a serving member at which the condition Lagging becomes true, until it is half of that.",
             minimum=1,
             maximum=10**9,
         ),
     ] = 100
-    volume_retention: Annotated[VolumeRetention, Field("What becomes of members' claims.")] = field(
+    volume_retention: Annotated[VolumeRetention, Field("Whether members' claims are kept or deleted.")] = field(
         default_factory=VolumeRetention
     )
     image: Annotated[
@@ -397,8 +396,8 @@ class SubscriberPoolStatus:
 
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
-    replicas: Annotated[int | None, Field("Members that there are.", minimum=0)] = None
-    ready_replicas: Annotated[int | None, Field("Members that may be sent traffic.", minimum=0)] = None
+    replicas: Annotated[int | None, Field("Current number of members.", minimum=0)] = None
+    ready_replicas: Annotated[int | None, Field("Members that are ready.", minimum=0)] = None
     caught_up_replicas: Annotated[int | None, Field("Members that have caught up.", minimum=0)] = None
     selector: Annotated[str | None, Field("Label selector of the members' pods, for autoscalers.", max_length=4096)] = (
         None
@@ -406,10 +405,10 @@ class SubscriberPoolStatus:
     max_lag: Annotated[
         int | None, Field("Packages that the slowest member is behind, rounded up to two digits.", minimum=0)
     ] = None
-    blocked: Annotated[int | None, Field("Members that stand at a package they can't import.", minimum=0)] = None
-    last_error: Annotated[str | None, Field("What keeps the first of them.")] = None
+    blocked: Annotated[int | None, Field("Members blocked by a package that they can't import.", minimum=0)] = None
+    last_error: Annotated[str | None, Field("Cause of the first blocked member.")] = None
     most_replicas: Annotated[
-        int | None, Field("The most members that there ever were: names beyond are somebody else's.", minimum=0)
+        int | None, Field("Highest number of members so far; higher names belong to other objects.", minimum=0)
     ] = None
 
 
@@ -437,10 +436,10 @@ POOL = Kind(
     (
         READY,
         REASON,
-        Column("Desired", ".spec.replicas", "integer", "Members that there should be."),
+        Column("Desired", ".spec.replicas", "integer", "Desired number of members."),
         Column("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
         Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),
-        Column("Blocked", ".status.blocked", "integer", "Members that stand at a package they can't import."),
+        Column("Blocked", ".status.blocked", "integer", "Members blocked by a package that they can't import."),
         AGE,
     ),
     "Subscribers that each receive everything, and what serves their content.",

@@ -51,7 +51,7 @@ class Token:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.name != 'operator'",
-            "name operator is taken: the operator's own token is called so",
+            "name operator is reserved for the operator's own token",
             ".name",
             lambda token: token.name != "operator",
         ),
@@ -72,7 +72,7 @@ class Token:
 
     name: Annotated[str, Field("The token's name: the user of its requests, and the caller in audit lines.", form=NAME)]
     secret_ref: Annotated[SecretReference, Field("Secret with `token`.")]
-    verbs: Annotated[tuple[Verb, ...], Field("What it may do.", min_items=1, max_items=len(Verb), key="")] = (
+    verbs: Annotated[tuple[Verb, ...], Field("Permitted operations.", min_items=1, max_items=len(Verb), key="")] = (
         Verb.VIEW,
     )
     paths: Annotated[
@@ -93,7 +93,7 @@ class Http:
 
     token_secret_ref: Annotated[
         SecretReference | None,
-        Field("Secret with `token`: the bearer token that may do all. Default: the operator makes one."),
+        Field("Secret with `token`: bearer token with all rights. Default: the operator creates one."),
     ] = None
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
 
@@ -103,17 +103,17 @@ class PublisherSpec:
     """What to publish, and how."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        unchangeable("journalRef", "a publisher's numbers belong to its journal; make another Publisher"),
+        unchangeable("journalRef", "a publisher's offsets belong to its journal; create another Publisher"),
     )
 
     journal_ref: Annotated[Reference, Field("The Journal to append to.")]
-    source: Annotated[Source | None, Field("What requests of action Add read. Default: they are refused.")] = None
+    source: Annotated[Source | None, Field("Source of Add requests. Default: none; they are rejected.")] = None
     package_type: Annotated[PackageType, Field("Format of the packages.")] = PackageType.TREE
     transfer: Annotated[
         Transfer,
         Field(
-            "How packages travel that are too large for a message: through the blob store (reference), in chunks "
-            "through the journal, or by reference where the Journal has a bucket (auto)."
+            "Transport of packages that are too large for a message: through the blob store (reference), in chunks "
+            "through the journal, or by reference if the Journal has a bucket (auto)."
         ),
     ] = Transfer.AUTO
     filevault_name: Annotated[
@@ -125,21 +125,21 @@ class PublisherSpec:
         ),
     ] = "filevault"
     limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
-    throttle: Annotated[Throttle, Field("When publishing slows down.")] = field(default_factory=Throttle)
-    events: Annotated[Events, Field("What is told when a package has arrived everywhere.")] = field(
+    throttle: Annotated[Throttle, Field("Backpressure: delays publish requests.")] = field(default_factory=Throttle)
+    events: Annotated[Events, Field("Events that are sent when all subscribers have a package.")] = field(
         default_factory=Events
     )
     http: Annotated[Http, Field("The HTTP API.")] = field(default_factory=Http)
-    volume: Annotated[Volume, Field("A claim for what the publisher remembers of its requests.")] = field(
+    volume: Annotated[Volume, Field("Claim for the publisher's state.")] = field(
         default_factory=lambda: Volume(_STATE_BYTES)
     )
-    volume_retention: Annotated[ReclaimPolicy, Field("What becomes of that claim when the Publisher is deleted.")] = (
+    volume_retention: Annotated[ReclaimPolicy, Field("Whether that claim is kept or deleted with the Publisher.")] = (
         ReclaimPolicy.RETAIN
     )
     resources: Annotated[Resources, Field("CPU and memory of the agent. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )
-    template: Annotated[Template, Field("What runs beside the agent, and where.")] = field(default_factory=Template)
+    template: Annotated[Template, Field("Additional containers, and pod placement.")] = field(default_factory=Template)
     image: Annotated[
         str | None,
         Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
@@ -160,7 +160,7 @@ class KnownPool:
     """A pool on the publisher's journal."""
 
     name: Annotated[str, Field("Name of the SubscriberPool.")]
-    members: Annotated[int, Field("The most members that it ever had.", minimum=0)]
+    members: Annotated[int, Field("Highest number of members so far.", minimum=0)]
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class PublisherStatus:
         int | None, Field("Packages that the slowest of them is behind, rounded up to two digits.", minimum=0)
     ] = None
     last_published_at: Annotated[datetime | None, Field("When the last package was appended.")] = None
-    url: Annotated[str | None, Field("Its HTTP API, within the cluster.")] = None
+    url: Annotated[str | None, Field("URL of its HTTP API, within the cluster.")] = None
     pools: Annotated[
         tuple[KnownPool, ...],
-        Field("The pools on its journal, and those that are gone as long as a member is on the books.", key="name"),
+        Field("Pools on its journal; a deleted pool stays listed until its members are deregistered.", key="name"),
     ] = ()
 
 

@@ -19,7 +19,7 @@ def _duration_in_cel(holder: str) -> str:
 
 @dataclass(frozen=True)
 class Consumption:
-    """Packages go once everybody who matters has them."""
+    """Retention by consumption: removes packages that all registered subscribers have imported."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -32,13 +32,12 @@ class Consumption:
 
     policy: Annotated[
         ConsumptionPolicy,
-        Field(
-            'Who holds packages back: the registered subscribers, or nobody; write "off" in quotes, YAML needs them.'
-        ),
+        Field('Subscribers that hold packages back: the registered ones, or none ("off", in quotes in YAML).'),
     ] = ConsumptionPolicy.DURABLE
-    min_seconds: Annotated[float, Field("Packages younger than this stay in any case.", form=DURATION_OR_ZERO)] = 3600.0
+    min_seconds: Annotated[float, Field("Minimum age of removed packages.", form=DURATION_OR_ZERO)] = 3600.0
     max_seconds: Annotated[
-        float | None, Field("Packages older than this go in any case. Default: never.", form=DURATION)
+        float | None,
+        Field("Age at which packages are removed even if they were not consumed. Default: never.", form=DURATION),
     ] = None
 
 
@@ -46,21 +45,26 @@ class Consumption:
 class TopicRetention:
     """How long a topic keeps messages; what is absent is not limited."""
 
-    time_seconds: Annotated[float | None, Field("Age at which messages may go.", form=DURATION_OF_SECONDS)] = None
-    size_bytes: Annotated[int | None, Field("Size beyond which the oldest messages go.", form=SIZE)] = None
+    time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=DURATION_OF_SECONDS)] = None
+    size_bytes: Annotated[int | None, Field("Maximum size; the oldest messages are removed.", form=SIZE)] = None
 
 
 @dataclass(frozen=True)
 class JournalRetention:
     """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
-    time_seconds: Annotated[float, Field("Age at which packages may go.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0
+    time_seconds: Annotated[float, Field("Maximum age of packages.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0
     status_time_seconds: Annotated[
-        float, Field("Age at which statuses, commands, announcements and events may go.", form=DURATION_OF_SECONDS)
+        float, Field("Maximum age of statuses, commands, announcements and events.", form=DURATION_OF_SECONDS)
     ] = 7 * 86_400.0
     size_bytes: Annotated[
-        int | None, Field("Size beyond which the oldest packages go. Default: no limit.", form=SIZE)
+        int | None,
+        Field("Maximum size of the package topic; the oldest packages are removed. Default: no limit.", form=SIZE),
     ] = None
     consumption: Annotated[
-        Consumption | None, Field("Packages go once everybody who matters has them. Default: by age and size alone.")
+        Consumption | None,
+        Field(
+            "Retention by consumption: removes packages that all registered subscribers have "
+            "imported. Default: retention by age and size only."
+        ),
     ] = None

@@ -37,7 +37,7 @@ TIME_ZONE: Final = Form(
 
 
 class ConcurrencyPolicy(enum.StrEnum):
-    """What becomes of a time that comes while an earlier run is on its way."""
+    """Concurrency policy: treatment of a scheduled time during an earlier run."""
 
     FORBID = "Forbid"
     REPLACE = "Replace"
@@ -53,13 +53,16 @@ class Timetable:
     concurrency_policy: Annotated[
         ConcurrencyPolicy,
         Field(
-            "What becomes of a time that comes while an earlier run is on its way: it waits for its end (Forbid), "
-            "takes its place (Replace), or begins beside it (Allow)."
+            "Concurrency policy for a time during an earlier run: wait for its end (Forbid), "
+            "replace it (Replace), or run in parallel (Allow)."
         ),
     ] = ConcurrencyPolicy.FORBID
     starting_deadline_seconds: Annotated[
         float | None,
-        Field("A time that could not begin for so long is missed. Default: only the next one ends it.", form=DURATION),
+        Field(
+            "Time after which a scheduled run that could not start counts as missed. Default: until the next one.",
+            form=DURATION,
+        ),
     ] = None
-    successful_history_limit: Annotated[int, Field("Complete runs that are kept.", minimum=0, maximum=100)] = 3
-    failed_history_limit: Annotated[int, Field("Failed runs that are kept.", minimum=0, maximum=100)] = 1
+    successful_history_limit: Annotated[int, Field("Number of complete runs to keep.", minimum=0, maximum=100)] = 3
+    failed_history_limit: Annotated[int, Field("Number of failed runs to keep.", minimum=0, maximum=100)] = 1

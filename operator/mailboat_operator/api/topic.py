@@ -26,31 +26,31 @@ class TopicSpec:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.role) != has(self.topicName)",
-            "exactly one of role and topicName must be said",
+            "exactly one of role and topicName is required",
             ".topicName",
             lambda spec: (spec.role is None) != (spec.topic_name is None),
         ),
         Rule(
             "!has(self.role) || self.partitions == 1",
-            "partitions must be 1 where role is said: a journal has one order",
+            "partitions must be 1 with role: a journal has one order",
             ".partitions",
             lambda spec: spec.role is None or spec.partitions == 1,
         ),
         Rule(
             "!has(self.config) || !('retention.ms' in self.config || 'retention.bytes' in self.config)",
-            "config can't say retention.ms or retention.bytes: say retention",
+            "config can't contain retention.ms or retention.bytes; use retention",
             ".config",
             lambda spec: not _RETENTION_KEYS & spec.config.keys(),
         ),
         Rule(
             "!has(self.role) || !has(self.config) || !('cleanup.policy' in self.config)",
-            "config can't say cleanup.policy where role is said: compaction would tear gaps into the journal",
+            "config can't contain cleanup.policy with role: compaction would remove records of the journal",
             ".config",
             lambda spec: spec.role is None or "cleanup.policy" not in spec.config,
         ),
-        unchangeable("topicName", "make another Topic; this one's messages stay in the topic of the old name"),
-        unchangeable("role", "make another Topic"),
-        unchangeable("journalRef", "make another Topic"),
+        unchangeable("topicName", "create another Topic; the messages stay in the topic of the old name"),
+        unchangeable("role", "create another Topic"),
+        unchangeable("journalRef", "create another Topic"),
         Rule(
             "self.partitions >= oldSelf.partitions",
             "partitions can never be fewer than before: Kafka would lose messages",
@@ -60,7 +60,7 @@ class TopicSpec:
 
     journal_ref: Annotated[Reference, Field("The Journal whose brokers have it.")]
     role: Annotated[
-        TopicRole | None, Field("What the journal uses it for; its name is then the one that the Journal says for it.")
+        TopicRole | None, Field("Role in the journal; the topic then has the name that the Journal configures.")
     ] = None
     topic_name: Annotated[str | None, Field("Its name on the brokers, without a role.", form=TOPIC_NAME)] = None
     partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1
@@ -71,13 +71,13 @@ class TopicSpec:
     config: Annotated[
         Mapping[str, str],
         Field(
-            "Other configuration of the topic, as Kafka names it. Only what stands here is kept as it is here.",
+            "Other topic configuration, by Kafka's names. Only these settings are reconciled.",
             form=TOPIC_CONFIG_KEY,
             max_items=50,
         ),
     ] = field(default_factory=dict)
     reclaim_policy: Annotated[
-        ReclaimPolicy, Field("What becomes of the topic, and what it holds, when this object is deleted.")
+        ReclaimPolicy, Field("Whether the topic and its messages are kept or deleted with this object.")
     ] = ReclaimPolicy.RETAIN
     suspend: Annotated[bool, SUSPEND] = False
 
@@ -89,7 +89,9 @@ class TopicStatus:
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     topic_name: Annotated[str | None, Field("Its name on the brokers.")] = None
-    topic_id: Annotated[str | None, Field("The brokers' id of it: another one means that it was made anew.")] = None
+    topic_id: Annotated[str | None, Field("Topic id on the brokers; a new id means that the topic was recreated.")] = (
+        None
+    )
     partitions: Annotated[int | None, Field("Partitions that it has.", minimum=0)] = None
     replicas: Annotated[int | None, Field("Replicas that each partition has.", minimum=0)] = None
 

@@ -38,8 +38,8 @@ class Amounts:
 class Resources:
     """What a container is promised, and what it may use."""
 
-    requests: Annotated[Amounts | None, Field("What it is promised.")] = None
-    limits: Annotated[Amounts | None, Field("What it may use.")] = None
+    requests: Annotated[Amounts | None, Field("Requests.")] = None
+    limits: Annotated[Amounts | None, Field("Limits.")] = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class VariableSource:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            "exactly one of secretKeyRef and configMapKeyRef must be said",
+            "exactly one of secretKeyRef and configMapKeyRef is required",
             is_kept=lambda one: (one.secret_key_ref is None) != (one.config_map_key_ref is None),
         ),
     )
@@ -90,7 +90,7 @@ class Variable:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!(has(self.value) && has(self.valueFrom))",
-            "at most one of value and valueFrom can be said",
+            "value and valueFrom are mutually exclusive",
             is_kept=lambda one: one.value is None or one.value_from is None,
         ),
     )
@@ -107,7 +107,7 @@ class VariablesSource:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.secretRef) != has(self.configMapRef)",
-            "exactly one of secretRef and configMapRef must be said",
+            "exactly one of secretRef and configMapRef is required",
             is_kept=lambda one: (one.secret_ref is None) != (one.config_map_ref is None),
         ),
     )
@@ -130,22 +130,22 @@ class Port:
 
     container_port: Annotated[int, Field("Its number.", minimum=1, maximum=65_535)]
     name: Annotated[str | None, Field("Its name.", max_length=15)] = None
-    protocol: Annotated[PortProtocol, Field("What is spoken.")] = PortProtocol.TCP
+    protocol: Annotated[PortProtocol, Field("Protocol.")] = PortProtocol.TCP
 
 
 @dataclass(frozen=True)
 class HttpProbe:
     """A GET that must be answered with a status below 400."""
 
-    port: Annotated[int, Field("Where to ask.", minimum=1, maximum=65_535)]
-    path: Annotated[str, Field("What to ask for.", max_length=512)] = "/"
+    port: Annotated[int, Field("Port.", minimum=1, maximum=65_535)]
+    path: Annotated[str, Field("Path.", max_length=512)] = "/"
 
 
 @dataclass(frozen=True)
 class TcpProbe:
     """A connection that must be accepted."""
 
-    port: Annotated[int, Field("Where to connect.", minimum=1, maximum=65_535)]
+    port: Annotated[int, Field("Port.", minimum=1, maximum=65_535)]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Probe:
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "[has(self.httpGet), has(self.tcpSocket), has(self.exec)].filter(one, one).size() == 1",
-            "exactly one of httpGet, tcpSocket and exec must be said",
+            "exactly one of httpGet, tcpSocket and exec is required",
             is_kept=lambda one: [one.http_get, one.tcp_socket, one.run].count(None) == 2,
         ),
     )
@@ -225,7 +225,7 @@ class InitContainer:
 
     name: Annotated[str, Field("Its name.", form=LABEL)]
     image: Annotated[str, Field("Its image.", form=IMAGE)]
-    command: Annotated[tuple[str, ...], Field("What to run instead of the image's entry point.", max_items=50)] = ()
+    command: Annotated[tuple[str, ...], Field("Command instead of the image's entry point.", max_items=50)] = ()
     args: Annotated[tuple[str, ...], Field("Arguments.", max_items=50)] = ()
     env: Annotated[tuple[Variable, ...], Field("Environment.", max_items=50, key="name")] = ()
     env_from: Annotated[
@@ -262,7 +262,7 @@ class Container(InitContainer):
 class Scratch:
     """Space that lives as long as the pod."""
 
-    size_limit_bytes: Annotated[int | None, Field("How much may be used.", form=SIZE)] = None
+    size_limit_bytes: Annotated[int | None, Field("Size limit.", form=SIZE)] = None
 
 
 @dataclass(frozen=True)
@@ -279,9 +279,9 @@ class CsiVolume:
 
     driver: Annotated[str, Field("Name of the driver.", form=NAME)]
     read_only: Annotated[bool, Field("Whether it can't be written.")] = False
-    volume_attributes: Annotated[Mapping[str, str], Field("What the driver has to know.", max_items=16)] = field(
-        default_factory=dict
-    )
+    volume_attributes: Annotated[
+        Mapping[str, str], Field("Attributes of the volume, for the driver.", max_items=16)
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class NamedVolume:
         Rule(
             "[has(self.emptyDir), has(self.configMap), has(self.secret), has(self.persistentVolumeClaim), "
             "has(self.csi)].filter(one, one).size() == 1",
-            "exactly one of emptyDir, configMap, secret, persistentVolumeClaim and csi must be said",
+            "exactly one of emptyDir, configMap, secret, persistentVolumeClaim and csi is required",
             is_kept=lambda one: (
                 [one.empty_dir, one.config_map, one.secret, one.persistent_volume_claim, one.csi].count(None) == 4
             ),
@@ -352,7 +352,7 @@ def _mounts_known_volumes(name: str) -> Rule:
 
 @dataclass(frozen=True)
 class TemplateSpec(Placement):
-    """What runs beside the agent, and where pods may run."""
+    """Additional containers, and placement of the pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         _mounts_known_volumes("containers"),
@@ -378,5 +378,5 @@ class TemplateSpec(Placement):
 class Template:
     """A pod template, as far as the restricted profile goes."""
 
-    metadata: Annotated[TemplateMetadata, Field("What pods carry.")] = field(default_factory=TemplateMetadata)
+    metadata: Annotated[TemplateMetadata, Field("Labels and annotations.")] = field(default_factory=TemplateMetadata)
     spec: Annotated[TemplateSpec, Field("What runs, and where.")] = field(default_factory=TemplateSpec)

@@ -51,7 +51,7 @@ async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
         return plan_topic_status(topic, None, None, suspended(suspend=topic.spec.suspend), sight.now)
     journal = await sight.journal(metadata.namespace, name)
     if journal is None:
-        findings = stalled("JournalMissing", f"there is no Journal {name} that can be understood")
+        findings = stalled("JournalMissing", f"no valid Journal {name}")
         return plan_topic_status(topic, None, None, findings, sight.now)
     owner = sight.systems.claims.rivals(topic, journal).owner
     hold = plan_hold(topic, is_owner=owner is None)

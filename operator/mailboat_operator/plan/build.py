@@ -234,9 +234,9 @@ def _success(status: PackageBuildStatus, seen: BuildSurroundings) -> str:
         return f"complete: {_packages(status)}"
     progress = seen.progress
     if progress is None:
-        return "complete, as its driver says; the publisher's agent does not tell how many packages are in the journal"
+        return "complete, as reported by its driver; the publisher's agent reports no package count"
     return (
-        f"complete as another build: something else was published of the source after {progress.published} of "
+        f"complete as another build: other packages of the source were published after {progress.published} of "
         f"{progress.total} packages of this one; `mailboat bulk status` lists both"
     )
 
@@ -250,7 +250,7 @@ def _not_started(build: PackageBuild, application: Application) -> str:
     return (
         f"the pods of {_told(build, application)} did not run within {build.spec.start_deadline_seconds:g} s: an image "
         "that can't be pulled, no room on any node, an account or a claim that is missing; "
-        "`kubectl get events` tells which"
+        "see `kubectl get events`"
     )
 
 

@@ -110,7 +110,7 @@ def ground_of(build: PackageBuild, seen: BuildSurroundings) -> Ground | Sequence
     """What the build stands on, or why nothing can be asked for at the moment."""
     name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
     if publisher is None:
-        return stalled("PublisherMissing", f"there is no Publisher {name} that can be understood")
+        return stalled("PublisherMissing", f"no valid Publisher {name}")
     findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.around, (), suspend=False)
     if findings is not None or journal is None:
         return findings or ()
@@ -128,11 +128,11 @@ def ground_of(build: PackageBuild, seen: BuildSurroundings) -> Ground | Sequence
 
 def _lacking(publisher: Publisher, journal: Journal, *, has_source: bool) -> tuple[str, str]:
     if journal.spec.blobs is None:
-        bucket = "no bucket, through which driver and executors share packages: say blobs"
+        bucket = "no bucket, which driver and executors need to share packages: set blobs"
         return "BucketMissing", f"Journal {journal.metadata.name} has {bucket}"
     if not has_source:
-        return "SourceMissing", f"nothing says what is read: say source, here or in Publisher {publisher.metadata.name}"
-    return "ImageMissing", "nothing says what Spark's pods run: say image, or set the chart's sparkImage"
+        return "SourceMissing", f"no source: set source here or in Publisher {publisher.metadata.name}"
+    return "ImageMissing", "no image for Spark's pods: set image, or the chart's sparkImage"
 
 
 def _image_of(build: PackageBuild, usual: AgentImage | None) -> AgentImage | None:

@@ -33,7 +33,9 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
         if difference is not None:
             yield Apply(manifest)
             yield Report(
-                Severity.WARNING, "DriftCorrected", f"{key.kind} {key.name}: somebody else changed {difference}"
+                Severity.WARNING,
+                "DriftCorrected",
+                f"{key.kind} {key.name}: reverted a change by another client: {difference}",
             )
 
 

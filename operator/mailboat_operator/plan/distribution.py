@@ -56,10 +56,10 @@ class PoolSize:
 def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tuple[str, str] | None:
     """Why the publisher can't be asked: a reason and a sentence; None when it can."""
     if is_paused(distribution.metadata, suspend=False):
-        return "Suspended", "the annotation mailboat.dev/paused is true: nothing is asked and nothing is followed"
+        return "Suspended", "the annotation mailboat.dev/paused is true: no request is sent and none is followed"
     name = distribution.spec.publisher_ref.name
     if publisher is None:
-        return "PublisherMissing", f"there is no Publisher {name} that can be understood"
+        return "PublisherMissing", f"no valid Publisher {name}"
     if is_paused(publisher.metadata, suspend=publisher.spec.suspend):
         return "PublisherSuspended", f"Publisher {name} is suspended"
     return None
@@ -111,7 +111,7 @@ def plan_distribution(
         return _followed(distribution, status, waiting, failed, now)
     if failed:
         return _finished(distribution, status, "GivenUp", _given_up(failed), now)
-    text = f"{status.done} subscribers imported it" if total else "published; nobody subscribes"
+    text = f"{status.done} subscribers imported it" if total else "published; no subscribers"
     if missed:
         return _finished(distribution, status, "NotImported", f"{text}; {_missed_text(missed)}", now)
     return _finished(distribution, status, None, text, now)

@@ -142,8 +142,8 @@ def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[
     if not twice:
         return None
     message = (
-        f"two instances call themselves {', '.join(twice[:_SHOWN])}: another pool or subscriber on this journal "
-        "has these names. Call one of them otherwise"
+        f"duplicate subscriber names {', '.join(twice[:_SHOWN])}: another pool or subscriber on this journal "
+        "uses them. Rename one of them"
     )
     return stalled("IdentityShared", message)
 
@@ -166,7 +166,7 @@ def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], know
     if not late:
         return Finding(LAGGING, Truth.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
-    text = f"{_listed(late)}: {lag} packages behind. More members would not help: look at publisher, brokers and CPU"
+    text = f"{_listed(late)}: {lag} packages behind. More members do not help: check publisher, brokers and CPU"
     return Finding(LAGGING, Truth.TRUE, "TooFarBehind", text)
 
 
@@ -191,7 +191,7 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
 
 
 def _error_of(member: SubscriberStatusView) -> str:
-    reason, message = ("Unknown", "it does not say why") if member.error is None else problem_of(member.error)
+    reason, message = ("Unknown", "no cause reported") if member.error is None else problem_of(member.error)
     return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
 
 

@@ -93,7 +93,7 @@ def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetim
     wanted = list(_topics(journal))
     taken = taken_name(live, wanted, journal.metadata.uid)
     if taken is not None:
-        message = f"Topic {taken.name} is there already, and not this object's; it is left alone"
+        message = f"Topic {taken.name} exists and belongs to another owner; it is not changed"
         return _plan(journal, brokers, live, stalled("NameTaken", message), now)
     count = _ready_count(live)
     findings = ready(f"{count} of {len(wanted)} topics ready")

@@ -91,7 +91,7 @@ def _keda_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Findin
     if wanted is None or wanted.trigger is None or around.has_keda:
         return None
     return stalled(
-        "KedaMissing", "autoscaling.trigger is KEDA's, and KEDA is not installed, or out of the operator's sight"
+        "KedaMissing", "autoscaling.trigger requires KEDA, which is not installed or not visible to the operator"
     )
 
 
@@ -114,7 +114,7 @@ def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Fin
             return stalled("StagingCycle", f"the pools {', '.join(sorted(passed))} wait for each other")
         golden = around.staging.get(name)
         if golden is None:
-            return stalled("StagingMissing", f"there is no SubscriberPool {name} that can be waited for")
+            return stalled("StagingMissing", f"no SubscriberPool {name} to wait for")
         if not golden.is_editable:
             return stalled("StagingNotEditable", f"SubscriberPool {name} confirms nothing: it must be editable")
         if golden.waits_for is None:

@@ -60,10 +60,10 @@ def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: Rivals) -> str | 
     if is_paused(topic.metadata, suspend=topic.spec.suspend):
         return "this object is suspended"
     if not has_journal:
-        return "its Journal is gone"
+        return "its Journal was deleted"
     if rivals.heir is not None:
         return f"Topic {rivals.heir[1]} claims it too"
-    return "it was never seen as this object's" if topic.status.topic_id is None else None
+    return "it was never owned by this object" if topic.status.topic_id is None else None
 
 
 def plan_kept(topic: Topic, reason: str | None) -> Plan:
@@ -81,8 +81,8 @@ def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) 
     if found is None:
         return Plan((Hold(is_held=False),), None)
     if found.topic_id != topic.status.topic_id:
-        return plan_kept(topic, "somebody else made it anew")
-    report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} is deleted, with what it held")
+        return plan_kept(topic, "it was recreated by another client")
+    report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
     return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
 
 

@@ -130,7 +130,7 @@ def _decided(
     replaced = active if schedule.concurrency_policy is ConcurrencyPolicy.REPLACE else []
     made = _run_manifest(build, times.due)
     actions: list[Action] = [_deletion(one) for one in replaced]
-    actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"PackageBuild {made['metadata']['name']} is made")]
+    actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"created PackageBuild {made['metadata']['name']}")]
     return actions, replace(status, last_schedule_at=times.due), waiting
 
 

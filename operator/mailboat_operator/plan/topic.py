@@ -89,9 +89,9 @@ def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
 def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
     """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
     if found is None:
-        findings = under_way(_MADE, f"{wanted.name} is made, or grown; not all brokers know of it yet")
+        findings = under_way(_MADE, f"{wanted.name} was created or extended; not yet on all brokers")
         return plan_topic_status(topic, wanted, None, findings, now)
-    findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
     return plan_topic_status(topic, wanted, found, findings, now)
 
 
@@ -143,17 +143,17 @@ def plan_topic_status(
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
     """Create it. The status says so first: after a crash in between, the new topic is known as this object's."""
     if topic.status.topic_id is None:
-        plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being made"), now)
+        plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being created"), now)
         if _is_being_made(topic):
             return replace(plan, actions=(CreateTopic(wanted),))
         return replace(plan, again_seconds=0.0)
-    message = f"topic {wanted.name} is gone, and is made anew: what it held is lost"
+    message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
     plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
     return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
 
 
 def _plan_known(topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[Report], now: datetime) -> Plan:
-    findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
     plan = plan_topic_status(topic, wanted, found, findings, now)
     return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
 
@@ -163,9 +163,9 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
     if topic.status.topic_id is None:
         reason, what = _EXISTS, "exists, and this object did not create it"
     else:
-        reason, what = _REPLACED, "was recreated by another client: what it held is lost"
+        reason, what = _REPLACED, "was recreated by another client: its messages are lost"
     message = (
-        f"topic {wanted.name} {what}; it is left alone. "
+        f"topic {wanted.name} {what}; it is not changed. "
         f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
     )
     plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
@@ -179,10 +179,15 @@ def _is_being_made(topic: Topic) -> bool:
 
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
     if found.partitions > wanted.partitions:
-        message = f"{wanted.name} has {found.partitions} partitions, and can never have fewer: say so in the spec"
+        message = (
+            f"{wanted.name} has {found.partitions} partitions, and Kafka cannot reduce them: "
+            "set this number in the spec"
+        )
         return stalled("PartitionsTooMany", message)
     if wanted.replicas is not None and found.replicas != wanted.replicas:
-        message = f"{wanted.name} has {found.replicas} replicas: move them by Kafka's own tools, or say so in the spec"
+        message = (
+            f"{wanted.name} has {found.replicas} replicas: move them with Kafka's tools, or set this number in the spec"
+        )
         return stalled("ReplicasDiffer", message)
     return None
 
@@ -196,5 +201,5 @@ def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[A
     yield Configure(wanted.name, changes)
     status = topic.status
     if status.topic_id == found.topic_id and status.observed_generation == topic.metadata.generation:
-        message = f"topic {wanted.name}: somebody else changed {', '.join(sorted(changes))}"
+        message = f"topic {wanted.name}: reverted a change by another client: {', '.join(sorted(changes))}"
         yield Report(Severity.WARNING, "DriftCorrected", message)

@@ -135,7 +135,7 @@ def hindrance(
     if is_paused(metadata, suspend=suspend):
         return suspended(suspend=suspend)
     if around.journal is None:
-        return stalled("JournalMissing", f"there is no Journal {journal_name} that can be understood")
+        return stalled("JournalMissing", f"no valid Journal {journal_name}")
     conflict = _conflict_of(around.journal)
     if conflict is not None:
         return conflict
@@ -196,7 +196,7 @@ def name_conflict(wanted: Sequence[Manifest], around: Surroundings, uid: str) ->
     taken = taken_name(around.children, wanted, uid)
     if taken is None:
         return None
-    message = f"{taken.kind} {taken.name} is there already, and not this object's; it is left alone. Use another name"
+    message = f"{taken.kind} {taken.name} exists and belongs to another owner; it is not changed. Use another name"
     return stalled("NameTaken", message)
 
 

@@ -85,7 +85,7 @@ def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{name} is no JSON list: {error}") from error
+        raise UsageError(f"{name} is not a JSON list: {error}") from error
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or not found:
         raise UsageError(f'{name} wants a JSON list of texts, such as ["/en", "/de"]')
     return found

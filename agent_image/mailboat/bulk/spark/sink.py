@@ -201,7 +201,7 @@ class _Done:
             raise self._changed(recipe) or FrameMismatchError(
                 f"{missing} of the {total} bins of {recipe.source} are not among the rows, and {len(strange)} of the"
                 " rows are none of them, so none is published: write all rows of `bins_frame`, with roots,"
-                " maxContentBytes and maxNodes as they were cut, or cut the source anew if it changed"
+                " maxContentBytes and maxNodes as they were cut, or split the source again if it changed"
             )
 
     def _changed(self, recipe: Recipe) -> SourceChangedError | None:
@@ -209,7 +209,7 @@ class _Done:
             if isinstance(one, Problem) and one.name == "SourceChanged":
                 return SourceChangedError(
                     f"{recipe.source} is not what the bins were cut from, so none is published: {one.message};"
-                    " cut it anew, and write those bins",
+                    " split it again, and write those bins",
                     path=one.path,
                 )
         return None

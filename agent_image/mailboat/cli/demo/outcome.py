@@ -138,7 +138,7 @@ def _closing_lines(outcome: Outcome) -> list[str]:
     board = outcome.board
     took = f"{count_text(board.portions, 'package')} to {count_text(len(board.actors), 'subscriber')}"
     lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}."]
-    lines += ["The mistaken delete reached nobody."] if board.has_story else []
+    lines += ["The mistaken delete reached no subscriber."] if board.has_story else []
     steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
     return [*lines, "", "Next:", *steps]
 
@@ -148,13 +148,13 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
-    about_it = ([*home, "distributions", "get", MISTAKE_ID], "what became of the mistake")
+    about_it = ([*home, "distributions", "get", MISTAKE_ID], "outcome of the mistaken delete")
     commands = [
         ([*home, "status"], standing_text(is_embedded=outcome.is_embedded)),
         *([about_it] if outcome.board.has_story else []),
         ([*home, "publish", "--source", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
-        ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: look on"),
+        ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: follow the status"),
     ]
     return [(shlex.join(words), what) for words, what in commands]
 
@@ -162,7 +162,7 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
 def standing_text(*, is_embedded: bool) -> str:
     """What `status` shows after the demo."""
     where = "on disk: nothing runs any more" if is_embedded else "on the servers: the agents have ended"
-    return f"who stands where, as it is {where}"
+    return f"position of each subscriber, as it is {where}"
 
 
 def _program() -> str:

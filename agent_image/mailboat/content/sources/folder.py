@@ -126,7 +126,7 @@ class FolderSource:
         self._unread: deque[_Unread] = deque()
         self._clock = clock or SystemClock()
         if not os.path.isdir(self._root):  # noqa: PTH112  # a text from here on
-            raise SourceMissingError(f"{folder} does not exist or is no folder")
+            raise SourceMissingError(f"{folder} does not exist or is not a folder")
 
     def node(self, path: NodePath) -> Node | None:
         """See `Source.node`."""

@@ -23,7 +23,7 @@ from mailboat.model.nodes import Binary
 
 _BUFFER_BYTES: Final = 1024 * 1024
 """For large files. With a smaller one each read takes its memory anew, and page faults cost more than a copy."""
-_LINK_STEP: Final = "remove the link, or publish paths beside it"
+_LINK_STEP: Final = "remove the link, or publish other paths"
 
 
 class FileSignature(NamedTuple):

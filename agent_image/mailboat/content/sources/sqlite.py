@@ -37,7 +37,7 @@ class SqliteSource:
         """
         self.uri = f"sqlite:{file}"
         if not file.is_file():
-            raise SourceMissingError(f"{file} does not exist or is no file")
+            raise SourceMissingError(f"{file} does not exist or is not a file")
         check_database(file, "sqlite", self.uri)
         self._file = file
         self._blobs = HeldBlobs(file)

@@ -219,7 +219,7 @@ def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> N
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise UsageError(
-            f"{uri} has the format {version}, this version knows formats up to {SCHEMA_VERSION}",
+            f"{uri} has the format {version}, this version supports formats up to {SCHEMA_VERSION}",
             next_step="use the version of Mailboat that wrote it, or a newer one",
         )
     if file.stat().st_size <= QUICK_CHECK_BYTES:

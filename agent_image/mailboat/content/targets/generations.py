@@ -94,7 +94,7 @@ def open_generations_source(folder: Path) -> FolderSource:
         return FolderSource(folder / STATE_FOLDER / NOTHING, uri=uri)
     if not _NAME.match(name):
         raise TargetCorruptError(
-            f"{folder}/{CURRENT} leads to {name!r}, which is no generation",
+            f"{folder}/{CURRENT} leads to {name!r}, which is not a generation",
             next_step=f"remove {folder}/{CURRENT}; the subscriber makes it again when it starts",
         )
     return FolderSource(folder.resolve() / name, uri=uri)
@@ -283,7 +283,7 @@ def _stored_generations(connection: sqlite3.Connection) -> list[str]:
     names = str(connection.execute("SELECT generations FROM state").fetchone()[0]).split()
     for name in names:
         if not _NAME.match(name):
-            raise TargetCorruptError(f"the state names {name!r:.80}, which is no generation")
+            raise TargetCorruptError(f"the state names {name!r:.80}, which is not a generation")
     return names
 
 

@@ -189,7 +189,7 @@ class TargetLedger:
     def _status(self, kind: int, message: bytes) -> StatusMessage | CommandResult:
         decoded = decode_message(headers.headers_for(kind), message)
         if not isinstance(decoded, StatusMessage | CommandResult):
-            raise TargetCorruptError(f"{self._uri} holds a confirmation that is none")
+            raise TargetCorruptError(f"{self._uri} contains an invalid confirmation")
         return decoded
 
     def _cause(self, text: str) -> FailureCause:

@@ -70,11 +70,9 @@ class ChangeDocument:
     user_id: str | None = None
 
 
-IdempotencyKey = Annotated[
-    str | None, Header(description="The same key again is the same request; the same as `request_id`.", max_length=202)
-]
-Before = Annotated[int | None, Query(description="Only those before this offset.", ge=0, le=MAX_OFFSET)]
-MaxListed = Annotated[int, Query(description="How many at most.", ge=1, le=100)]
+IdempotencyKey = Annotated[str | None, Header(description="Idempotency key; same as `request_id`.", max_length=202)]
+Before = Annotated[int | None, Query(description="Only distributions before this offset.", ge=0, le=MAX_OFFSET)]
+MaxListed = Annotated[int, Query(description="Maximum number.", ge=1, le=100)]
 DistributionId = Annotated[str, Path(description="A package id or a request id.", max_length=200)]
 
 
@@ -82,7 +80,7 @@ DistributionId = Annotated[str, Path(description="A package id or a request id."
     "",
     **with_headers(
         operation(Verb.DISTRIBUTE, "Publish one request", example=DISTRIBUTION, also=(404, 409), status=202),
-        {"Location": "Where to ask what became of it."},
+        {"Location": "URL of the distribution."},
     ),
 )
 async def distribute(
@@ -150,7 +148,7 @@ async def plan_changed(
     **with_headers(
         operation(
             Verb.VIEW,
-            "Requests of a publisher, the newest first",
+            "List distributions of a publisher, newest first",
             example={"items": [DISTRIBUTION], "next_before": 97},
             also=(404,),
         ),
@@ -160,7 +158,7 @@ async def plan_changed(
 def list_distributions(
     publisher: PublisherName, ports: Ports, response: Response, before: Before = None, max_items: MaxListed = 20
 ) -> DistributionPage:
-    """With what became of each. A `Link` header leads to older ones; a page may be shorter than was asked for."""
+    """Each with its outcome. A `Link` header leads to older ones; a page may be shorter than requested."""
     page = ports.control.distributions(publisher, before, max_items)
     if page.next_before is not None:
         where = f"/api/v1/publishers/{quote(publisher, safe='')}/distributions"
@@ -168,11 +166,11 @@ def list_distributions(
     return page
 
 
-@router.get("/{name:path}", **operation(Verb.VIEW, "What became of a request", example=DISTRIBUTION, also=(404,)))
+@router.get("/{name:path}", **operation(Verb.VIEW, "Get a distribution", example=DISTRIBUTION, also=(404,)))
 async def distribution(
     publisher: PublisherName, name: DistributionId, ports: Ports, wait: WaitSeconds = 0.0
 ) -> DistributionView:
-    """With `wait`, the answer comes as soon as nobody is waited for any more."""
+    """With `wait`, the response is sent as soon as all subscribers have an outcome."""
     return await settled(ports, lambda: ports.control.distribution(publisher, name), is_settled, wait)
 
 

@@ -47,13 +47,15 @@ class RedriveOrder:
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
 
 
-OfSubscriber = Annotated[str | None, Query(description="Only what this subscriber gave up.", max_length=LONGEST_NAME)]
+OfSubscriber = Annotated[
+    str | None, Query(description="Only failed packages of this subscriber.", max_length=LONGEST_NAME)
+]
 
 
 @router.get(
     "",
     **with_headers(
-        operation(Verb.VIEW, "What was given up", example={"items": [GIVEN_UP], "next_page": None}, also=(404,)),
+        operation(Verb.VIEW, "List failed packages", example={"items": [GIVEN_UP], "next_page": None}, also=(404,)),
         NEXT_PAGE,
     ),
 )
@@ -71,7 +73,9 @@ def list_errors(
     return found
 
 
-@router.post("/redrive", **operation(Verb.CLEAR, "Import it after all", example=[COMMAND], also=(404, 409), status=202))
+@router.post(
+    "/redrive", **operation(Verb.CLEAR, "Redrive a failed package", example=[COMMAND], also=(404, 409), status=202)
+)
 async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Sequence[CommandView]:
     """One command for each package; each is `sent` until its subscriber says `done` or `refused`."""
     call.what |= {"subscriber": order.subscriber, "offsets": list(order.offsets[:10])}

@@ -79,7 +79,7 @@ async def verify_journal(document: VerifyDocument, ports: Ports, call: CurrentCa
 
 @router.get("/packages/{reference:path}", **operation(Verb.VIEW, "A package's message", example=MESSAGE, also=(404,)))
 def show_package(reference: PackageReference, ports: Ports) -> MessageView:
-    """What the message says: everything but the package's bytes. What became of it, its distribution says."""
+    """What the message says: everything but the package's bytes. The outcome is part of its distribution."""
     if reference.isascii() and reference.isdecimal():
         return ports.archive.message(min(int(reference), MAX_OFFSET))
     return ports.archive.message(_offset_of(ports, reference))

@@ -35,19 +35,19 @@ _OPERATION: Final = operation(Verb.VIEW, "The event stream")
 _OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}}
 
 
-@router.get("/status", **operation(Verb.VIEW, "Everything at a glance", example=STATUS))
+@router.get("/status", **operation(Verb.VIEW, "Get the status of journal, publishers and subscribers", example=STATUS))
 def show_status(ports: Ports) -> StatusView:
     """Journal, publishers, and how far every subscriber is."""
     return ports.control.status()
 
 
-@router.get("/publishers", **operation(Verb.VIEW, "All publishers", example=[PUBLISHER]))
+@router.get("/publishers", **operation(Verb.VIEW, "List publishers", example=[PUBLISHER]))
 def list_publishers(ports: Ports) -> Sequence[PublisherView]:
     """The publishers of this process, each with the state of its queues."""
     return ports.control.status().publishers
 
 
-@router.get("/subscribers", **with_headers(operation(Verb.VIEW, "All subscribers", example=[SUBSCRIBER]), NEXT_PAGE))
+@router.get("/subscribers", **with_headers(operation(Verb.VIEW, "List subscribers", example=[SUBSCRIBER]), NEXT_PAGE))
 def list_subscribers(
     ports: Ports, request: Request, response: Response, page: PageToken = None, max_items: MaxItems = WHOLE_LIST
 ) -> Sequence[SubscriberStatusView]:
@@ -60,7 +60,7 @@ def _place_of(one: SubscriberStatusView) -> Key:
     return natural_key(one.name), one.name, one.sling_id or ""
 
 
-@router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "One subscriber", example=SUBSCRIBER, also=(404,)))
+@router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "Get a subscriber", example=SUBSCRIBER, also=(404,)))
 def show_subscriber(subscriber: SubscriberNameText, ports: Ports) -> SubscriberStatusView:
     """How far it is, and what is wrong with it, if anything is."""
     for one in ports.control.status().subscribers:
@@ -73,7 +73,7 @@ def show_subscriber(subscriber: SubscriberNameText, ports: Ports) -> SubscriberS
     "/subscribers/{subscriber}", **operation(Verb.ADMIN, "Forget a subscriber", example=FORGOTTEN, also=(404,))
 )
 async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: CurrentCall) -> ForgottenView:
-    """One that will not come back: nobody waits for it, and nothing is kept for it. Its content stays as it is.
+    """Deregister a subscriber permanently; retention and queues stop accounting for it. Its content stays.
 
     One that runs is refused (400): it would announce itself again.
     """

@@ -23,14 +23,14 @@ def _answers(good: LivenessView | ReadinessView, bad: LivenessView | ReadinessVi
     shown = [{"application/json": {"example": document_of(one)}} for one in (good, bad)]
     return {
         200: {"description": "Yes.", "content": shown[0]},
-        503: {"description": "No; the document says why.", "model": type(bad), "content": shown[1]},
+        503: {"description": "Not healthy; the document names the cause.", "model": type(bad), "content": shown[1]},
     }
 
 
 router.add_api_route(
     "/healthz",
     probes.healthz,
-    summary="Does the process make progress?",
+    summary="Liveness probe",
     response_model=LivenessView,
     responses=_answers(LivenessView(alive=True), LivenessView(alive=False, stuck=("mailboat-log",))),
     openapi_extra={"security": []},
@@ -38,7 +38,7 @@ router.add_api_route(
 router.add_api_route(
     "/readyz",
     probes.readyz,
-    summary="May its agents serve?",
+    summary="Readiness probe",
     response_model=ReadinessView,
     responses=_answers(ReadinessView(True, (_READY,)), ReadinessView(False, (_READY, _BEHIND))),
     openapi_extra={"security": []},
@@ -51,7 +51,7 @@ router.add_api_route(
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "The figures, in the format that was asked for.",
+            "description": "Metrics, in the requested format.",
             "content": {"application/openmetrics-text": {"schema": {"type": "string"}}},
         },
         **{status: problem_response(status) for status in (401, 403, 429)},

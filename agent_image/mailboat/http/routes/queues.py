@@ -54,17 +54,17 @@ class ClearOrder:
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
 
 
-FromOffset = Annotated[int, Query(description="The offset that the page begins at.", ge=0, le=MAX_OFFSET)]
+FromOffset = Annotated[int, Query(description="First offset of the page.", ge=0, le=MAX_OFFSET)]
 ItemIds = Annotated[
     list[str],
-    Query(alias="id", description="An item, as `package-0@97`; as often as needed.", min_length=1, max_length=MAX_PAGE),
+    Query(alias="id", description="An item, such as `package-0@97`; repeatable.", min_length=1, max_length=MAX_PAGE),
 ]
 CommandId = Annotated[str, Path(description="The command's id.", max_length=200)]
 
 
 @router.get(
     "/queues",
-    **with_headers(operation(Verb.VIEW, "All queues of a publisher", example=[QUEUE], also=(404,)), NEXT_PAGE),
+    **with_headers(operation(Verb.VIEW, "List queues of a publisher", example=[QUEUE], also=(404,)), NEXT_PAGE),
 )
 def list_queues(
     publisher: PublisherName,
@@ -88,7 +88,7 @@ def _place_of(queue: QueueView) -> Key:
 
 @router.get(
     "/queues/{name}",
-    **with_headers(operation(Verb.VIEW, "A piece of a queue", example=QUEUE_PAGE, also=(404,)), NEXT_PAGE),
+    **with_headers(operation(Verb.VIEW, "List items of a queue", example=QUEUE_PAGE, also=(404,)), NEXT_PAGE),
 )
 def show_queue(
     publisher: PublisherName,
@@ -130,15 +130,13 @@ async def remove_items(
     ids: ItemIds,
     wait: WaitSeconds = 0.0,
 ) -> CommandView:
-    """One id must be the head's; of several, everything up to the largest goes, as in the original."""
+    """A single id must be the head's; several ids remove everything up to the largest, as in Sling."""
     call.what |= {"publisher": publisher, "queue": name, "items": len(ids)}
     sent = await run_in_threadpool(ports.control.remove, publisher, name, ids)
     return await _answered(ports, call, sent, wait)
 
 
-@commands.get(
-    "/commands/{command_id}", **operation(Verb.VIEW, "What became of a command", example=COMMAND, also=(404,))
-)
+@commands.get("/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,)))
 async def show_command(
     publisher: PublisherName, command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0
 ) -> CommandView:

@@ -117,12 +117,12 @@ _PUBLISH_FORM: Final = _form(
         "action": {
             "type": "string",
             "enum": ["ADD", "DELETE", "INVALIDATE", "TEST"],
-            "description": "What to do with the paths.",
+            "description": "Action on the paths.",
         },
         "path": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What it is about, as often as needed; at least once, except with TEST.",
+            "description": "A path, repeatable; at least one, except with TEST.",
             "examples": [["/content/news"]],
         },
         "deep": {
@@ -136,7 +136,7 @@ _PUBLISH_FORM: Final = _form(
 )
 _QUEUE_FORM: Final = _form(
     {
-        "operation": {"type": "string", "enum": ["delete"], "description": "Nothing else is possible."},
+        "operation": {"type": "string", "enum": ["delete"], "description": "Must be `delete`."},
         "id": {
             "type": "array",
             "items": {"type": "string"},
@@ -225,9 +225,7 @@ def sling_part(agent: PublisherName, selection: AgentSelection, ports: Ports) ->
     raise AgentMissingError(f"an agent shows queues, status and log, and no {chosen.name}", publisher=agent)
 
 
-@router.get(
-    _AGENT_PATH + "/queues/{selection}", **_declared(Verb.VIEW, "A queue, as the original shows it", also=(404,))
-)
+@router.get(_AGENT_PATH + "/queues/{selection}", **_declared(Verb.VIEW, "Get a queue in Sling's format", also=(404,)))
 def sling_queue(agent: PublisherName, selection: QueueSelection, ports: Ports) -> Response:
     """Its state, how many items it has, and the id of its head. With `.1.json`, the items too, 5,000 at most."""
     chosen = selected(selection)
@@ -321,7 +319,7 @@ def _deleted(sent: CommandView) -> Document:
 
 
 def _refusal(error: MailboatError, call: CurrentCall) -> Response:
-    """The original's answer to a request that failed; `Retry-After` is ours."""
+    """Sling's response to a request that failed; `Retry-After` is ours."""
     call.outcome = error.name
     message = f"{error.name}: {error.message}"
     if isinstance(error, AgentMissingError):
