@@ -357,7 +357,7 @@ def test_snapshot_commands_work_on_an_agent_s_blob_store(run: Any, tmp_path: Pat
     assert run("content", "snapshots", "-o", "name") == (0, ["blob:site"])
     assert run("content", "snapshots", "--remove", "site") == (0, ["blob:site is forgotten"])
     assert run("content", "snapshot", "sqlite:/site.db", "blob:new")[1][0] == "sqlite:/site.db at 3 is blob:new"
-    assert "as new already" in run("content", "snapshot", "sqlite:/site.db", "blob:site")[1][0]
+    assert "is current: it is at offset" in run("content", "snapshot", "sqlite:/site.db", "blob:site")[1][0]
     assert run("content", "snapshot", "sqlite:/site.db", tmp_path / "file")[0] == 2
     assert run("content", "snapshots", "--config", tmp_path / "c.yaml")[0] == 2
 
