@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import warnings
@@ -20,10 +21,12 @@ from mailboat.cli.main import main
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.control.event_feed import EventFeed
+from mailboat.control.job_service import JobService
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
+from mailboat.journal.memory import MemoryJournal
 from mailboat.telemetry.exposition import AgentMetrics
 from support.fake_control import FakeArchive, FakeControl, FakeHealth
 from support.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
@@ -131,6 +134,7 @@ def serve() -> Iterator[Serve]:
         chosen["telemetry"] = AgentMetrics(clock)
         chosen |= {"audit": AuditTrail(clock), "feed": EventFeed(control.status, "feed"), **ports}
         settings = replace(HttpConfig() if config is None else config, port=0)
+        chosen.setdefault("jobs", JobService(lambda: MemoryJournal(clock), clock, random.Random(1)))
         api = ApiPorts(control=control, **chosen)
         server = HttpServer(create_app(api, settings, Path()), settings, api.stopping)
         server.start()

@@ -64,10 +64,8 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         room = process.room
         assert room is not None
         clock, archive = SystemClock(), AgentArchive(process.workspace)
-        feed = EventFeed(room.status, "feed")
-        ports = ApiPorts(
-            room, archive, process, process.observability, clock, AuditTrail(clock), feed, process.stopping
-        )
+        feed, jobs, audit = EventFeed(room.status, "feed"), room.jobs, AuditTrail(clock)
+        ports = ApiPorts(room, jobs, archive, process, process.observability, clock, audit, feed, process.stopping)
         server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
         server.start()
         try:

@@ -54,7 +54,7 @@ def description() -> dict[str, Any]:
                 one["schema"] = {"anyOf": [{"enum": KNOWN[one["name"]]}, one["schema"]]}
             if one["name"] == "wait":
                 one["schema"]["maximum"] = 0.01
-    for record in ("ClearOrder", "RedriveOrder"):
+    for record in ("ClearOrder", "RedriveOrder", "ClaimOrder"):
         document["components"]["schemas"][record]["properties"]["wait_seconds"]["maximum"] = 0.01
     return document
 

@@ -27,6 +27,7 @@ from mailboat.api.archive import (
     VerificationView,
 )
 from mailboat.api.events import MEDIA_TYPE, StreamEvent, read_events
+from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, read_answer, read_error
 from mailboat.api.records import (
     BuildView,
@@ -93,6 +94,9 @@ class HttpControl:
             headers={} if token is None else {"Authorization": f"Bearer {_checked_token(token)}"},
             transport=transport,
         )
+
+        self.jobs = HttpJobs(self._ask)
+        """Jobs of the agent."""
 
     def status(self) -> StatusView:
         return self._ask(operations.status())

@@ -38,6 +38,7 @@ from mailboat.errors import (
     UntrustedInputError,
     UsageError,
 )
+from mailboat.model.jobs import JobLeaseLostError, JobMissingError, JobQueueMissingError
 
 NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
 """Packages whose errors no caller can receive: the layers above the control API, and the tests' doubles."""
@@ -57,6 +58,9 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (BuildMissingError, HTTPStatus.NOT_FOUND),
     (DistributionMissingError, HTTPStatus.NOT_FOUND),
     (CommandMissingError, HTTPStatus.NOT_FOUND),
+    (JobMissingError, HTTPStatus.NOT_FOUND),
+    (JobQueueMissingError, HTTPStatus.NOT_FOUND),
+    (JobLeaseLostError, HTTPStatus.CONFLICT),
     (RequestConflictError, HTTPStatus.CONFLICT),
     (QueueNotClearableError, HTTPStatus.CONFLICT),
     (TargetBusyError, HTTPStatus.CONFLICT),

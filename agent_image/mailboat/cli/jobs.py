@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import enum
+import random
 import re
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Annotated, Final
 
 import typer
 
+from mailboat.api.client import HttpControl
+from mailboat.api.job_control import JobControl, JobFilter
+from mailboat.api.job_records import JobQueueView, JobStateView, JobView, QueueChangeView
+from mailboat.api.records import document_of
 from mailboat.cli import job_schedules
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.job_topic import open_topic, parse_duration_ms
+from mailboat.cli.job_topic import parse_duration_ms
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.clock import moment_of
+from mailboat.clock import SystemClock
+from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
-from mailboat.jobs.command import payload_value
-from mailboat.jobs.fold import JobFold
-from mailboat.jobs.job_queue import Queue
-from mailboat.jobs.selection import UNASSIGNED, shown_state, why_pending
-from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.selection import UNASSIGNED
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     JobAction,
-    JobId,
-    JobRecord,
-    JobsCommanded,
-    JobState,
     NewJob,
     Priority,
-    QueueAction,
-    QueueCommanded,
-    QueueDefined,
     QueueKind,
-    QueueRemoved,
     QueueSettings,
     parse_job_id,
     parse_pattern,
     parse_topic,
-    show_job_id,
-    topic_matches,
 )
 
 JOB_COLUMNS: Final = (
@@ -62,10 +55,13 @@ QUEUE_COLUMNS: Final = (
     Column("QUEUED", is_number=True),
     Column("ACTIVE", is_number=True),
     Column("OLDEST"),
+    Column("WORKERS", is_number=True),
+    Column("GIVEN-UP", is_number=True),
     Column("LIMITS"),
     Column("TOPICS", can_cut=True),
 )
 _MOST_LISTED: Final = 500
+_PAGE_JOBS: Final = 500
 _RATE: Final = re.compile(r"(\d+)/(\d+(?:ms|s|m|h|d))\Z")
 
 
@@ -126,7 +122,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@command
+@remote_command
 def add(
     session: Session,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Names joined by dots, such as purge.cdn.")],
@@ -164,103 +160,86 @@ def add(
         request_id=request_id,
         keep=keep,
     )
-    with open_topic(session) as opened:
-        _show_added(session, opened, opened.add([new]))
+    with _jobs_of(session) as control:
+        _show_states(session, control.add([new]))
 
 
-@command
+@remote_command
 def list_jobs(
     session: Session,
     state: Annotated[StateOption | None, typer.Option("--state", help="Only jobs in this state.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", metavar="PATTERN", help="Only jobs of these topics.")] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option("--member", metavar="NAME=VALUE", help="Only jobs with this member in the payload; repeatable."),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, oldest first.")] = _MOST_LISTED,
 ) -> None:
     """List jobs that are not over, and those that failed in the last days."""
-    pattern = None if topic is None else parse_pattern(topic)
-    with open_topic(session) as opened:
-        fold = opened.fold
-        found: list[dict[str, Any]] = []
-        more = 0
-        for job in fold.table.all():
-            if state is not None and shown_state(fold, job) != state.value:
-                continue
-            if queue is not None and fold.queue(job).settings.name != queue:
-                continue
-            if pattern is not None and not topic_matches(pattern, fold.topic(job)):
-                continue
-            if len(found) == limit:
-                more += 1
-            else:
-                found.append(_document(opened, job))
-    empty = "no such jobs" if (state or queue or topic) else "no jobs"
-    blocks: list[Table | str] = [Table(JOB_COLUMNS, [_row(one) for one in found], empty=empty)]
-    if more:
-        blocks.append(f"{count_text(more, 'more job')}; see --limit")
-    session.show(Report(found, [one["job"] for one in found], lambda: blocks))
+    wanted = JobFilter(None if state is None else state.value, queue, topic, members or ())
+    found: list[JobView] = []
+    with _jobs_of(session) as control:
+        page = control.list_jobs(wanted, None, min(limit, _PAGE_JOBS))
+        found += page.items
+        while page.next_page is not None and len(found) < limit:
+            page = control.list_jobs(wanted, page.next_page, min(limit - len(found), _PAGE_JOBS))
+            found += page.items
+    empty = "no such jobs" if (state or queue or topic or members) else "no jobs"
+    blocks: list[Table | str] = [Table(JOB_COLUMNS, [_row(job) for job in found], empty=empty)]
+    if page.next_page is not None:
+        blocks.append("there are more jobs; see --limit")
+    session.show(Report(document_of(found), [job.job for job in found], lambda: blocks))
 
 
-@command
+@remote_command
 def show(
     session: Session, job: Annotated[str, typer.Argument(metavar="JOB", help="A job id, such as 1042-0.")]
 ) -> None:
     """Show a job: its payload, why it is pending or failed, and its worker."""
-    with open_topic(session) as opened:
-        number = _known(opened.fold, job)
-        new = opened.job(number)
-        document = _document(opened, number)
-        document["key"] = "" if new is None else new.key
-        document["data"] = None if new is None else payload_value(new.payload)
-        lease = opened.fold.leases.get(number)
-        if lease is not None:
-            document["worker"] = lease.worker
-            document["token"] = lease.token
-            document["progress"] = lease.progress.decode(errors="replace")
+    number = parse_job_id(job)
+    with _jobs_of(session) as control:
+        found = control.show(number)
+    document = document_of(found)
+    document = {**document.pop("view"), **document}
+    for name in ("worker", "token", "progress"):
+        if document[name] is None:
+            del document[name]
     lines = [f"{name.replace('_', ' '):<10} {value}" for name, value in document.items() if value not in ("", None)]
     session.show(Report(document, [job], lambda: lines))
 
 
-@command
+@remote_command
 def stop(session: Session, jobs: JobsArgument) -> None:
     """Stop jobs: queued ones at once, running ones when their handler notices, at the next renewal."""
     _command(session, JobAction.STOP, jobs)
 
 
-@command
+@remote_command
 def remove(session: Session, jobs: JobsArgument) -> None:
     """Drop queued jobs, and forget ended ones. Running jobs are left; stop them first."""
     _command(session, JobAction.REMOVE, jobs)
 
 
-@command
+@remote_command
 def retry(session: Session, jobs: JobsArgument) -> None:
     """Add jobs that ended again, with new ids and no attempts."""
-    with open_topic(session) as opened:
-        again = []
-        for text in jobs:
-            job = _known(opened.fold, text)
-            state = opened.fold.table.state(job)
-            new = opened.job(job)
-            if state is None or not state.final or new is None:
-                raise UsageError(f"job {text} is {shown_state(opened.fold, job)}; only jobs that ended can be retried")
-            again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id="", retry_of=job))
-        _show_added(session, opened, opened.add(again))
+    numbers = [parse_job_id(text) for text in jobs]
+    with _jobs_of(session) as control:
+        _show_states(session, control.retry(numbers))
 
 
-@command
+@remote_command
 def queues(session: Session) -> None:
     """List the queues with their jobs and limits."""
-    with open_topic(session) as opened:
-        oldest = _oldest_of(opened.fold)
-        found = [
-            _queue_document(queue, oldest.get(name), opened.fold.now_ms)
-            for name, queue in sorted(opened.fold.queues.items())
-        ]
-    rows = [_queue_row(one) for one in found]
-    session.show(Report(found, [one["queue"] for one in found], lambda: [Table(QUEUE_COLUMNS, rows)]))
+    with _jobs_of(session) as control:
+        found = control.queues()
+    rows = [_queue_row(queue) for queue in found]
+    names = [queue.queue for queue in found]
+    session.show(Report(document_of(found), names, lambda: [Table(QUEUE_COLUMNS, rows)]))
 
 
-@command
+@remote_command
 def set_queue(
     session: Session,
     queue: QueueArgument,
@@ -302,56 +281,62 @@ def set_queue(
         retries,
         parse_duration_ms(retry_delay),
     )
-    _append(session, QueueDefined(settings))
-    session.show(Report({"queue": queue}, [queue], lambda: [f"queue {queue} is set"]))
+    with _jobs_of(session) as control:
+        _show_change(session, control.set_queue(settings), "is set")
 
 
-@command
+@remote_command
 def remove_queue(session: Session, queue: QueueArgument) -> None:
     """Remove a queue. It finishes the jobs that it holds; new ones go to other queues."""
-    _queue(session, queue, QueueRemoved(queue), "is removed")
+    with _jobs_of(session) as control:
+        _show_change(session, control.remove_queue(queue), "is removed")
 
 
-@command
+@remote_command
 def suspend(
     session: Session,
     queue: QueueArgument,
     duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Resume after this time.")] = None,
 ) -> None:
     """Start no further jobs of a queue; running ones go on."""
-    with open_topic(session) as opened:
-        until_ms = None if duration is None else opened.fold.now_ms + parse_duration_ms(duration)
-        _check_queue(opened.fold, queue)
-        opened.append(QueueCommanded(QueueAction.SUSPEND, queue, until_ms))
-    until = "until it is resumed" if until_ms is None else f"until {time_text(moment_of(until_ms))}"
-    session.show(
-        Report({"queue": queue, "until_ms": until_ms}, [queue], lambda: [f"queue {queue} is suspended {until}"])
-    )
+    seconds = None if duration is None else parse_duration_ms(duration) / 1000
+    with _jobs_of(session) as control:
+        changed = control.suspend(queue, seconds)
+    until = "until it is resumed" if changed.until_at is None else f"until {time_text(changed.until_at)}"
+    _show_change(session, changed, f"is suspended {until}")
 
 
-@command
+@remote_command
 def resume(session: Session, queue: QueueArgument) -> None:
     """End the suspension of a queue."""
-    _queue(session, queue, QueueCommanded(QueueAction.RESUME, queue), "is resumed")
+    with _jobs_of(session) as control:
+        _show_change(session, control.resume(queue), "is resumed")
 
 
-@command
+@remote_command
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
     """Drop all queued jobs of a queue; running ones go on."""
-    with open_topic(session) as opened:
-        _check_queue(opened.fold, queue)
-        waiting = opened.fold.queues[queue].queued
+    with _jobs_of(session) as control:
+        waiting = next((each.queued for each in control.queues() if each.queue == queue), 0)
         ask(f"Drop {count_text(waiting, 'queued job')} of {queue}?", "nothing was dropped", is_sure=yes)
-        (offset,) = opened.append(QueueCommanded(QueueAction.CLEAR, queue))
-        dropped = 0
+        changed = control.clear(queue)
+    text = f"{count_text(changed.dropped or 0, 'job')} of {queue} dropped"
+    session.show(Report({"queue": queue, "dropped": changed.dropped}, [queue], lambda: [text]))
 
-        def count(at: int, applied: Any) -> None:
-            nonlocal dropped
-            dropped += sum(t.reason == "cleared" for t in applied.transitions) if at == offset else 0
 
-        opened.follow_to(offset, count)
-    text = f"{count_text(dropped, 'job')} of {queue} dropped"
-    session.show(Report({"queue": queue, "dropped": dropped}, [queue], lambda: [text]))
+@contextmanager
+def _jobs_of(session: Session) -> Iterator[JobControl]:
+    """Jobs, of the agent at the URL, else of the home itself."""
+    if session.url is not None:
+        with closing(HttpControl(session.url, session.token)) as client:
+            yield client.jobs
+        return
+    chance = random.Random()  # noqa: S311  # it spreads the records of workers
+    with (
+        session.workspace() as workspace,
+        closing(JobService(lambda: workspace.journal, SystemClock(), chance)) as jobs,
+    ):
+        yield jobs
 
 
 def parse_rate(text: str) -> tuple[int, int]:
@@ -362,121 +347,45 @@ def parse_rate(text: str) -> tuple[int, int]:
     return int(found[1]), parse_duration_ms(found[2])
 
 
-def _document(opened: JobTopic, job: JobId) -> dict[str, Any]:
-    fold = opened.fold
-    state = fold.table.state(job)
-    waits = state is JobState.QUEUED
-    return {
-        "job": show_job_id(job),
-        "topic": fold.topic(job),
-        "queue": fold.queue(job).settings.name,
-        "state": shown_state(fold, job),
-        "tries": fold.table.tries(job),
-        "due_at": moment_of(fold.table.due_ms(job)).isoformat() if waits else None,
-        "reason": why_pending(fold, job) if waits else opened.last_message(job),
-    }
+def _row(job: JobView) -> list[str]:
+    due = ABSENT if job.due_at is None else job.due_at.isoformat()[:19]
+    return [job.job, job.topic, job.queue, job.state, str(job.tries), due, job.reason]
 
 
-def _row(document: dict[str, Any]) -> list[str]:
-    due = document["due_at"]
-    return [
-        document["job"],
-        document["topic"],
-        document["queue"],
-        document["state"],
-        str(document["tries"]),
-        ABSENT if due is None else due[:19],
-        document["reason"],
-    ]
-
-
-def _oldest_of(fold: JobFold) -> dict[str, int]:
-    """When the oldest due job of each queue became due."""
-    oldest: dict[str, int] = {}
-    for job in fold.table.all():
-        if fold.table.is_ready(job, fold.now_ms):
-            name = fold.queue(job).settings.name
-            oldest[name] = min(oldest.get(name, 1 << 62), fold.table.due_ms(job))
-    return oldest
-
-
-def _queue_document(queue: Queue, oldest_ms: int | None, now_ms: int) -> dict[str, Any]:
-    settings = queue.settings
-    return {
-        "queue": settings.name,
-        "kind": settings.kind.name.lower(),
-        "queued": queue.queued,
-        "active": queue.running,
-        "oldest_at": None if oldest_ms is None else moment_of(oldest_ms).isoformat(),
-        "oldest_seconds": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
-        "suspended": queue.is_suspended(now_ms),
-        "max_parallel": settings.max_parallel,
-        "rate": f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
-        "merge": settings.merge,
-        "topics": list(settings.topics),
-    }
-
-
-def _queue_row(document: dict[str, Any]) -> list[str]:
+def _queue_row(queue: JobQueueView) -> list[str]:
     limits = [
-        "suspended" if document["suspended"] else "",
-        f"parallel {document['max_parallel']}" if document["max_parallel"] >= 0 else "",
-        document["rate"] or "",
-        f"merge {document['merge']}" if document["merge"] > 1 else "",
+        "suspended" if queue.suspended else "",
+        f"parallel {queue.max_parallel}" if queue.max_parallel >= 0 else "",
+        queue.rate or "",
+        f"merge {queue.merge}" if queue.merge > 1 else "",
     ]
-    oldest = document["oldest_seconds"]
     return [
-        document["queue"],
-        document["kind"],
-        str(document["queued"]),
-        str(document["active"]),
-        ABSENT if oldest is None else f"{oldest:.0f} s",
+        queue.queue,
+        queue.kind,
+        str(queue.queued),
+        str(queue.active),
+        ABSENT if queue.oldest_seconds is None else f"{queue.oldest_seconds:.0f} s",
+        str(queue.workers),
+        str(queue.given_up),
         ", ".join(filter(None, limits)) or ABSENT,
-        ", ".join(document["topics"]) or ABSENT,
+        ", ".join(queue.topics) or ABSENT,
     ]
-
-
-def _known(fold: JobFold, text: str) -> JobId:
-    job = parse_job_id(text)
-    if fold.table.state(job) is None:
-        raise UsageError(f"job {text} is not known", next_step="it ended and left the history; see mailboat jobs ls")
-    return job
-
-
-def _check_queue(fold: JobFold, name: str) -> None:
-    if name not in fold.queues:
-        raise UsageError(f"there is no queue {name!r}; queues: {', '.join(sorted(fold.queues))}")
-
-
-def _append(session: Session, record: JobRecord) -> None:
-    with open_topic(session) as opened:
-        opened.append(record)
-
-
-def _queue(session: Session, queue: str, record: JobRecord, done: str) -> None:
-    with open_topic(session) as opened:
-        _check_queue(opened.fold, queue)
-        opened.append(record)
-    session.show(Report({"queue": queue}, [queue], lambda: [f"queue {queue} {done}"]))
 
 
 def _command(session: Session, action: JobAction, texts: Sequence[str]) -> None:
-    with open_topic(session) as opened:
-        jobs = [_known(opened.fold, text) for text in texts]
-        active = [show_job_id(job) for job in jobs if opened.fold.table.state(job) is JobState.ACTIVE]
-        if active and action is JobAction.REMOVE:
-            raise UsageError(f"{', '.join(active)} run", next_step=f"mailboat jobs stop {' '.join(active)}")
-        (offset,) = opened.append(JobsCommanded(action, jobs))
-        opened.follow_to(offset)
-        found = [{"job": show_job_id(job), "state": shown_state(opened.fold, job)} for job in jobs]
-        asked = {show_job_id(job) for job in jobs if job in opened.fold.leases}
-    lines = [f"{one['job']} {'stop requested' if one['job'] in asked else one['state']}" for one in found]
-    session.show(Report(found, texts, lambda: lines))
+    jobs = [parse_job_id(text) for text in texts]
+    with _jobs_of(session) as control:
+        found = control.command(action, jobs)
+    lines = [f"{each.job} {'stop requested' if each.stop_requested else each.state}" for each in found]
+    session.show(Report([{"job": each.job, "state": each.state} for each in found], texts, lambda: lines))
 
 
-def _show_added(session: Session, opened: JobTopic, jobs: Sequence[JobId]) -> None:
-    names = [show_job_id(job) for job in jobs]
-    found = [{"job": name, "state": shown_state(opened.fold, job)} for name, job in zip(names, jobs, strict=True)]
-    reasons = [why_pending(opened.fold, job) for job in jobs]
-    lines = [f"{name}  {reason}".rstrip() for name, reason in zip(names, reasons, strict=True)]
-    session.show(Report(found, names, lambda: lines))
+def _show_states(session: Session, found: Sequence[JobStateView]) -> None:
+    lines = [f"{each.job}  {each.reason}".rstrip() for each in found]
+    documents = [{"job": each.job, "state": each.state} for each in found]
+    session.show(Report(documents, [each.job for each in found], lambda: lines))
+
+
+def _show_change(session: Session, changed: QueueChangeView, done: str) -> None:
+    document = {name: value for name, value in document_of(changed).items() if value is not None}
+    session.show(Report(document, [changed.queue], lambda: [f"queue {changed.queue} {done}"]))

@@ -6,19 +6,24 @@ import random
 import shlex
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Annotated
 
 import typer
 
-from mailboat.cli.declaring import command
+from mailboat.api.client import HttpControl
+from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.clock import SystemClock
+from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError, UsageError
-from mailboat.failpoints import NoFailpoints
+from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.source import JobSource
 from mailboat.jobs.topic import open_job_topic
 from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.model.jobs import parse_pattern
@@ -34,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@command
+@remote_command
 def run(
     session: Session,
     handlers: Annotated[
@@ -54,9 +59,8 @@ def run(
     """
     parsed = dict(_parse_handler(text) for text in handlers)
     clock, stopping = SystemClock(), threading.Event()
-    with session.workspace() as workspace:
-        chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it tells workers apart
-        source = LogSource(open_job_topic(workspace.journal), clock, chance, failpoints)
+    chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it tells workers apart
+    with _source(session, clock, chance, failpoints) as source:
         worker = JobWorker(
             source, WorkerSettings(name or socket.gethostname(), slots, parsed), clock, chance, failpoints
         )
@@ -70,6 +74,17 @@ def run(
             _turns(session, worker, stopping, clock)
             worker.stop(shutdown_seconds)
     session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")
+
+
+@contextmanager
+def _source(session: Session, clock: Clock, chance: random.Random, failpoints: Failpoints) -> Iterator[JobSource]:
+    """Where the worker gets its calls from: an agent, else the journal of the home."""
+    if session.url is not None:
+        with closing(HttpControl(session.url, session.token)) as client:
+            yield HttpSource(client.jobs, clock)
+        return
+    with session.workspace() as workspace:
+        yield LogSource(open_job_topic(workspace.journal), clock, chance, failpoints)
 
 
 def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: SystemClock) -> None:

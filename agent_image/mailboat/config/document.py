@@ -46,6 +46,8 @@ class Verb(enum.StrEnum):
     VIEW = "view"
     DISTRIBUTE = "distribute"
     CLEAR = "clear"
+    SUBMIT = "submit"
+    WORK = "work"
     ADMIN = "admin"
 
 

@@ -7,6 +7,7 @@ by the command line and the HTTP server.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeVar
@@ -35,6 +36,7 @@ from mailboat.control.command_sender import Command, CommandOffice, are_answered
 from mailboat.control.distributions import Distributions
 from mailboat.control.failed_packages import GivenUpPackages
 from mailboat.control.followers import Followers
+from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import Picture
 from mailboat.control.other_publishers import MOST_COUNTED, OtherPublishers
 from mailboat.control.publishers import PublisherRoom, publishers_of
@@ -84,6 +86,9 @@ class ControlRoom:
         self._builds = BuildsSeen(workspace, self._picture, self._audience)
         self._commands = CommandOffice(workspace, self._picture)
         self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
+        chance = random.Random()  # noqa: S311  # it spreads the records of workers
+        self.jobs = JobService(lambda: workspace.journal, workspace.clock, chance)
+        """Jobs of the journal; nothing of them is read before the first request."""
 
     def start(self) -> None:
         """Keep everything current from now on. Raises: as opening the journal."""
@@ -104,6 +109,7 @@ class ControlRoom:
     def close(self) -> None:
         """End what was started, and release the readers."""
         self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+        self.jobs.close()
         self._others.close()
         self._picture.close()
 

@@ -35,7 +35,18 @@ from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import home, with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
-from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling, storage
+from mailboat.http.routes import (
+    builds,
+    distributions,
+    failures,
+    job_requests,
+    log,
+    members,
+    process,
+    queues,
+    sling,
+    storage,
+)
 
 _SHOWN_MISTAKES: Final = 3
 _SHOWN_KIND: Final = 80
@@ -106,7 +117,7 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for one in (members, distributions, builds, queues, failures, log, storage, process, sling):
+    for one in (members, distributions, builds, queues, failures, job_requests, log, storage, process, sling):
         app.include_router(one.router)
     app.include_router(queues.commands)
     app.include_router(distributions.changes)

@@ -25,6 +25,7 @@ _TAGS: Final = {
     "queues": "Pending packages of subscribers, and commands to drop them.",
     "commands": "Outcome of commands.",
     "errors": "Failed packages, and redriving them.",
+    "jobs": "Work for any free worker: jobs, their queues, and the workers' own requests.",
     "journal": "Content of the log.",
     "storage": "Blobs, their sweep, and snapshots of targets.",
     "process": "Probes and metrics of this process.",

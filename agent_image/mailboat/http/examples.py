@@ -20,6 +20,16 @@ from mailboat.api.archive import (
     UnreadableView,
     VerificationView,
 )
+from mailboat.api.job_records import (
+    ClaimedJobView,
+    ClaimedView,
+    ClaimsView,
+    JobDetailView,
+    JobQueueView,
+    JobStateView,
+    JobView,
+    QueueChangeView,
+)
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
 from mailboat.api.records import (
     BuildFollowerView,
@@ -178,6 +188,21 @@ MESSAGE: Final[Document] = document_of(
         request_id="news-a-1",
         user_id="editor",
         binaries=(BinaryView("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 8_400_000),),
+    )
+)
+
+_WAITS: Final = "no live worker takes the topic purge.cdn"
+_JOB: Final = JobView("1042-0", "purge.cdn", "cdn", "unassigned", 0, _AT, _WAITS)
+JOB: Final[Document] = document_of(_JOB)
+JOB_DETAIL: Final[Document] = document_of(JobDetailView(_JOB, "news", {"keys": ["/news"]}))
+JOB_STATE: Final[Document] = document_of(JobStateView("1042-0", "unassigned", _WAITS))
+JOB_QUEUE: Final[Document] = document_of(
+    JobQueueView("cdn", "keyed", 12, 2, _AT, 3.5, 1, 0, False, 2, "100/1s", 1, ("purge.*",))  # a row
+)
+QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
+JOB_CLAIMS: Final[Document] = document_of(
+    ClaimsView(
+        (ClaimedView("1042-0", 1043, 1, 30.0, (ClaimedJobView("1042-0", "purge.cdn", "news", "eyJrZXlzIjpbXX0="),)),)
     )
 )
 

@@ -18,6 +18,7 @@ from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
 from mailboat.control.event_feed import EventFeed
+from mailboat.control.job_service import JobService
 from mailboat.control.journal_archive import LogArchive
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
@@ -56,6 +57,7 @@ class ApiPorts:
 
     Attributes:
         control: The verbs.
+        jobs: Jobs, and what workers ask.
         archive: What the log holds.
         health: How the process is.
         telemetry: Gives the text for `/metrics`, and counts requests.
@@ -66,6 +68,7 @@ class ApiPorts:
     """
 
     control: Control
+    jobs: JobService
     archive: LogArchive
     health: Health
     telemetry: Telemetry

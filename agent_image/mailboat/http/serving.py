@@ -67,10 +67,10 @@ def _app_of(process: AgentProcess) -> ASGIApp:
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts
 
-    archive = AgentArchive(process.workspace)
+    archive, audit = AgentArchive(process.workspace), AuditTrail(clock)
     topic = EventTopic(process.workspace.journal, process.workspace.topic(TopicRole.EVENT))
     feed = EventFeed(process.room.status, uuid.uuid4().hex[:8], topic)
     ports = ApiPorts(
-        process.room, archive, process, process.observability, clock, AuditTrail(clock), feed, process.stopping
+        process.room, process.room.jobs, archive, process, process.observability, clock, audit, feed, process.stopping
     )
     return create_app(ports, config, folder)

@@ -47,6 +47,7 @@ from mailboat.model.jobs import (
     WorkerSeen,
     any_matches,
     job_id,
+    patterns_overlap,
 )
 
 DEFAULT_QUEUE: Final = "default"
@@ -173,6 +174,12 @@ class JobFold:
         """Whether a live worker takes jobs of this topic; otherwise they are `unassigned`."""
         return any(any_matches(worker.topics, topic) for worker in self.workers.values() if worker.slots)
 
+    def workers_of(self, queue: Queue) -> int:
+        """Live workers that take a topic of the queue; for the default queue those that take any."""
+        patterns = queue.settings.topics or ["**"]
+        offers = (worker.topics for worker in self.workers.values() if worker.slots)
+        return sum(any(patterns_overlap(one, other) for one in patterns for other in topics) for topics in offers)
+
     def oldest_needed(self) -> Offset | None:
         """The first offset that a job of the table was added at; None when there is none. Older records may go."""
         first = self.table.first()
@@ -248,6 +255,8 @@ class JobFold:
                 if job not in self.leases:
                     raise ValueError(f"the active job {job} has no lease")
             else:
+                if state is JobState.GIVEN_UP:
+                    self.queue(job).count_given_up(1)
                 self._history.append((due_ms, job))
         heapify(self._delayed)
         heapify(self._history)
@@ -455,6 +464,8 @@ class JobFold:
         queue = self.queue(job)
         self._release_unique(job)
         self.table.set_state(job, state)
+        if state is JobState.GIVEN_UP:
+            queue.count_given_up(1)
         queue.end(job)
         if state is JobState.DROPPED or (state is JobState.SUCCEEDED and not self.table.keep(job)):
             self._forget(job)
@@ -466,6 +477,8 @@ class JobFold:
     def _forget(self, job: JobId) -> None:
         self.results.pop(job, None)
         if self.table.row(job) >= 0:
+            if self.table.state(job) is JobState.GIVEN_UP:
+                self.queue(job).count_given_up(-1)
             self.table.forget(job)
 
     def _release_unique(self, job: JobId) -> None:

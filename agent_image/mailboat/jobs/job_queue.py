@@ -69,6 +69,8 @@ class Queue:
         """Calls that run; a merged group is one."""
         self.queued = 0
         """Jobs that wait, also those that are due later."""
+        self.given_up = 0
+        """Jobs in the history that used up their retries."""
         self._table = table
         self.suspended_until_ms: int | None = 0
         """Nothing starts before this moment; None: until `resume`."""
@@ -152,6 +154,15 @@ class Queue:
     def end_call(self) -> None:
         """Count a call that ended."""
         self.running -= 1
+
+    def count_given_up(self, change: int) -> None:
+        """Count jobs that used up their retries and came into the history, or left it."""
+        self.given_up += change
+
+    def oldest_due_ms(self, now_ms: int) -> int | None:
+        """When the first ready job of the queue became due; None when none is ready."""
+        firsts = (next(self._ready[priority].oldest(self._table, now_ms), None) for priority in Priority)
+        return min((self._table.due_ms(job) for job in firsts if job is not None), default=None)
 
     # Order
 

@@ -46,7 +46,7 @@ class LogSource:
     """`JobSource` over a job topic, which it closes."""
 
     def __init__(self, topic: JobTopic, clock: Clock, chance: random.Random, failpoints: Failpoints) -> None:
-        self._topic = topic
+        self.topic = topic
         self._clock = clock
         self._chance = chance
         self._failpoints = failpoints
@@ -64,10 +64,10 @@ class LogSource:
             if self._claim(offer.worker, free, now):
                 return self._polled(offer.worker, held)
             # one worker is enough: all of them see at the same time that it is due
-            if self._topic.is_checkpoint_due() and min(self._topic.fold.workers, default="") == offer.worker:
-                self._topic.write_checkpoint()
+            if self.topic.is_checkpoint_due() and min(self.topic.fold.workers, default="") == offer.worker:
+                self.topic.write_checkpoint()
             wait = min(wait_seconds, self._quiet_seconds(offer.worker, now))
-        self._caught_up = self._topic.follow(wait, self.see)
+        self._caught_up = self.topic.follow(wait, self.see)
         return self._polled(offer.worker, held)
 
     def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
@@ -90,7 +90,7 @@ class LogSource:
             if offset == offsets[0]:
                 ended.update(each.job for each in applied.transitions if each.reason != LEASE_EXPIRED)
 
-        self._topic.follow_to(offsets[-1], seen)
+        self.topic.follow_to(offsets[-1], seen)
         lost.update(CallId(each.token, each.job) for each in results if each.job not in ended)
         lost.update(CallId(each.token, each.job) for each in renewals if not self._is_leased(worker, each))
         return lost
@@ -100,44 +100,50 @@ class LogSource:
         self._append(WorkerSeen(worker, 0, ()))
 
     def interrupt(self) -> None:
-        self._topic.interrupt()
+        self.topic.interrupt()
 
     def close(self) -> None:
-        self._topic.close()
+        self.topic.close()
+
+    def catch_up(self) -> None:
+        """Read the topic to its end without waiting."""
+        while not self.topic.follow(0.0, self.see):
+            pass
+        self._caught_up = True
 
     def see(self, _offset: Offset, _applied: Applied) -> None:
-        """Note that the log has just told its time. For those that follow the topic themselves."""
+        """Note the moment at which the log's time was read. For callers that follow the topic themselves."""
         self._log_time_at = self._clock.monotonic()
 
     # What is appended
 
     def _append(self, *records: JobRecord) -> Sequence[Offset]:
         self._tick_delay_ms = self._chance.uniform(0.0, _MOST_TICK_DELAY_MS)
-        return self._topic.append(*records)
+        return self.topic.append(*records)
 
     def _announce(self, offer: Offer, now: float) -> None:
         """Append a record that the worker is there, where the others would forget it, or the log's time stands."""
-        known = self._topic.fold.workers.get(offer.worker)
+        known = self.topic.fold.workers.get(offer.worker)
         is_known = known is not None and (known.slots, tuple(known.topics)) == (offer.slots, tuple(offer.topics))
         if is_known and not self._is_time_due(now) and self._announce_in(offer.worker, now) > 0:
             return
         (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics)))
-        self._topic.follow_to(offset, self.see)
+        self.topic.follow_to(offset, self.see)
 
     def _fire(self) -> None:
         """Append the jobs of schedules that are due; the fold counts the first firing of each due time."""
-        for schedule in self._topic.fold.schedules.due(self._topic.fold.now_ms):
+        for schedule in self.topic.fold.schedules.due(self.topic.fold.now_ms):
             try:
-                record = plan_firing(schedule, self._topic.fold.now_ms)
+                record = plan_firing(schedule, self.topic.fold.now_ms)
             except UsageError as error:  # written by a process that knows more time zones, or did not check
                 _LOG.warning("schedule %s ends, as its next due time is not known: %s", schedule.name, error)
                 record = JobsAdded((), Firing(schedule.name, schedule.next_ms or 0, None))
             (offset,) = self._append(record)
-            self._topic.follow_to(offset, self.see)
+            self.topic.follow_to(offset, self.see)
 
     def _claim(self, worker: str, free: int, now: float) -> bool:
         """Claim what may start and is due to this worker; whether something was claimed."""
-        proposal = plan_claims(self._topic.fold, worker, min(free, MAX_BATCH))
+        proposal = plan_claims(self.topic.fold, worker, min(free, MAX_BATCH))
         groups = proposal.preferred
         if not groups and proposal.others and now - self._passed_over_at.setdefault(worker, now) >= _GRACE_SECONDS:
             groups = proposal.others
@@ -146,15 +152,15 @@ class LogSource:
                 self._passed_over_at.pop(worker, None)
             return False
         self._passed_over_at.pop(worker, None)
-        (offset,) = self._topic.append(JobsClaimed(worker, _within_batch(groups)))
+        (offset,) = self.topic.append(JobsClaimed(worker, _within_batch(groups)))
         self._failpoints.reach(Failpoint.JOBS_CLAIMED)
-        self._topic.follow_to(offset, self.see)
+        self.topic.follow_to(offset, self.see)
         return True
 
     # What the log says
 
     def _polled(self, worker: str, held: Collection[CallId]) -> Polled:
-        fold = self._topic.fold
+        fold = self.topic.fold
         stopping, lost = [], []
         for call in held:
             lease = fold.leases.get(call.job)
@@ -168,7 +174,7 @@ class LogSource:
         return Polled(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
 
     def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
-        leases = {CallId(lease.token, lease.jobs[0]): lease for lease in self._topic.fold.leases.values()}
+        leases = {CallId(lease.token, lease.jobs[0]): lease for lease in self.topic.fold.leases.values()}
         found = []
         for call, lease in leases.items():
             if lease.worker == worker and call not in held:
@@ -181,28 +187,28 @@ class LogSource:
         return found
 
     def _claimed(self, call: CallId, lease: Lease) -> Claimed:
-        table = self._topic.fold.table
-        jobs = {job: new for job in lease.jobs if (new := self._topic.job(job)) is not None}
+        table = self.topic.fold.table
+        jobs = {job: new for job in lease.jobs if (new := self.topic.job(job)) is not None}
         return Claimed(call, jobs, table.tries(call.job), min(map(table.lease_ms, lease.jobs)))
 
     def _is_leased(self, worker: str, reported: JobResult | Renewal) -> bool:
-        lease = self._topic.fold.leases.get(reported.job)
+        lease = self.topic.fold.leases.get(reported.job)
         return lease is not None and lease.token == reported.token and lease.worker == worker
 
     # Time
 
     def _log_now_ms(self, now: float) -> float:
         """The time of the log, continued by the local monotonic clock, so that wall clocks do not matter."""
-        return self._topic.fold.now_ms + (now - self._log_time_at) * 1000
+        return self.topic.fold.now_ms + (now - self._log_time_at) * 1000
 
     def _is_time_due(self, now: float) -> bool:
         """Whether a delay or a lease is over, and no record has said so yet."""
-        moment_ms = self._topic.fold.next_moment_ms()
+        moment_ms = self.topic.fold.next_moment_ms()
         return moment_ms is not None and self._log_now_ms(now) >= moment_ms + self._tick_delay_ms
 
     def _announce_in(self, worker: str, now: float) -> float:
         """Seconds until the worker has to announce itself again."""
-        known = self._topic.fold.workers.get(worker)
+        known = self.topic.fold.workers.get(worker)
         return 0.0 if known is None else (known.seen_ms + WORKER_LEASE_MS / 3 - self._log_now_ms(now)) / 1000
 
     def _quiet_seconds(self, worker: str, now: float) -> float:
@@ -210,7 +216,7 @@ class LogSource:
         seconds = [_LONGEST_WAIT_SECONDS, self._announce_in(worker, now)]
         if worker in self._passed_over_at:
             seconds.append(self._passed_over_at[worker] + _GRACE_SECONDS - now)
-        moment_ms = self._topic.fold.next_moment_ms()
+        moment_ms = self.topic.fold.next_moment_ms()
         if moment_ms is not None:
             seconds.append((moment_ms + self._tick_delay_ms - self._log_now_ms(now)) / 1000)
         return max(min(seconds), 0.0)

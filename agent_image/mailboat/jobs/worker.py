@@ -123,6 +123,7 @@ class JobWorker:
         self._leases_ms: dict[CallId, int] = {}
         self._renew_at: dict[CallId, float] = {}
         self._ended: deque[JobResult] = deque()  # appended to by the threads of the pool
+        self._is_stopping = False
         self._is_repeating = False
         """Whether the last report was not answered, so that its results may count already."""
         self._cut_off: frozenset[CallId] = frozenset()
@@ -148,6 +149,7 @@ class JobWorker:
         Calls that still run after that time are asked to stop, and have five seconds for it: their jobs are queued
         again, and the attempt is not counted. What still runs then loses its lease when that ends.
         """
+        self._is_stopping = True
         self._await_calls(seconds)
         self._cut_off = frozenset(self._calls)
         for call in self._calls.values():
@@ -212,6 +214,9 @@ class JobWorker:
         self._calls[call_id] = call
         self._leases_ms[call_id] = claimed.lease_ms
         self._renew_at[call_id] = self._clock.monotonic() + self._third_of(call_id)
+        if self._is_stopping:  # the claim was under way
+            self._ended.append(JobResult(call_id.job, call_id.token, Outcome.SNOOZE, 0, "the worker ended"))
+            return
         topic = claimed.jobs[call_id.job].topic
         handler = next(h for pattern, h in self._settings.handlers.items() if topic_matches(pattern, topic))
         future = self._pool.submit(self._run, handler, call)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, NewType
 
-from mailboat.errors import UsageError
+from mailboat.errors import PermanentError, UsageError
 from mailboat.model.identifiers import Offset
 
 JobId = NewType("JobId", int)
@@ -30,6 +30,25 @@ _PATTERN: Final = re.compile(rf"(?:\*\*|(?:{_NAME}|\*)(?:\.(?:{_NAME}|\*)){{0,8}
 MIN_LEASE_MS: Final = 1_000
 MAX_LEASE_MS: Final = 24 * 3600 * 1000
 DEFAULT_LEASE_MS: Final = 30_000
+
+
+class JobMissingError(UsageError):
+    """No job with that id is known: it was never added, or it ended and left the history.
+
+    `mailboat jobs ls` lists the jobs.
+    """
+
+
+class JobQueueMissingError(UsageError):
+    """There is no queue of jobs with that name. `mailboat jobs queues` lists the queues."""
+
+
+class JobLeaseLostError(PermanentError):
+    """The lease of the job is over or belongs to another worker, so this result or renewal does not count.
+
+    The job was queued again, or another worker runs it. Make its effect safe to repeat, renew more often, or give the
+    job a longer lease.
+    """
 
 
 def job_id(offset: Offset, index: int) -> JobId:
@@ -81,6 +100,18 @@ def topic_matches(pattern: str, topic: str) -> bool:
     elif len(names) != len(parts):
         return False
     return all(part in ("*", name) for part, name in zip(parts, names, strict=False))
+
+
+def patterns_overlap(first: str, second: str) -> bool:
+    """Whether a topic can match both patterns."""
+    ours, theirs = first.split("."), second.split(".")
+    while ours and theirs:
+        if "**" in (ours[0], theirs[0]):
+            return True
+        if ours[0] != theirs[0] and "*" not in (ours[0], theirs[0]):
+            return False
+        ours, theirs = ours[1:], theirs[1:]
+    return not ours and not theirs
 
 
 def any_matches(patterns: Iterable[str], topic: str) -> bool:

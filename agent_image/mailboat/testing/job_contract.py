@@ -6,14 +6,15 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from mailboat.clock import SystemClock
-from mailboat.errors import JobLogIncompleteError, UsageError
+from mailboat.clock import Clock, SystemClock
+from mailboat.errors import JobLogIncompleteError, RetryableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.source import JobSource
 from mailboat.jobs.topic import JobTopic
 from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.journal.port import Journal
@@ -35,10 +36,10 @@ from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 class Jobs:
     """A job topic, with workers in threads and a view of their jobs."""
 
-    def __init__(self, harness: JournalHarness) -> None:
+    def __init__(self, harness: JournalHarness, name: TopicName | None = None) -> None:
         self._harness = harness
         self._stack = ExitStack()
-        self.name: TopicName = new_topic_name()
+        self.name: TopicName = new_topic_name() if name is None else name
         self._journal().ensure_topic(self.name, FOREVER)
         self.topic = self._open()
         self._workers: list[tuple[JobWorker, threading.Event, threading.Thread]] = []
@@ -57,18 +58,31 @@ class Jobs:
         """Start a worker in a thread; return what ends it without a word, as a crash does."""
         chance = random.Random(seed)  # noqa: S311  # reproducible, and no secret
         clock, failpoints = SystemClock(), NoFailpoints()
-        source = LogSource(self._open(), clock, chance, failpoints)
+        source = self.new_source(clock, chance)
         worker = JobWorker(source, WorkerSettings("worker", slots, handlers), clock, chance, failpoints)
         ended = threading.Event()
 
         def run() -> None:
             while not ended.is_set():
-                worker.turn()
+                with suppress(RetryableError):  # the source was cut off
+                    worker.turn()
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self._workers.append((worker, ended, thread))
-        return ended.set
+
+        def crash() -> None:
+            ended.set()
+            self.cut_off(source)
+
+        return crash
+
+    def cut_off(self, source: JobSource) -> None:
+        """End what the source of a worker does on its own, as the death of its process does."""
+
+    def new_source(self, clock: Clock, chance: random.Random, /) -> JobSource:
+        """Where a new worker gets its calls from."""
+        return LogSource(self._open(), clock, chance, NoFailpoints())
 
     def add(self, *jobs: NewJob) -> Sequence[JobId]:
         return self.topic.add(jobs)
@@ -86,7 +100,8 @@ class Jobs:
         for worker, _, thread in self._workers:
             worker.wake()
             thread.join()
-            worker.stop(5.0)
+            with suppress(RetryableError):
+                worker.stop(5.0)
         self._workers.clear()
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class Token:
         Rule(
             "!has(self.paths) || self.paths.all(one, one == '/') || !has(self.verbs)"
             " || self.verbs.all(one, one == 'view' || one == 'distribute')",
-            "paths can't limit the verbs clear and admin, which concern packages of all paths",
+            "paths limit the verbs view and distribute only; the others concern all paths",
             ".paths",
             lambda token: set(token.paths) <= {"/"} or set(token.verbs) <= {Verb.VIEW, Verb.DISTRIBUTE},
         ),

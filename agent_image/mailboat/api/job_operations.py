@@ -1,0 +1,153 @@
+"""The operations on jobs over HTTP: each request as data, and a client that sends them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+from mailboat.api.job_control import JobFilter
+from mailboat.api.job_records import (
+    ClaimsView,
+    JobDetailView,
+    JobPage,
+    JobQueueView,
+    JobStateView,
+    QueueChangeView,
+    ReportedView,
+)
+from mailboat.api.operations import Operation
+from mailboat.model.jobs import (
+    JobAction,
+    JobId,
+    JobResult,
+    NewJob,
+    QueueSettings,
+    Renewal,
+    Token,
+    show_job_id,
+)
+
+_PREFIX: Final = "/jobs"
+T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """Sends an operation, and returns its answer. Raises: MailboatError."""
+
+    def __call__(self, operation: Operation[T], /) -> T: ...
+
+
+class HttpJobs:
+    """`JobControl` of an agent, and what workers ask of it."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def add(self, jobs: Sequence[NewJob]) -> Sequence[JobStateView]:
+        body = {"jobs": [_job_body(job) for job in jobs]}
+        return self._ask(Operation("POST", _PREFIX, tuple[JobStateView, ...], body=body))
+
+    def list_jobs(self, wanted: JobFilter, page: str | None = None, max_items: int = 100) -> JobPage:
+        query = {**wanted._asdict(), "member": list(wanted.members), "page": page, "max_items": max_items}
+        del query["members"]
+        return self._ask(Operation("GET", _PREFIX, JobPage, _given(query)))
+
+    def show(self, job: JobId) -> JobDetailView:
+        return self._ask(Operation("GET", f"{_PREFIX}/{show_job_id(job)}", JobDetailView))
+
+    def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        return self._on_jobs("stop" if action is JobAction.STOP else "remove", jobs)
+
+    def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        return self._on_jobs("retry", jobs)
+
+    def queues(self) -> Sequence[JobQueueView]:
+        return self._ask(Operation("GET", f"{_PREFIX}/queues", tuple[JobQueueView, ...]))
+
+    def set_queue(self, settings: QueueSettings) -> QueueChangeView:
+        body = settings._asdict()
+        del body["name"]
+        body |= {"topics": list(settings.topics), "kind": settings.kind.name.lower()}
+        return self._ask(Operation("PUT", _queue(settings.name), QueueChangeView, body=body))
+
+    def remove_queue(self, queue: str) -> QueueChangeView:
+        return self._ask(Operation("DELETE", _queue(queue), QueueChangeView))
+
+    def suspend(self, queue: str, seconds: float | None = None) -> QueueChangeView:
+        body = {"seconds": seconds}
+        return self._ask(Operation("POST", f"{_queue(queue)}/suspend", QueueChangeView, body=body))
+
+    def resume(self, queue: str) -> QueueChangeView:
+        return self._ask(Operation("POST", f"{_queue(queue)}/resume", QueueChangeView))
+
+    def clear(self, queue: str) -> QueueChangeView:
+        return self._ask(Operation("POST", f"{_queue(queue)}/clear", QueueChangeView))
+
+    # Workers
+
+    def claim(
+        self,
+        worker: tuple[str, int, Sequence[str]],
+        free: int,
+        held: Mapping[tuple[Token, JobId], bool],
+        wait_seconds: float,
+    ) -> ClaimsView:
+        """Claim up to `free` calls for a worker: its id, slots and topics.
+
+        Args:
+            worker: The worker.
+            free: How many more calls it can make.
+            held: The calls that it makes, and whether it knows that they should stop.
+            wait_seconds: How long the agent may wait for calls.
+        """
+        name, slots, topics = worker
+        held_calls = [{"job": show_job_id(job), "token": token, "told": told} for (token, job), told in held.items()]
+        body = {"slots": slots, "topics": list(topics), "free": free, "held": held_calls, "wait_seconds": wait_seconds}
+        path = f"{_PREFIX}/workers/{quote(name, safe='')}/claims"
+        return self._ask(Operation("POST", path, ClaimsView, body=body, wait_seconds=wait_seconds))
+
+    def report(self, worker: str, results: Iterable[JobResult], renewals: Iterable[Renewal]) -> ReportedView:
+        """Report calls that ended, and renew leases. Raises: JobLeaseLostError: nothing of it counts."""
+        body = {
+            "results": [
+                {
+                    "job": show_job_id(each.job),
+                    "token": each.token,
+                    "outcome": each.outcome.name.lower(),
+                    "delay_seconds": None if each.delay_ms is None else each.delay_ms / 1000,
+                    "message": each.message,
+                }
+                for each in results
+            ],
+            "renewals": [
+                {"job": show_job_id(each.job), "token": each.token, "progress": each.progress.decode(errors="replace")}
+                for each in renewals
+            ],
+        }
+        path = f"{_PREFIX}/workers/{quote(worker, safe='')}/reports"
+        return self._ask(Operation("POST", path, ReportedView, body=body))
+
+    def leave(self, worker: str) -> None:
+        """The worker ends."""
+        self._ask(Operation("DELETE", f"{_PREFIX}/workers/{quote(worker, safe='')}", ReportedView))
+
+    def _on_jobs(self, verb: str, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        body = {"jobs": [show_job_id(job) for job in jobs]}
+        return self._ask(Operation("POST", f"{_PREFIX}/{verb}", tuple[JobStateView, ...], body=body))
+
+
+def _job_body(job: NewJob) -> dict[str, Any]:
+    body = job._asdict()
+    del body["retry_of"]
+    body |= {"payload": base64.b64encode(job.payload).decode(), "priority": job.priority.name.lower()}
+    return body
+
+
+def _queue(name: str) -> str:
+    return f"{_PREFIX}/queues/{quote(name, safe='')}"
+
+
+def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in query.items() if value not in (None, [])}

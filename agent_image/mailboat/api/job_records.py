@@ -1,0 +1,208 @@
+"""What the operations on jobs answer: records of plain values, as in `records.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mailboat.api.records import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job.
+
+    Attributes:
+        job: Its id, `OFFSET-INDEX`.
+        topic: What chose its queue and its handler.
+        queue: Its queue.
+        state: `queued`, `unassigned` (no live worker takes its topic), `active`, `succeeded`, `stopped`, `given-up` or
+            `error`.
+        tries: Attempts that started.
+        due_at: When a queued job may start.
+        reason: Why a queued job waits, or why the last attempt failed.
+    """
+
+    job: str
+    topic: str
+    queue: str
+    state: str
+    tries: int
+    due_at: Moment | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of jobs, oldest first.
+
+    Attributes:
+        items: Jobs.
+        next_page: Token of the next page; None for the last one. A page may be empty and yet have a next one.
+    """
+
+    items: tuple[JobView, ...]
+    next_page: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetailView:
+    """All that is known of a job.
+
+    Attributes:
+        view: The job.
+        key: Order, fairness and merging are by key.
+        data: The payload: its JSON value, else a string.
+        worker: The worker that runs it.
+        token: The fencing token of the running attempt.
+        progress: What the worker reported last.
+    """
+
+    view: JobView
+    key: str = ""
+    data: Any = None
+    worker: str | None = None
+    token: int | None = None
+    progress: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStateView:
+    """What became of a job by a request.
+
+    Attributes:
+        job: Its id.
+        state: Its state.
+        reason: Why a queued job waits.
+        stop_requested: Whether a running job was asked to stop.
+    """
+
+    job: str
+    state: str
+    reason: str = ""
+    stop_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueueView:
+    """A queue of jobs.
+
+    Attributes:
+        queue: Its name.
+        kind: `parallel`, `ordered`, `keyed` or `fair`.
+        queued: Jobs that wait, also those that are due later.
+        active: Calls that run.
+        oldest_at: When the job that waits longest became due.
+        oldest_seconds: How long ago that is.
+        workers: Live workers that take a topic of the queue.
+        given_up: Jobs in the history that used up their retries.
+        suspended: Whether nothing starts.
+        max_parallel: Calls that run at the same time; -1 is without limit.
+        rate: Starts within a time, such as `100/1s`; None is without limit.
+        merge: The most jobs of one key that one call takes.
+        topics: Patterns of job topics.
+    """
+
+    queue: str
+    kind: str
+    queued: int
+    active: int
+    oldest_at: Moment | None
+    oldest_seconds: float | None
+    workers: int
+    given_up: int
+    suspended: bool
+    max_parallel: int
+    rate: str | None
+    merge: int
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChangeView:
+    """What became of a queue.
+
+    Attributes:
+        queue: Its name.
+        until_at: When a suspension ends; None where it does not, or there is none.
+        dropped: Jobs that a clear dropped.
+    """
+
+    queue: str
+    until_at: Moment | None = None
+    dropped: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A call of a handler.
+
+    Attributes:
+        job: The first of its jobs.
+        token: The fencing token: higher than that of every earlier attempt.
+    """
+
+    job: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJobView:
+    """A job to run.
+
+    Attributes:
+        job: Its id.
+        topic: What chose the handler.
+        key: Its key.
+        payload: Base64.
+    """
+
+    job: str
+    topic: str
+    key: str
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedView:
+    """A call that a worker has to make.
+
+    Attributes:
+        job: The first of its jobs: names the call, together with the token.
+        token: The fencing token: higher than that of every earlier attempt.
+        attempt: 1 for the first.
+        lease_seconds: A worker that neither renews nor reports for so long loses the call.
+        jobs: The job, or the jobs that are merged into the call.
+    """
+
+    job: str
+    token: int
+    attempt: int
+    lease_seconds: float
+    jobs: tuple[ClaimedJobView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsView:
+    """What a worker learns.
+
+    Attributes:
+        claimed: Calls to make.
+        stopping: Calls of this worker that an operator asked to stop.
+        lost: Calls whose lease is over; their results do not count.
+    """
+
+    claimed: tuple[ClaimedView, ...] = ()
+    stopping: tuple[CallView, ...] = ()
+    lost: tuple[CallView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedView:
+    """What became of a report.
+
+    Attributes:
+        lost: Calls whose lease is over, or belongs to another worker: what was reported of them does not count.
+    """
+
+    lost: tuple[CallView, ...] = field(default=())

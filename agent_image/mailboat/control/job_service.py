@@ -1,0 +1,341 @@
+"""Jobs, answered from the job topic itself: for commands on a home, and for the HTTP server of an agent.
+
+Every call first reads what is new in the topic. The topic is opened, and created where it is missing, by the first
+call, so that an agent without jobs has none. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Final
+
+from mailboat.api.job_control import JobFilter
+from mailboat.api.job_records import JobDetailView, JobPage, JobQueueView, JobStateView, JobView, QueueChangeView
+from mailboat.clock import Clock, moment_of
+from mailboat.errors import ThrottledError, UsageError
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.command import payload_value
+from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
+from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.selection import shown_state, why_pending
+from mailboat.jobs.source import CallId, Offer, Polled
+from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.journal.port import Journal
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import (
+    MAX_BATCH,
+    JobAction,
+    JobId,
+    JobMissingError,
+    JobQueueMissingError,
+    JobRecord,
+    JobResult,
+    JobsCommanded,
+    JobState,
+    NewJob,
+    QueueAction,
+    QueueCommanded,
+    QueueDefined,
+    QueueRemoved,
+    QueueSettings,
+    Renewal,
+    parse_job_id,
+    parse_pattern,
+    show_job_id,
+    topic_matches,
+)
+
+MAX_LISTED: Final = 1_000
+_MAX_PAYLOADS: Final = 2_000
+"""Payloads that one page of a search reads."""
+_MAX_WORKERS: Final = 2_000
+_MAX_LEFT: Final = 10_000
+"""Workers that left are remembered, so that a request of theirs that is under way does not bring them back."""
+_WORKERS_RETRY_SECONDS: Final = 30.0
+
+
+class JobService:
+    """`JobControl` over a journal, and the calls of workers without access to it."""
+
+    def __init__(self, journal: Callable[[], Journal], clock: Clock, chance: random.Random) -> None:
+        """Open nothing yet.
+
+        Args:
+            journal: Opens the journal; it stays the caller's.
+            clock: Time.
+            chance: Spreads the records that move the time of an idle log.
+        """
+        self._journal = journal
+        self._clock = clock
+        self._chance = chance
+        self._lock = threading.Lock()
+        self._source: LogSource | None = None
+        self._left: OrderedDict[str, None] = OrderedDict()
+
+    def close(self) -> None:
+        """Release the reader of the topic."""
+        with self._lock:
+            if self._source is not None:
+                self._source.close()
+            self._source = None
+
+    # Jobs
+
+    def add(self, jobs: Sequence[NewJob]) -> Sequence[JobStateView]:
+        if not 0 < len(jobs) <= MAX_BATCH:
+            raise UsageError(f"1 to {MAX_BATCH} jobs can be added at once, not {len(jobs)}")
+        with self._opened() as source:
+            topic = source.topic
+            return [_state_view(topic.fold, job) for job in topic.add(jobs)]
+
+    def list_jobs(self, wanted: JobFilter, page: str | None = None, max_items: int = 100) -> JobPage:
+        members = [_member(text) for text in wanted.members]
+        pattern = None if wanted.topic is None else parse_pattern(wanted.topic)
+        after = -1 if page is None else parse_job_id(page)
+        max_items = max(1, min(max_items, MAX_LISTED))
+        found: list[JobView] = []
+        payloads = 0
+        with self._opened() as source:
+            topic = source.topic
+            fold, last = topic.fold, after
+            for job in fold.table.all():
+                if job <= after:
+                    continue
+                if len(found) == max_items or payloads == _MAX_PAYLOADS:
+                    return JobPage(tuple(found), show_job_id(JobId(last)))
+                last = job
+                if not _is_wanted(fold, job, wanted, pattern):
+                    continue
+                if members:
+                    payloads += 1
+                    new = topic.job(job)
+                    if new is None or not _has_members(new.payload, members):
+                        continue
+                found.append(_view(topic, job))
+        return JobPage(tuple(found))
+
+    def show(self, job: JobId) -> JobDetailView:
+        with self._opened() as source:
+            topic = source.topic
+            fold = topic.fold
+            _check_job(fold, job)
+            new, lease = topic.job(job), fold.leases.get(job)
+            return JobDetailView(
+                _view(topic, job),
+                "" if new is None else new.key,
+                None if new is None else payload_value(new.payload),
+                None if lease is None else lease.worker,
+                None if lease is None else lease.token,
+                None if lease is None else lease.progress.decode(errors="replace"),
+            )
+
+    def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        with self._opened() as source:
+            topic = source.topic
+            fold = topic.fold
+            for job in jobs:
+                _check_job(fold, job)
+            active = [show_job_id(job) for job in jobs if fold.table.state(job) is JobState.ACTIVE]
+            if active and action is JobAction.REMOVE:
+                raise UsageError(
+                    f"active jobs cannot be removed: {', '.join(active)}",
+                    next_step=f"mailboat jobs stop {' '.join(active)}",
+                )
+            _append(topic, JobsCommanded(action, jobs))
+            return [_state_view(fold, job) for job in jobs]
+
+    def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        with self._opened() as source:
+            topic = source.topic
+            again = []
+            for job in jobs:
+                _check_job(topic.fold, job)
+                state, new = topic.fold.table.state(job), topic.job(job)
+                if state is None or not state.final or new is None:
+                    shown = shown_state(topic.fold, job)
+                    raise UsageError(f"job {show_job_id(job)} is {shown}; only jobs that ended can be retried")
+                again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id="", retry_of=job))
+            return [_state_view(topic.fold, job) for job in topic.add(again)]
+
+    # Queues
+
+    def queues(self) -> Sequence[JobQueueView]:
+        with self._opened() as source:
+            topic = source.topic
+            return [_queue_view(topic.fold, queue) for _, queue in sorted(topic.fold.queues.items())]
+
+    def set_queue(self, settings: QueueSettings) -> QueueChangeView:
+        with self._opened() as source:
+            topic = source.topic
+            _append(topic, QueueDefined(settings))
+        return QueueChangeView(settings.name)
+
+    def remove_queue(self, queue: str) -> QueueChangeView:
+        if queue == DEFAULT_QUEUE:
+            raise UsageError("the default queue cannot be removed")
+        return self._change(queue, QueueRemoved(queue))
+
+    def suspend(self, queue: str, seconds: float | None = None) -> QueueChangeView:
+        with self._opened() as source:
+            topic = source.topic
+            _check_queue(topic.fold, queue)
+            until_ms = None if seconds is None else topic.fold.now_ms + int(seconds * 1000)
+            _append(topic, QueueCommanded(QueueAction.SUSPEND, queue, until_ms))
+        return QueueChangeView(queue, None if until_ms is None else moment_of(until_ms))
+
+    def resume(self, queue: str) -> QueueChangeView:
+        return self._change(queue, QueueCommanded(QueueAction.RESUME, queue))
+
+    def clear(self, queue: str) -> QueueChangeView:
+        with self._opened() as source:
+            topic = source.topic
+            _check_queue(topic.fold, queue)
+            applied = _append(topic, QueueCommanded(QueueAction.CLEAR, queue))
+        return QueueChangeView(queue, dropped=sum(each.reason == "cleared" for each in applied.transitions))
+
+    def _change(self, queue: str, record: JobRecord) -> QueueChangeView:
+        with self._opened() as source:
+            topic = source.topic
+            _check_queue(topic.fold, queue)
+            _append(topic, record)
+        return QueueChangeView(queue)
+
+    # Workers without access to the journal
+
+    def poll(self, offer: Offer, free: int, held: Collection[CallId]) -> Polled:
+        """Claim for a worker what may start now. Raises: ThrottledError: there are too many workers."""
+        with self._opened() as source:
+            workers = source.topic.fold.workers
+            if offer.worker in self._left:
+                return Polled()
+            if offer.worker not in workers and len(workers) >= _MAX_WORKERS:
+                raise ThrottledError(
+                    f"{len(workers)} workers are live already", retry_after_seconds=_WORKERS_RETRY_SECONDS
+                )
+            return source.poll(offer, free, held, 0.0)
+
+    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+        """Report calls of a worker, and renew its leases; return those that it does not hold."""
+        with self._opened() as source:
+            return source.report(worker, results, renewals)
+
+    def leave(self, worker: str) -> None:
+        """A worker ends."""
+        with self._opened() as source:
+            if worker in source.topic.fold.workers:
+                source.leave(worker)
+            self._left[worker] = None
+            if len(self._left) > _MAX_LEFT:
+                self._left.popitem(last=False)
+
+    @contextmanager
+    def _opened(self) -> Iterator[LogSource]:
+        """The topic, read to its end, for this thread alone."""
+        with self._lock:
+            if self._source is None:
+                topic = open_job_topic(self._journal())
+                self._source = LogSource(topic, self._clock, self._chance, NoFailpoints())
+            self._source.catch_up()
+            yield self._source
+
+
+def _append(topic: JobTopic, record: JobRecord) -> Applied:
+    """Append a record, and return what it did."""
+    (offset,) = topic.append(record)
+    found: list[Applied] = []
+
+    def seen(at: Offset, applied: Applied) -> None:
+        if at == offset:
+            found.append(applied)
+
+    topic.follow_to(offset, seen)
+    return found[0]
+
+
+def _is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None) -> bool:
+    return (
+        (wanted.queue is None or fold.queue(job).settings.name == wanted.queue)
+        and (pattern is None or topic_matches(pattern, fold.topic(job)))
+        and (wanted.state is None or shown_state(fold, job) == wanted.state)
+    )
+
+
+def _member(text: str) -> tuple[Sequence[str], str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"{text!r} is not NAME=VALUE, such as site=blog")
+    return name.split("."), value
+
+
+def _has_members(payload: bytes, members: Sequence[tuple[Sequence[str], str]]) -> bool:
+    return all(_has_member(payload_value(payload), path, wanted) for path, wanted in members)
+
+
+def _has_member(document: object, path: Sequence[str], wanted: str) -> bool:
+    for name in path:
+        if not isinstance(document, Mapping) or name not in document:
+            return False
+        document = document[name]
+    if isinstance(document, str):
+        return document == wanted
+    return not isinstance(document, Mapping | list) and json.dumps(document) == wanted
+
+
+def _view(topic: JobTopic, job: JobId) -> JobView:
+    fold = topic.fold
+    waits = fold.table.is_queued(job)
+    return JobView(
+        show_job_id(job),
+        fold.topic(job),
+        fold.queue(job).settings.name,
+        shown_state(fold, job),
+        fold.table.tries(job),
+        moment_of(fold.table.due_ms(job)) if waits else None,
+        why_pending(fold, job) if waits else topic.last_message(job),
+    )
+
+
+def _state_view(fold: JobFold, job: JobId) -> JobStateView:
+    lease = fold.leases.get(job)
+    stop_requested = lease is not None and lease.stop_requested
+    return JobStateView(show_job_id(job), shown_state(fold, job), why_pending(fold, job), stop_requested)
+
+
+def _queue_view(fold: JobFold, queue: Queue) -> JobQueueView:
+    settings = queue.settings
+    oldest_ms = queue.oldest_due_ms(fold.now_ms)
+    return JobQueueView(
+        settings.name,
+        settings.kind.name.lower(),
+        queue.queued,
+        queue.running,
+        None if oldest_ms is None else moment_of(oldest_ms),
+        None if oldest_ms is None else max(0, fold.now_ms - oldest_ms) / 1000,
+        fold.workers_of(queue),
+        queue.given_up,
+        queue.is_suspended(fold.now_ms),
+        settings.max_parallel,
+        f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
+        settings.merge,
+        tuple(settings.topics),
+    )
+
+
+def _check_job(fold: JobFold, job: JobId) -> None:
+    if fold.table.state(job) is None:
+        raise JobMissingError(
+            f"job {show_job_id(job)} is not known", next_step="it ended and left the history; see mailboat jobs ls"
+        )
+
+
+def _check_queue(fold: JobFold, name: str) -> None:
+    if name not in fold.queues:
+        shown = ", ".join(islice(sorted(fold.queues), 20))
+        raise JobQueueMissingError(f"there is no queue {name!r}; queues: {shown}")

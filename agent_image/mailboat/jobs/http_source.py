@@ -1,0 +1,94 @@
+"""Calls for a worker without access to the journal: asks an agent.
+
+A thread waits in the agent for calls, so that results are reported at once. A claim whose answer was lost is not: the
+worker names the calls that it makes with each request, and the agent gives it the others again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from mailboat.api.job_operations import HttpJobs
+from mailboat.api.job_records import CallView, ClaimedView, ClaimsView
+from mailboat.clock import Clock
+from mailboat.errors import AgentDefectError, UsageError
+from mailboat.jobs.source import CallId, Claimed, Offer, Polled
+from mailboat.model.jobs import JobLeaseLostError, JobResult, NewJob, Renewal, Token, parse_job_id
+
+_WAIT_SECONDS: Final = 20.0
+_BUSY_SECONDS: Final = 1.0
+"""How often a worker without a free slot asks whether one of its calls should stop."""
+
+
+class HttpSource:
+    """`JobSource` over the API of an agent. The client stays the caller's."""
+
+    def __init__(self, jobs: HttpJobs, clock: Clock) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="mailboat-job-claims")
+        self._asked: Future[ClaimsView] | None = None
+        self._asked_at = clock.monotonic() - _BUSY_SECONDS
+        self._told: set[CallId] = set()
+        """Calls of which the worker knows that they should stop."""
+        self._wake = threading.Event()
+
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+        self._told.intersection_update(held)
+        now = self._clock.monotonic()
+        if self._asked is None and (free or now - self._asked_at >= _BUSY_SECONDS):
+            self._asked_at = now
+            known = {(call.token, call.job): call in self._told for call in held}
+            wait = _WAIT_SECONDS if free else 0.0
+            worker = (offer.worker, offer.slots, offer.topics)
+            self._asked = self._pool.submit(self._jobs.claim, worker, free, known, wait)
+            self._asked.add_done_callback(lambda _: self._wake.set())
+        self._wake.wait(min(wait_seconds, _BUSY_SECONDS) if not free else wait_seconds)
+        self._wake.clear()
+        if self._asked is None or not self._asked.done():
+            return Polled()
+        answered, self._asked = self._asked, None
+        view = answered.result()
+        polled = Polled([_claimed(each) for each in view.claimed], list(_calls(view.stopping)), list(_calls(view.lost)))
+        self._told.update(polled.stopping, polled.lost)
+        return polled
+
+    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+        try:
+            view = self._jobs.report(worker, results, renewals)
+        except JobLeaseLostError:
+            return {*(CallId(r.token, r.job) for r in results), *(CallId(r.token, r.job) for r in renewals)}
+        return set(_calls(view.lost))
+
+    def leave(self, worker: str) -> None:
+        self._jobs.leave(worker)
+
+    def interrupt(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _calls(views: Iterable[CallView]) -> Iterable[CallId]:
+    return (CallId(Token(each.token), parse_job_id(each.job)) for each in views)
+
+
+def _claimed(view: ClaimedView) -> Claimed:
+    """Raises: AgentDefectError: it is not a call."""
+    try:
+        jobs = {
+            parse_job_id(each.job): NewJob(each.topic, base64.b64decode(each.payload, validate=True), each.key)
+            for each in view.jobs
+        }
+        call = CallId(Token(view.token), parse_job_id(view.job))
+    except (UsageError, binascii.Error) as error:
+        raise AgentDefectError(f"the agent gave a call that cannot be read: {error}") from error
+    if call.job not in jobs:
+        raise AgentDefectError(f"the agent gave the call of job {view.job} without the job")
+    return Claimed(call, jobs, view.attempt, int(view.lease_seconds * 1000))

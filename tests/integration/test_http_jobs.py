@@ -1,0 +1,252 @@
+"""Jobs over HTTP: the same answers as on a home, verbs, and workers that are late, guess or send nonsense."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mailboat.api.client import HttpControl
+from mailboat.api.job_control import JobFilter
+from mailboat.api.job_records import ClaimsView, JobStateView
+from mailboat.clock import SystemClock
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.config.storage import Secret
+from mailboat.control.job_service import JobService
+from mailboat.errors import UsageError
+from mailboat.journal.memory import MemoryJournal
+from mailboat.model.jobs import (
+    JobAction,
+    JobId,
+    JobLeaseLostError,
+    JobMissingError,
+    JobQueueMissingError,
+    JobResult,
+    NewJob,
+    Outcome,
+    QueueKind,
+    QueueSettings,
+    Renewal,
+    Token,
+    parse_job_id,
+)
+from mailboat.testing.patience import PATIENCE_SECONDS
+from support.fake_control import FakeControl
+
+WORKER = ("worker-1", 4, ("**",))
+UNHURRIED = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal(SystemClock())
+
+
+def service_of(journal: MemoryJournal) -> JobService:
+    return JobService(journal.another_handle, SystemClock(), random.Random(1))
+
+
+@pytest.fixture
+def client(journal: MemoryJournal, serve: Any) -> Iterator[HttpControl]:
+    with HttpControl(serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url) as made:
+        yield made
+
+
+def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> ClaimsView:
+    return client.jobs.claim(WORKER, free, dict.fromkeys(held, False), PATIENCE_SECONDS)
+
+
+def test_every_verb_answers_the_same_over_http(client: HttpControl, journal: MemoryJournal) -> None:
+    there, here = client.jobs, service_of(journal)
+    settings = QueueSettings("cdn", ("purge.*",), QueueKind.KEYED, 8, 100, 1_000)
+    assert there.set_queue(settings).queue == "cdn"
+    added = there.add([NewJob("purge.cdn", b'{"site": "blog", "try": {"n": 2}}', "news"), NewJob("mail", b"\xff\x00")])
+    assert [each.state for each in added] == ["unassigned", "unassigned"]
+    assert here.list_jobs(JobFilter()) == there.list_jobs(JobFilter())
+    assert list(here.queues()) == list(there.queues())
+    first, second = (parse_job_id(each.job) for each in added)
+    assert here.show(first) == there.show(first)
+    assert there.show(first).data == {"site": "blog", "try": {"n": 2}}
+    assert there.suspend("cdn", 60).until_at is not None
+    assert there.queues()[0].suspended
+    assert there.resume("cdn").until_at is None
+    assert list(there.command(JobAction.STOP, [first])) == [JobStateView(added[0].job, "stopped")]
+    (again,) = there.retry([first])
+    assert again.state == "unassigned"
+    assert there.command(JobAction.REMOVE, [second])[0].state == "ended"
+    assert there.clear("cdn").dropped == 1
+    assert there.remove_queue("cdn").queue == "cdn"
+    for missing, call in (
+        (JobMissingError, lambda: there.show(JobId(1 << 40))),
+        (JobQueueMissingError, lambda: there.clear("cdn")),
+        (UsageError, lambda: there.add([NewJob("not a topic")])),
+    ):
+        with pytest.raises(missing):
+            call()
+
+
+def test_search_compares_payload_values_as_data(client: HttpControl) -> None:
+    payloads = [{"site": "blog"}, {"site": 'it\'s "quoted"'}, {"n": {"m": 7}}, {"n": {"m": "7"}}, {"n": {"m": 70}}]
+    added = client.jobs.add([NewJob("work", json.dumps(each).encode()) for each in payloads])
+    for text, wanted in (
+        ("site=blog", [0]),
+        ('site=it\'s "quoted"', [1]),
+        ("n.m=7", [2, 3]),
+        ("site=' or 1=1", []),
+        ("site.x=blog", []),
+    ):
+        found = client.jobs.list_jobs(JobFilter(members=(text,)))
+        assert [each.job for each in found.items] == [added[place].job for place in wanted]
+    with pytest.raises(UsageError, match="NAME=VALUE"):
+        client.jobs.list_jobs(JobFilter(members=("site",)))
+
+
+def test_pages_show_each_job_once(client: HttpControl) -> None:
+    added = client.jobs.add([NewJob("work")] * 7)
+    seen: list[str] = []
+    page = client.jobs.list_jobs(JobFilter(), None, 3)
+    seen += [each.job for each in page.items]
+    while page.next_page is not None:
+        page = client.jobs.list_jobs(JobFilter(), page.next_page, 3)
+        seen += [each.job for each in page.items]
+    assert seen == [each.job for each in added]
+
+
+def test_a_worker_claims_renews_and_finishes(client: HttpControl) -> None:
+    (added,) = client.jobs.add([NewJob("work", b"payload", keep=True)])
+    (claimed,) = claim(client).claimed
+    job, token = parse_job_id(claimed.job), Token(claimed.token)
+    assert (claimed.job, claimed.attempt, claimed.jobs[0].payload) == (added.job, 1, "cGF5bG9hZA==")
+    assert not client.jobs.report(WORKER[0], [], [Renewal(job, token, b"half")]).lost
+    assert client.jobs.show(job).progress == "half"
+    assert not client.jobs.report(WORKER[0], [JobResult(job, token, Outcome.OK)], []).lost
+    assert client.jobs.show(job).view.state == "succeeded"
+
+
+def test_j35_a_claim_whose_answer_was_lost_is_given_again(client: HttpControl) -> None:
+    client.jobs.add([NewJob("work")])
+    lost, again = claim(client), claim(client)
+    assert again.claimed == lost.claimed
+    held = ((Token(again.claimed[0].token), parse_job_id(again.claimed[0].job)),)
+    assert client.jobs.claim(WORKER, 4, dict.fromkeys(held, False), 0.0) == ClaimsView()
+
+
+@pytest.mark.parametrize(("worker", "change"), [("worker-1", 1), ("worker-1", -1), ("worker-2", 0)])
+def test_a_token_of_another_lease_or_worker_is_refused(client: HttpControl, worker: str, change: int) -> None:
+    client.jobs.add([NewJob("work", keep=True)])
+    (claimed,) = claim(client).claimed
+    job = parse_job_id(claimed.job)
+    with pytest.raises(JobLeaseLostError):
+        client.jobs.report(worker, [JobResult(job, Token(claimed.token + change), Outcome.OK)], [])
+    assert client.jobs.show(job).view.state == "active"
+
+
+def test_j37_a_second_result_is_refused(client: HttpControl) -> None:
+    client.jobs.add([NewJob("work", keep=True)])
+    (claimed,) = claim(client).claimed
+    result = JobResult(parse_job_id(claimed.job), Token(claimed.token), Outcome.OK)
+    client.jobs.report(WORKER[0], [result], [])
+    with pytest.raises(JobLeaseLostError):
+        client.jobs.report(WORKER[0], [result], [])
+
+
+def test_j16_a_stop_reaches_the_worker_once(client: HttpControl) -> None:
+    client.jobs.add([NewJob("work")])
+    (claimed,) = claim(client).claimed
+    job, token = parse_job_id(claimed.job), Token(claimed.token)
+    assert client.jobs.command(JobAction.STOP, [job])[0].stop_requested
+    told = claim(client, free=0, held=((token, job),))
+    assert [each.job for each in told.stopping] == [claimed.job]
+    assert client.jobs.claim(WORKER, 0, {(token, job): True}, 0.0) == ClaimsView()
+    client.jobs.report(WORKER[0], [JobResult(job, token, Outcome.FAIL)], [])
+    assert client.jobs.show(job).view.state == "stopped"
+
+
+def test_a_job_goes_on_while_its_agent_is_started_again(journal: MemoryJournal, serve: Any) -> None:
+    with HttpControl(serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url) as before:
+        before.jobs.add([NewJob("work", keep=True)])
+        (claimed,) = claim(before).claimed
+    job, token = parse_job_id(claimed.job), Token(claimed.token)
+    with HttpControl(serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url) as after:
+        assert not after.jobs.report(WORKER[0], [], [Renewal(job, token)]).lost
+        assert not after.jobs.report(WORKER[0], [JobResult(job, token, Outcome.OK)], []).lost
+        assert after.jobs.show(job).view.state == "succeeded"
+
+
+def test_a_worker_that_left_claims_nothing(client: HttpControl) -> None:
+    client.jobs.claim(WORKER, 4, {}, 0.0)
+    client.jobs.leave(WORKER[0])
+    client.jobs.add([NewJob("work")])
+    assert client.jobs.claim(WORKER, 4, {}, 0.0) == ClaimsView()
+    assert client.jobs.queues()[0].workers == 0
+
+
+def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve: Any, tmp_path: Path) -> None:
+    tokens = []
+    for verb in Verb:
+        file = tmp_path / verb.value
+        file.write_text(f"token-{verb.value}")
+        tokens.append(TokenConfig(verb.value, Secret(file=str(file)), (verb,)))
+    url = serve(FakeControl(), HttpConfig(tokens=tuple(tokens)), jobs=service_of(journal)).url
+    calls = {
+        Verb.VIEW: ("GET", "/jobs", None),
+        Verb.SUBMIT: ("POST", "/jobs", {"jobs": [{"topic": "work"}]}),
+        Verb.WORK: ("POST", "/jobs/workers/w/claims", {"topics": ["none"]}),
+        Verb.ADMIN: ("POST", "/jobs/queues/default/clear", None),
+    }
+    for needed, (method, path, body) in calls.items():
+        for verb in Verb:
+            headers = {"Authorization": f"Bearer token-{verb.value}"}
+            answer = httpx2.request(method, f"{url}/api/v1{path}", json=body, headers=headers)
+            assert (answer.status_code == 403) == (verb not in (needed, Verb.ADMIN)), (path, verb, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(json.dumps({"jobs": [{"topic": "work", "data": "x" * 1_048_576}]}), 413, id="1 MB payload"),
+        pytest.param(json.dumps({"jobs": [{"topic": "work", "data": "x" * 300_000}]}), 400, id="300 kB payload"),
+        pytest.param('{"jobs": [{"topic": "work", "data": ' + "[" * 100_000 + "]" * 100_000 + "}]}", 400, id="deep"),
+        pytest.param(json.dumps({"jobs": [{"topic": "work"}] * 257}), 400, id="257 jobs"),
+        pytest.param(json.dumps({"jobs": [{"topic": "work", "payload": "?"}]}), 400, id="no Base64"),
+        pytest.param(json.dumps({"jobs": [{"topic": "a b"}]}), 400, id="no topic"),
+        pytest.param(json.dumps({"jobs": [{"topic": "work", "lease_ms": 1}]}), 400, id="short lease"),
+        pytest.param(json.dumps({f"k{n}": 0 for n in range(60_000)}), 400, id="60,000 keys"),
+    ],
+)
+def test_hostile_jobs_are_refused_and_nothing_is_added(client: HttpControl, body: str, status: int) -> None:
+    answer = httpx2.post(
+        f"{client.url}/api/v1/jobs", content=body, headers={"Content-Type": "application/json"}, timeout=30
+    )
+    assert answer.status_code == status, answer.text
+    assert client.jobs.list_jobs(JobFilter()).items == ()
+
+
+def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) -> None:
+    from mailboat.composition.home import Home  # noqa: PLC0415  # for this test only
+    from mailboat.composition.workspace import Workspace  # noqa: PLC0415
+
+    boat.do("jobs", "set-queue", "cdn", "--topic", "purge.*", "--rate", "100/1s")
+    boat.do("jobs", "add", "purge.cdn", "--data", '{"site": "blog"}')
+    with Workspace(Home(boat.home)) as workspace:
+        service = JobService(lambda: workspace.journal, SystemClock(), random.Random(1))
+        url = serve(FakeControl(), UNHURRIED, jobs=service).url
+        for words in (("ls",), ("queues",), ("ls", "--member", "site=blog"), ("ls", "--member", "site=x")):
+            assert boat.do("jobs", *words).out == command_at(url, "jobs", *words)
+        service.close()
+
+
+def command_at(url: str, *words: str) -> str:
+    import contextlib  # noqa: PLC0415
+    import io  # noqa: PLC0415
+
+    from mailboat.cli.main import main  # noqa: PLC0415
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(["--url", url, *words]) == 0
+    return out.getvalue()
