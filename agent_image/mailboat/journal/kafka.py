@@ -1,7 +1,7 @@
 """The journal on Apache Kafka: each topic has one partition, its offsets are the journal's.
 
 Appends are acknowledged by all replicas in sync; readers are assigned exact positions and are in no consumer group;
-which log a topic is, cluster id and topic id tell. Retention is kept by the brokers. Decision 0007 says why it is so.
+cluster id and topic id identify a log. Retention is kept by the brokers. Decision 0007 says why it is so.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class KafkaJournal:
         self._doubt(topic)
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
-        """See `JournalUpkeep.differences`. The number of replicas is told, and never changed here."""
+        """See `JournalUpkeep.differences`. The number of replicas is reported, and never changed here."""
         self._check_open()
         state = self._topics.state(topic)
         return differences_of(self._plan(settings), self._topics.configuration(topic), state.replicas)
@@ -109,7 +109,7 @@ class KafkaJournal:
         return None
 
     def find_damage(self) -> Sequence[str]:
-        """See `JournalUpkeep.find_damage`: the brokers look after their files."""
+        """See `JournalUpkeep.find_damage`: the brokers check their own files."""
         return ()
 
     def delete_topic(self, topic: TopicName) -> None:
@@ -166,6 +166,7 @@ class KafkaJournal:
         leader_epoch = start.leader_epoch if isinstance(start, Position) else None
         settings = ReaderSettings(self._settings, topic, identity.topic_id, offset, leader_epoch)
         with self._lock:
+            # Under the lock: either `close` sees this reader, or no reader is made.
             self._check_open()
             reader = KafkaReader(settings, self._topics, self._clock, self._log)
             self._readers.add(reader)
@@ -195,6 +196,7 @@ class KafkaJournal:
                 return
             self._is_closed = True
             readers = list(self._readers)
+        # Readers ask `_topics` for the topic's identity, so they end before it.
         for reader in readers:
             reader.close()
         self._appender.close()
@@ -217,13 +219,14 @@ class KafkaJournal:
             raise journal_closed(self.description)
 
     def _knowledge(self, topic: TopicName) -> _Known:
-        """The topic's limits, not older than `topic_memory_seconds`. A topic made anew gets a new producer."""
+        """The topic's limits, not older than `topic_memory_seconds`. A recreated topic gets a new producer."""
         now = self._clock.monotonic()
         known = self._known.get(topic)
         if known is not None and now - known.asked_at < self._settings.topic_memory_seconds:
             return known
         topic_id = self._topics.state(topic).topic_id
         if known is not None and known.topic_id != topic_id:
+            # librdkafka keeps the metadata of the deleted topic, and would append by it.
             self._appender.renew()
         record_bytes = self._record_limit_bytes(topic)
         value_bytes = self._own_limits.get(topic, max(record_bytes - ROOM_BYTES, ROOM_BYTES))

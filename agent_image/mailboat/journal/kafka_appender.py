@@ -32,8 +32,10 @@ _IDLE_SECONDS: Final = 1.0  # how often errors and log lines are taken off the c
 _PAUSE_SECONDS: Final = 0.005
 _MEETING_SECONDS: Final = 1.0
 _NEWS_ROUNDS: Final = 10
+# The fixed header of a record batch, magic 2: https://kafka.apache.org/documentation/#recordbatch
 _BATCH_HEADER_BYTES: Final = 61
 _RECORD_HEADER_BYTES: Final = 36  # length, attributes, time, offset, lengths of key and value, number of headers
+# two varint lengths, each of at most 5 bytes
 _HEADER_BYTES: Final = 10
 
 # ruff: noqa: SLF001 - the library's public constants of its own codes begin with an underscore
@@ -56,7 +58,7 @@ def size_in_log_bytes(record: NewRecord) -> int:
 
 
 class _Outcome:
-    """What becomes of one batch. Filled by the thread that hands out delivery reports."""
+    """The result of one batch. Filled by the thread that hands out delivery reports."""
 
     def __init__(self, count: int) -> None:
         self._missing = count
@@ -82,7 +84,9 @@ class _Client:
 
     def __init__(self, settings: KafkaSettings, log: ClientLog) -> None:
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
+        # One thread at a time polls an ended client: `_Outcome.report` uses no lock.
         self._ending = threading.Lock()
+        # Without this lock, `served` could clear the event that `end` has just set, and `_serve` would sleep on.
         self._counting = threading.Lock()
         self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
@@ -96,8 +100,8 @@ class _Client:
     def meet_brokers(self, topic: TopicName) -> None:
         """Before the first record: wait a little for a connection, unless that was done.
 
-        A record that is there before any connection is makes the library look for its producer id once, in vain, and
-        again after a timer of half a second.
+        When the first record is queued before a connection exists, the library fails to get its producer id and retries
+        only after a timer of half a second.
         """
         if not self._has_met:
             self._has_met = True
@@ -106,7 +110,7 @@ class _Client:
 
     @contextmanager
     def served(self) -> Iterator[None]:
-        """Hand out reports as they come, as long as the block lasts: an idle client wakes nobody up for them."""
+        """Hand out reports as they come, as long as the block lasts, so that an idle client causes no wake-ups."""
         with self._counting:
             self._appends += 1
             self._is_wanted.set()
@@ -123,14 +127,16 @@ class _Client:
         with self._counting:
             self.is_over = True
             self._is_wanted.set()
+        # The thread ends first: from here on only the holder of `_ending` polls.
         self._thread.join()
         with self._ending:
+            # `purge` reports what is queued or in flight as failed; a broker may still write what is in flight.
             self.producer.purge()
             while self._poll(0):
                 pass
 
     def reason_of(self, error: KafkaError) -> KafkaError:
-        """Why an ended producer took no record. That it is beyond recovery is told before the news of the reason."""
+        """Why an ended producer took no record. The fatal state is visible before the reason is."""
         if error.code() == KafkaError._FATAL:
             with self._ending:
                 for _ in range(_NEWS_ROUNDS):
@@ -154,6 +160,7 @@ class _Client:
         try:
             return self.producer.poll(wait_seconds)
         except KafkaException as raised:
+            # confluent_kafka raises a fatal error from `poll` instead of passing it to `error_cb`.
             is_news, self.failure = self.failure is None, error_of(raised)
             return int(is_news)
 
@@ -193,6 +200,7 @@ class KafkaAppender:
                 raise self._failure(topic, records, outcome, client.reason_of(error)) from raised
             if not self._is_known(client, outcome, deadline):
                 self._give_up(client)
+        # `_give_up` delivered all reports, so the number of offsets is final.
         if len(outcome.offsets) < len(records):
             error = client.failure or outcome.error or KafkaError(KafkaError._TIMED_OUT)
             raise self._failure(topic, records, outcome, error)
@@ -200,7 +208,7 @@ class KafkaAppender:
         return sorted(map(Offset, outcome.offsets))
 
     def renew(self) -> None:
-        """Forget the producer: it would go on with what it knows of a topic that was deleted and made anew."""
+        """Drop the producer: its cached metadata of a topic that was deleted and recreated is stale."""
         with self._lock:
             client = self._client
         if client is not None:
@@ -208,6 +216,7 @@ class KafkaAppender:
 
     def close(self) -> None:
         """Give up what is not delivered. Appends that are going on fail."""
+        # The flag comes first: `_current` reads it under the lock, so no client is made after `renew`.
         self._closing.set()
         self.renew()
 
@@ -226,8 +235,10 @@ class KafkaAppender:
 
     def _give_up(self, client: _Client) -> None:
         with self._lock:
+            # Another append may have replaced this client already; the new one must stay.
             if self._client is client:
                 self._client = None
+        # Outside of the lock: `end` waits for a thread, and other appends need the lock.
         client.end()
 
     def _send(

@@ -97,7 +97,7 @@ _NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - wh
 _TOKEN_REFUSED: Final = '"error"'  # noqa: S105 - RFC 6749, 5.2: what a server says that answers
 
 _OUT_OF_SERVICE: Final = "All brokers are currently fenced"
-"""What a controller says of a topic that it can place nowhere at this moment: it has not heard of any broker lately."""
+"""What a controller says of a topic that it can place nowhere at this moment: no broker sent it a heartbeat lately."""
 
 _LOGIN_CODES: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
@@ -105,7 +105,7 @@ _LOGIN_CODES: Final = frozenset(
 
 
 def kind_of(error: KafkaError) -> type[MailboatError]:
-    """The class that carries the decision; what the code leaves open, the library's words tell."""
+    """The class that carries the decision; where the code is ambiguous, the library's text decides."""
     text = error.str()
     if (_NO_TOKEN in text and _TOKEN_REFUSED not in text) or _OUT_OF_SERVICE in text:
         return JournalUnavailableError

@@ -1,6 +1,6 @@
 """What librdkafka has to say: its log lines at a bearable rate, and its last error as the reason of a time-out.
 
-A client whose broker is down writes a line every few milliseconds, and tells the reason of a failure (a refused
+A client whose broker is down writes a line every few milliseconds, and passes the reason of a failure (a refused
 password, a refused connection) only in a callback, while the call itself just times out. Both end up here.
 """
 
@@ -18,7 +18,7 @@ from mailboat.journal.kafka_errors import is_refusal
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ROUTINE: Final = frozenset({"GETPID"})
-"""Kinds of lines that tell of what every new producer meets on brokers that have just started, and that passes."""
+"""Kinds of lines about a transient condition that every new producer meets on brokers that have just started."""
 
 _THREAD: Final = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\S+/bootstrap: )?")
 """What the library puts before a line, of interest to its authors only."""
@@ -56,6 +56,7 @@ class ClientLog:
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""
         with self._lock:
+            # "All brokers are down" follows the error of each broker: it must not replace that error.
             if error.code() not in _SUMMARIES or self._last_error is None:
                 self._last_error = error
 

@@ -35,6 +35,7 @@ class KafkaLookup:
         self._topics = topics
         self._clock = clock
         self._log = log
+        # One look-up at a time: the assignment and the queue of the one client belong to it.
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
         self._is_closed = False
@@ -59,6 +60,7 @@ class KafkaLookup:
                 raise
             finally:
                 if self._consumer is not None:
+                    # Else the idle client would go on fetching behind the record.
                     client.unassign()
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ _UNREADABLE_HEADERS: Final[_Found] = [("(names that are not UTF-8)", None)]
 
 
 class ReaderSettings(NamedTuple):
-    """What a reader is told about its topic.
+    """The topic of a reader, and where it begins.
 
     Attributes:
         kafka: How to reach it.
@@ -97,6 +97,7 @@ class KafkaReader:
                     after = Offset(max(self._next_offset, self._seen_end))
                     batch = RecordBatch((), after, not self._is_interrupted.is_set())
             finally:
+                # An interrupt ends one read, also a read that found records.
                 self._is_interrupted.clear()
             self._next_offset = batch.next_offset
             return batch
@@ -109,6 +110,7 @@ class KafkaReader:
         """See `JournalReader.close`. From another thread it ends the read that is going on."""
         if self._is_closed:
             return
+        # Before the lock is taken: a read that begins meanwhile fails instead of delaying `close`.
         self._is_closed = True
         while not self._in_use.acquire(timeout=_LOOK_SECONDS):
             self.interrupt()  # again, as the read may have cleared the first one
@@ -120,7 +122,7 @@ class KafkaReader:
     def _client(self) -> Consumer:
         """The client that fetches from the position on; made when there is none.
 
-        After trouble there is none: a client that is assigned a second time does not check the leader epoch again.
+        After an error the client is dropped: librdkafka checks no leader epoch at a second assignment.
         """
         if self._consumer is None:
             position = self._next_offset
@@ -133,7 +135,7 @@ class KafkaReader:
         return self._consumer
 
     def _drop_client(self) -> None:
-        """Forget the client and what it fetched; the next read begins anew at the position."""
+        """Drop the client and what it fetched; the next read starts over at the position."""
         self._fetched.clear()
         self._trouble, self._seen_end = None, -1
         client, self._consumer = self._consumer, None
@@ -141,7 +143,7 @@ class KafkaReader:
             client.close()
 
     def _await_record(self, deadline: Deadline) -> bool:
-        """Wait until a record is fetched; False when the time is over, or somebody interrupted."""
+        """Wait until a record is fetched; False after the time-out, or after an interrupt."""
         self._poll(0.0)
         while not self._fetched:
             left_seconds = deadline.remaining_seconds()
@@ -187,8 +189,10 @@ class KafkaReader:
                 if left_bytes < 0 and records:
                     break
                 records.append(fetched.popleft())
+            # Checked last: a check before the records were taken could miss a topic that was replaced since.
             self._check_identity(0.0 if self._is_identity_due else self._settings.kafka.identity_check_seconds)
             last = records[-1]
+            # Offsets behind the last record may be holes (control records); the next read skips them.
             after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
             batch = RecordBatch(records, after, self._is_end(after))
         except BaseException:
@@ -216,6 +220,7 @@ class KafkaReader:
         """Take messages off the client's queue. Whatever fails ends the client: it would not give them again."""
         client = self._client()
         try:
+            # The client has forgotten these records: after a failure only a new client fetches them again.
             messages = messages_of(client)
             self._is_identity_due |= len(messages) == 0
             records = self._records.records_of(messages)
@@ -241,8 +246,9 @@ class KafkaReader:
                 self._trouble = error
 
     def _raise_trouble(self, error: KafkaError) -> None:
-        """Report what the client met; the next read begins anew at the position, and meets it again."""
+        """Raise what the client reported; the next read starts over at the position, and meets it again."""
         self._drop_client()
+        # A replaced topic explains the error, so it is reported first.
         self._check_identity()
         if error.code() in OUT_OF_RANGE:
             raise self._out_of_range(self._topics.bounds(self._settings.topic))
@@ -268,6 +274,7 @@ class KafkaReader:
             bounds = self._topics.bounds(topic)
         except TopicMissingError as error:
             raise topic_replaced(topic, self._settings.topic_id) from error
+        # The check comes after the bounds: if the topic is the right one now, it was when the bounds were read.
         self._check_identity()
         if not bounds.earliest_offset <= position <= bounds.next_offset:
             self._drop_client()
@@ -294,6 +301,7 @@ class KafkaReader:
 
     def _is_end(self, after: Offset) -> bool:
         """Whether the topic has nothing from `after` on at this moment; False also when it can't be asked."""
+        # The cached high watermark of the last fetch saves a request for each batch of a backlog.
         if self._fetched or after < self._client().get_watermark_offsets(self._place, cached=True)[1]:
             return False
         try:
@@ -303,6 +311,7 @@ class KafkaReader:
 
     def _hear(self, error: KafkaError) -> None:
         """The client lost a connection, or all: ask for the topic before anything else is given."""
+        # The topic may have been replaced while the client was disconnected.
         self._is_identity_due = True
         self._log.note(error)
 

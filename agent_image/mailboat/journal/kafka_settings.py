@@ -1,7 +1,7 @@
 """How the Kafka adapter reaches its brokers: frozen records, and their translation to librdkafka's keys.
 
 The keys of the client library are known here and in the modules that make a client, nowhere else. Secrets stay out of
-`repr`, of messages and of logs. Whoever composes the agent reads files and environment; nothing is read here.
+`repr`, of messages and of logs. The composition of the agent reads files and environment; this module reads nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TokenLogin:
 
     Attributes:
         token_url: Where tokens are given.
-        client_id: Who asks.
+        client_id: The client's id.
         client_secret: Its secret.
         scope: What to ask for; None for what the server gives by default.
     """
@@ -126,7 +126,7 @@ def client_options(settings: KafkaSettings) -> ClientOptions:
 
 
 def producer_options(settings: KafkaSettings) -> ClientOptions:
-    """What the producer gets: durable, in order, each record once, repeated until somebody gives up.
+    """What the producer gets: durable, in order, each record once, retried until `KafkaAppender` gives up.
 
     A record never times out by itself: the records of a batch would do so one by one, and a later one could be
     delivered without an earlier one. `KafkaAppender` gives up for all of them at once.

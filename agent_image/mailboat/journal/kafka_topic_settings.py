@@ -15,7 +15,7 @@ MAX_MESSAGE: Final = "max.message.bytes"
 MIN_INSYNC: Final = "min.insync.replicas"
 
 ROOM_BYTES: Final = 16 * 1024
-"""What a record may have beside its value: key, headers and the log's own framing."""
+"""Room in a record for all but its value: key, headers and the log's own framing."""
 
 _SMALLEST_LIMIT_BYTES: Final = 2 * BATCH_BYTES
 """A topic takes at least what the producer sends at once; smaller limits are kept by the process that asked."""

@@ -40,11 +40,11 @@ PARTITION: Final = 0
 
 
 class TopicState(NamedTuple):
-    """What the brokers tell of a topic.
+    """A topic as the brokers describe it.
 
     Attributes:
         topic_id: Given when the topic was made, and to no other (KIP-516).
-        partitions: How many; more than one is no journal.
+        partitions: How many; a journal has exactly one.
         replicas: How many copies there are of the first.
     """
 
@@ -150,6 +150,7 @@ class KafkaTopics:
             except TopicMissingError as missing:  # or it is being created or deleted, and not all brokers know so
                 if deadline.is_over():
                     raise _not_served("creating", topic) from missing
+            # Another process has just made the topic: the next round applies the configuration to it.
             if not self._make(topic, configuration):
                 self._clock.wait(self._closing, _PAUSE_SECONDS)
 
@@ -179,6 +180,7 @@ class KafkaTopics:
     def _configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
         """Change what differs from `configuration`; the topic's other settings stay as they are."""
         changes = [
+            # Incremental (KIP-339): a plain AlterConfigs would reset all settings that are not named.
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
             for name, value in self._missing_in(topic, configuration).items()
         ]
@@ -226,6 +228,7 @@ class KafkaTopics:
 
         self._repeat(delete, "deleting", topic)
         deadline = Deadline(self._clock, self._settings.request_seconds)
+        # The controller answers before all brokers drop the topic from their metadata.
         with suppress(TopicMissingError):
             while not deadline.is_over():
                 self.state(topic)
@@ -234,6 +237,7 @@ class KafkaTopics:
     def close(self) -> None:
         """Let the clients go. Requests that are going on end with JournalUnavailableError."""
         self._closing.set()
+        # The listener polls the consumer: the thread ends before the consumer is closed.
         self._listener.join()
         self._prober.close()
 
@@ -270,6 +274,7 @@ class KafkaTopics:
     def _settle(self, topic: TopicName) -> None:
         """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name."""
         deadline = Deadline(self._clock, _SETTLE_SECONDS)
+        # A new topic begins at 0: a larger end belongs to the deleted topic of the same name.
         while self._wait_for(topic).next_offset > 0 and not deadline.is_over():
             self._clock.wait(self._closing, _PAUSE_SECONDS)
 
@@ -292,8 +297,8 @@ class KafkaTopics:
     ) -> _T:
         """Ask until there is an answer, a refusal, or the time is over.
 
-        `when_missing` tells a topic that does not exist (it raises TopicMissingError) from one that a client or broker
-        does not know yet, or that has no leader at this moment.
+        `when_missing` raises TopicMissingError when the topic does not exist. It returns when only a client or broker
+        lacks the topic's metadata, or when the topic has no leader now.
         """
         deadline = Deadline(self._clock, self._settings.request_seconds)
         while not self._closing.is_set():
@@ -318,6 +323,7 @@ class KafkaTopics:
         when_missing: Callable[[], None] | None,
     ) -> None:
         """Return when the request is worth another try, else raise."""
+        # confluent_kafka calls `error_cb` only within `poll`: without it the reason of a time-out is not known yet.
         self._hear()
         refusal = self._log.refusal()
         if refusal is not None:
@@ -352,7 +358,7 @@ class KafkaTopics:
 
 
 def _not_served(doing: str, topic: TopicName, kafka: str = "") -> JournalUnavailableError:
-    """Return the error of a topic that exists, as far as the controller knows, and that no broker serves yet."""
+    """Return the error of a topic that exists, according to the controller, and that no broker serves yet."""
     return JournalUnavailableError(
         f"{doing} topic {topic} failed: the cluster has it, but no broker serves it yet",
         next_step="try again",

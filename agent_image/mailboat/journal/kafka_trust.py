@@ -1,6 +1,6 @@
 """Why a broker's certificate is not trusted, in words: the client library says only that it is not.
 
-The broker is asked once more, by Python's own TLS with the same settings, and only after the library was refused.
+A second handshake is made by Python's own TLS with the same settings, and only after the library was refused.
 """
 
 from __future__ import annotations

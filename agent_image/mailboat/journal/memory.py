@@ -84,6 +84,7 @@ class MemoryJournal:
     def another_handle(self) -> MemoryJournal:
         """A journal over the same log that is closed on its own, as another process has one."""
         other = MemoryJournal(self._clock)
+        # The lock belongs to the log: all handles must exclude each other.
         other._log, other._lock = self._log, self._lock
         return other
 
@@ -205,6 +206,7 @@ class MemoryJournal:
         if border is not None:  # without the lock, as it reads
             expired = [(name, border(name, first) if first > heads[name] else first) for name, first in expired]
         with self._lock:
+            # The log may have been truncated since: `remove_before` ignores what is gone already.
             return sum(self._find(name).remove_before(first) for name, first in expired)
 
     def close(self) -> None:
@@ -285,6 +287,7 @@ class MemoryReader:
         clock = self._journal._clock  # noqa: SLF001 - one adapter in two classes, here and below
         ends = clock.monotonic() + wait_seconds
         while True:
+            # Cleared before the records are taken: an append after that sets the event again, so no wake-up is lost.
             self._appended.clear()
             if self._is_closed:
                 raise journal_closed(f"the reader of {self._topic.name}")

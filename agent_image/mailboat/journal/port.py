@@ -99,7 +99,7 @@ class TopicSettings(Frozen):
 
 
 class TopicDifference(NamedTuple):
-    """A setting of a topic that is not as it should be; `found` is None where the topic has no such setting."""
+    """A setting of a topic that is not as it should be; `found`: None where the topic has no such setting."""
 
     name: str
     wanted: str
@@ -114,13 +114,13 @@ class JournalReader(Protocol):
         """The offset to read next."""
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
-        """Read what is there; when there is nothing, wait up to `wait_seconds` for the first record, then return.
+        """Read available records; when there are none, wait up to `wait_seconds` for the first record, then return.
 
         Never waits for a batch to fill: a single new record is returned at once.
 
         Raises:
-            PositionOutOfRangeError: The position is below the head or beyond the end, or other records stand before it
-                than those that were read; it is not moved. A reader that fetches ahead may first give, without a gap,
+            PositionOutOfRangeError: The position is below the head or beyond the end, or the records before it are
+                not those that were read; it is not moved. A reader that fetches ahead may first give, without a gap,
                 what it had fetched before it was removed.
             JournalReplacedError: The topic is not the one that the reader was opened on.
             JournalCorruptError: A record is missing that must be there; in a log whose offsets may have holes, none is.
@@ -135,18 +135,18 @@ class JournalReader(Protocol):
 
 
 class JournalUpkeep(Protocol):
-    """What whoever looks after a log asks of it, or settles what a crash left there. No subscriber needs it."""
+    """Operations for maintenance of a log and for recovery after a crash. No subscriber needs them."""
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the log applies the topics' retention by itself, so that nobody needs to call `remove_expired`."""
+        """Whether the log applies the topics' retention by itself, so that `remove_expired` need not be called."""
 
     @property
     def are_appends_seen_at_once(self) -> bool:
-        """Whether an append that nobody answered can be read by now if it ever can.
+        """Whether an unacknowledged append, if the log has it, is readable at once.
 
-        Where it is not so, what the log took without an answer comes to be seen later: on Kafka when enough replicas
-        have it. What was appended after it, and answered, tells that it is seen by then, or never will be.
+        Where it is not, such an append may become readable later: on Kafka when enough replicas have it. An
+        acknowledged later append proves that it is readable by then, or never will be.
         """
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
@@ -174,7 +174,7 @@ class Journal(Protocol):
 
     @property
     def upkeep(self) -> JournalUpkeep:
-        """What is needed to look after the log."""
+        """The maintenance operations of the log."""
 
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         """Make the topic, or apply the settings to the one that is there."""

@@ -82,5 +82,5 @@ def records_missing(topic: TopicName, first: Offset, resumes: Offset) -> Journal
 
 
 def journal_closed(what: str) -> JournalUnavailableError:
-    """Somebody goes on using what was closed."""
+    """Return the error of a use after `close`."""
     return JournalUnavailableError(f"{what} is closed")

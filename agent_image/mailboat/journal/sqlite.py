@@ -34,6 +34,7 @@ _T = TypeVar("_T")
 
 _REMOVED_AT_ONCE: Final = 1000
 """How many records one transaction removes, so that appenders get their turn between two of them."""
+# 40 MB of pages of 4 KiB: the write lock is held for one such step
 _VACUUMED_PAGES: Final = 10_000
 
 
@@ -66,6 +67,7 @@ class SqliteJournal:
         self._settings = settings or SqliteSettings()
         busy_seconds = self._settings.busy_timeout_seconds
         self._queries, self._uuid = open_file(path, busy_seconds)
+        # One connection serves all queries, and only one thread at a time may use it.
         self._queries_lock = threading.Lock()
         writing = connect(path, BUSY_WAIT_SECONDS, self._settings.synchronous)
         self._writer = SqliteWriter(path, writing, clock, self._bell, busy_seconds)
@@ -138,6 +140,7 @@ class SqliteJournal:
             number = find_topic(connection, topic, self._path).number
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
             connection.execute(f"DROP TABLE {record_table(number)}")
+        # Readers that listen at the removed pipe notice the deletion within `look_again_seconds`.
         Path(self._bell(number)).unlink(missing_ok=True)
         free = self._give_back()
         while free and free > (free := self._give_back()):
@@ -242,6 +245,7 @@ class SqliteJournal:
             self._is_closed = True
             readers = list(self._readers)
             self._queries.close()
+        # Outside of the lock: a reader's `close` waits for its current read.
         for reader in readers:
             reader.close()
         self._writer.close()
@@ -288,7 +292,7 @@ class SqliteJournal:
         return expired
 
     def _first_within(self, number: int, kept_bytes: int, next_offset: Offset) -> Offset:
-        """The first record that the size limit keeps, looked for from the end: SQLite knows lengths without reading."""
+        """The first record that the size limit keeps, searched from the end: SQLite reads no value for its length."""
         return self._query(
             lambda c: first_within(
                 c.execute(
@@ -313,6 +317,7 @@ class SqliteJournal:
         removed = 0
         while True:
             with self._writer.transaction() as connection:
+                # Read again for each step: another process may have moved the head since.
                 found = find_topic(connection, topic, self._path)
                 step = min(before, found.earliest_offset + _REMOVED_AT_ONCE)
                 if step <= found.earliest_offset:

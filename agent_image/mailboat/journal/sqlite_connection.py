@@ -33,6 +33,7 @@ def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") 
         busy_timeout_seconds,
         f"PRAGMA synchronous = {synchronous}",
         f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        # Without a limit the log file keeps its largest size: https://sqlite.org/pragma.html#pragma_journal_size_limit
         f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}",
     )
 
@@ -88,10 +89,12 @@ def _connect(path: Path, busy_timeout_seconds: float, *settings: str) -> sqlite3
             f"{path.absolute().as_uri()}?mode=rw",  # never makes a file
             uri=True,
             timeout=busy_timeout_seconds,
+            # the sqlite3 module must not begin transactions of its own
             isolation_level=None,
             check_same_thread=False,
         )
         try:
+            # A file may come from elsewhere: its schema must not call functions with side effects.
             for setting in ("PRAGMA trusted_schema = OFF", *settings):
                 connection.execute(setting)
         except BaseException:

@@ -27,7 +27,7 @@ _BOUNDS: Final = "SELECT earliest_offset, next_offset FROM topic WHERE number = 
 
 
 class ReaderSettings(NamedTuple):
-    """What a reader is told about its journal and topic.
+    """The journal and topic of a reader.
 
     Attributes:
         path: The journal's file.
@@ -36,7 +36,7 @@ class ReaderSettings(NamedTuple):
         topic_id: Its uuid.
         topic_number: Its number in the file.
         look_again_seconds: How long a lost wake-up, or a swapped file, may go unnoticed.
-        epoch_before: The epoch of the record before the start; None where nobody knows.
+        epoch_before: The epoch of the record before the start; None where it is unknown.
     """
 
     path: Path
@@ -89,6 +89,7 @@ class SqliteReader:
             batch = self._fetch(limits)
             if not batch.records and wait_seconds > 0:
                 batch = self._wait(limits, self._clock.monotonic() + wait_seconds)
+            # The flag is checked before the pipe is emptied: the pipe costs a system call for each read.
             if self._is_interrupted:
                 self._is_interrupted = False
                 self._listener.heard_interrupt()
@@ -104,6 +105,7 @@ class SqliteReader:
         """See `JournalReader.close`. From another thread it ends the read that is going on."""
         if self._is_closed:
             return
+        # Before the lock is taken: the interrupted read sees the flag and ends.
         self._is_closed = True
         self._listener.interrupt()
         with self._in_use:
@@ -120,7 +122,7 @@ class SqliteReader:
         self._epoch_before = None
 
     def _wait(self, limits: ReadLimits, ends: float) -> RecordBatch:
-        """Look until there is something, the time is over, or somebody interrupts."""
+        """Read until a record is found, the time is over, or an interrupt."""
         while True:
             self._listener.arm()
             batch = self._fetch(limits)  # what was appended before the listener was armed
@@ -128,6 +130,7 @@ class SqliteReader:
             if batch.records or left_seconds <= 0 or self._is_interrupted or self._is_closed:
                 break
             self._listener.wait(min(left_seconds, self._settings.look_again_seconds))
+            # A replaced file never rings this bell, so the file is compared after each wait.
             check_same_file(self._settings.path, self._settings.file)
         if batch.records:
             self._listener.found_something()
@@ -143,6 +146,7 @@ class SqliteReader:
         if not records or records[-1].offset - position + 1 != len(records):
             records = self._before_hole(position, records)
         after = Offset(position + len(records))
+        # The bounds are of a later snapshot than the rows: an append in between only makes `is_at_end` False.
         return RecordBatch(records, after, after == self._bounds().next_offset)
 
     def _before_hole(self, position: Offset, records: list[Record]) -> list[Record]:
@@ -150,10 +154,11 @@ class SqliteReader:
 
         Raises:
             PositionOutOfRangeError: The position is not within the bounds.
-            JournalCorruptError: It is, and its record is missing. Nobody goes on over it in silence.
+            JournalCorruptError: It is, and its record is missing. A hole is never skipped.
         """
         topic = self._settings.topic
         with mapped_errors(self._settings.path):
+            # One statement is one snapshot: bounds and first record agree, whatever other processes do meanwhile.
             row = self._execute(self._select_place, (position, self._settings.topic_number)).fetchone()
         if row is None:
             raise topic_replaced(topic, self._settings.topic_id)

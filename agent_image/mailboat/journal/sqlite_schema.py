@@ -2,11 +2,12 @@
 
 One file holds all topics. A topic has a row with its bounds and a table of its own, whose rowid is the offset: appends
 go to the right edge of one B-tree, a batch is one range scan, and removing a topic is dropping a table. Numbers of
-topics are never used twice (AUTOINCREMENT), so the table of a topic that was made anew is another table.
+topics are never used twice (AUTOINCREMENT), so a recreated topic has another table.
 
 Form 2 added `retention_bytes`; a file of form 1 gets it when it is opened.
 
-A new file is filled beside its place and linked there, so that nobody ever opens half a journal.
+A new file is filled under a temporary name in the same folder and then linked to its path, so that no process ever
+opens an incomplete journal.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def record_table(topic_number: int) -> str:
 def record_table_ddl(topic_number: int) -> str:
     """The table of one topic's records. The value comes last, so that reading the others never touches its pages.
 
-    The epoch is that of the writer (`sqlite_writer`): it tells records that were written anew in a restored journal.
+    The epoch is that of the writer (`sqlite_writer`): it marks records that were rewritten in a restored journal.
     """
     return f"""
     CREATE TABLE {record_table(topic_number)} (
@@ -85,6 +86,7 @@ def create_file(path: Path, clock: Clock) -> None:
             _fill(draft, clock)
             _link(draft, path)
     finally:
+        # A crash before this leaves a draft with a random name, which no process opens.
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
             with suppress(OSError):
                 leftover.unlink()
@@ -115,6 +117,7 @@ def _fill(draft: Path, clock: Clock) -> None:
     make_file(draft)
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
+        # Both are stored in the file; `auto_vacuum` has an effect only before the first table is made.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -132,9 +135,11 @@ def _fill(draft: Path, clock: Clock) -> None:
 
 def _link(draft: Path, path: Path) -> None:
     try:
+        # A link and not a rename: it fails where another process has made the journal meanwhile.
         path.hardlink_to(draft)
     except FileExistsError:
         return  # another process was faster; its journal is as good
+    # The new name is durable only after an fsync of its folder.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -148,6 +153,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
+        # Read again under the write lock: another process may have upgraded the file since.
         if _version(connection) < SCHEMA_VERSION:
             connection.execute("ALTER TABLE topic ADD COLUMN retention_bytes INTEGER")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,11 +1,12 @@
 """Writes to the SQLite journal: one connection, one lock, one transaction for everyone who waits.
 
-Group commit: a thread that appends puts its records into the queue and takes the lock. Whoever gets it writes all that
-is queued in one transaction, so that the threads that wait for the disk meanwhile share the next commit; they find
-their result when their turn comes. A lone thread waits for nobody. Between processes SQLite's own lock decides.
+Group commit: a thread that appends puts its records into the queue and takes the lock. The thread that has the lock
+writes all that is queued in one transaction, so threads that wait for the disk meanwhile share the next commit; each
+finds its result when it gets the lock. A lone thread does not wait. Between processes SQLite's own lock decides.
 
-Each writer draws an epoch and marks its records with it, so that who was past a record in a journal that was restored
-from an older copy and written to again finds another epoch there (as KIP-320 does with the epochs of leaders).
+Each writer draws an epoch and marks its records with it, so that after a restore from an
+older copy, followed by new appends, a reader finds another epoch at its position (as KIP-320 does
+with the epochs of leaders).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class WriterCounts:
 
 @dataclass(slots=True)
 class _Append:
-    """What one thread wants to append, and what became of it."""
+    """The request of one thread to append, and its result."""
 
     topic: TopicName
     records: Sequence[NewRecord]
@@ -99,9 +100,11 @@ class SqliteWriter:
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
         """See `Journal.append`."""
         request = _Append(topic, records, [self._headers.encode(record.headers) for record in records])
+        # Queued before the lock is taken: the thread that holds the lock may commit this request with its own group.
         self._queue.append(request)
         with self._lock:
             if not request.is_done:
+                # The length is read once: requests that arrive during the commit form the next group.
                 self._append_all([self._queue.popleft() for _ in range(len(self._queue))])
         if request.error is not None:
             raise request.error
@@ -121,7 +124,7 @@ class SqliteWriter:
             yield self.connection
 
     def close(self) -> None:
-        """Close the connection; who waits to append is told so."""
+        """Close the connection; appends that still wait fail."""
         with self._lock:
             self._is_closed = True
             self.connection.close()
@@ -143,16 +146,20 @@ class SqliteWriter:
         except BaseException as error:
             shared = error if isinstance(error, MailboatError) else _shared_failure(error, self.path)
             for request in requests:
+                # These requests left the queue: without an error their threads would return no offsets as a success.
                 request.error = request.error or shared
             raise
+        # Only after COMMIT: until then the whole group may be rolled back.
         for request, offsets in results:
             request.offsets = offsets
             self.counts.records += len(offsets)
+        # After COMMIT: a reader that wakes up earlier finds nothing and sleeps again.
         for number in touched:
             ring(self.bells(number))
 
     def _insert(self, request: _Append) -> tuple[int, Sequence[Offset]]:
         topic = find_topic(self.connection, request.topic, self.path)
+        # All checks come before the first INSERT: a refused request leaves no rows in the group's transaction.
         check_sizes(request.topic, request.records, topic.max_message_bytes)
         appended_ms = int(self.clock.now().timestamp() * 1000)
         first = topic.next_offset
@@ -177,6 +184,7 @@ class SqliteWriter:
                 yield
                 self.connection.execute("COMMIT")
             except BaseException:
+                # After some errors (a full disk) SQLite has rolled back: https://sqlite.org/lang_transaction.html
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
@@ -186,6 +194,8 @@ class SqliteWriter:
         """Take SQLite's write lock, by many short waits instead of one long, in which the pauses grow to 100 ms."""
         for tries_left in reversed(range(max(1, round(self.busy_timeout_seconds / BUSY_WAIT_SECONDS)))):
             try:
+                # A deferred transaction fails at its first write, without a wait, if another process has committed
+                # since its first read: https://sqlite.org/rescode.html#busy_snapshot
                 self.connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not tries_left or not is_busy(error):
@@ -194,14 +204,14 @@ class SqliteWriter:
                 return
 
     def _check_usable(self) -> None:
-        """Refuse to write into a file that nobody else would find. Raises: JournalReplacedError."""
+        """Refuse to write into a file that has lost its path. Raises: JournalReplacedError."""
         if self._is_closed:
             raise journal_closed(f"the journal {self.path}")
         check_same_file(self._place, self._file)
 
 
 def _shared_failure(error: BaseException, path: Path) -> JournalUnavailableError:
-    """What the others of a group are told when the thread that wrote for all of them was interrupted."""
+    """The error of a group's other threads when the thread that wrote for all of them was interrupted."""
     failure = JournalUnavailableError(f"the shared append to {path} failed: {error!r}", path=path)
     failure.__cause__ = error
     return failure
@@ -216,7 +226,7 @@ def find_topic(connection: sqlite3.Connection, topic: TopicName, path: Path) -> 
 
 
 def file_identity(path: Path | str) -> tuple[int, int]:
-    """What tells a file from another one that took its name. Raises: JournalUnavailableError."""
+    """Device and inode, which differ when another file took the name. Raises: JournalUnavailableError."""
     try:
         found = os.stat(path)  # noqa: PTH116 - on the path of every append
     except OSError as error:

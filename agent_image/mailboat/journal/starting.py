@@ -17,7 +17,7 @@ def starting_offset(topic: TopicName, start: Start, bounds: Callable[[], Bounds]
         topic: For messages.
         start: What the reader was asked for.
         bounds: Asks what the topic holds; called only for an edge.
-        identity: The log at hand.
+        identity: The identity of the current log.
 
     Raises:
         JournalReplacedError: `start` is a position in another log.

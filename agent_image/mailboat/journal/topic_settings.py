@@ -33,7 +33,7 @@ def first_within(newest_first: Iterable[tuple[int, int]], kept_bytes: int, end: 
     """The first offset to keep, so that no more than `kept_bytes` stay; the newest record stays in any case.
 
     Args:
-        newest_first: Offset and size of each record, looked at only until the limit is reached.
+        newest_first: Offset and size of each record, read only until the limit is reached.
         kept_bytes: The limit.
         end: What is answered where there is no record.
     """

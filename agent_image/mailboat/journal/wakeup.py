@@ -2,8 +2,9 @@
 
 A named pipe stands for each topic. A reader that has nothing to do opens it for reading and sleeps in `poll`; an
 appender, once it has committed, opens it for writing and closes it again. Linux then reports the end of input to
-everyone who had it open: one open and one close wake any number of readers, nobody registers, and a reader that was
-killed leaves nothing behind. Nothing is ever written into the pipe. When there is no reader, the open fails at once.
+everyone who had it open: one open and one close wake any number of readers, without a registry, and a reader that
+was killed leaves nothing behind. Nothing is ever written into the pipe. When there is no
+reader, the open fails at once.
 
 A lost wake-up, or a file system without named pipes, costs what the caller allows for: it looks again by itself after
 some time. So nothing here raises but at closing.
@@ -22,6 +23,7 @@ from typing import Final
 
 from mailboat.folder_handle import PRIVATE_FOLDER
 
+# O_NONBLOCK: opening a pipe waits for the opposite side otherwise. O_NOFOLLOW: the path may be a planted link.
 _RING_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _LISTEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _MODE: Final = 0o600  # as for the journal's file
@@ -65,13 +67,14 @@ class Listener:
             self._descriptors |= set() if self._ear is None else {self._ear}
 
     def wait(self, timeout_seconds: float) -> None:
-        """Sleep until somebody rings or interrupts, or the time is over."""
+        """Sleep until a ring, an interrupt, or the time-out."""
         poll = select.poll()
         poll.register(self._interrupt_reads, select.POLLIN)
         if self._ear is not None:
             poll.register(self._ear, 0)  # the end of input is always reported
         ready = dict(poll.poll(max(0.0, timeout_seconds) * 1000))
         if self._ear is not None and self._ear in ready:
+            # `found_something` resets the count; after `_FALSE_ALARMS` rings without an append the pipe is not armed.
             self._false_alarms += 1
             self._disarm(self._ear)  # the end of input stays, so the next wait needs a new ear
 
@@ -112,11 +115,13 @@ def _open_ear(bell: Path) -> int | None:
     try:
         if not bell.exists():
             bell.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
+            # Several readers may make the pipe at once.
             with suppress(FileExistsError):
                 os.mkfifo(bell, _MODE)
         ear = os.open(bell, _LISTEN_FLAGS)
     except OSError:
         return None
+    # Checked on the descriptor: the path may have been swapped since.
     if stat.S_ISFIFO(os.fstat(ear).st_mode):
         return ear
     os.close(ear)
