@@ -1,7 +1,7 @@
 """Appends the jobs that imports add, so that each counts once.
 
 A job is stored in the transaction of the content that it is about, appended to the job topic after the commit, and
-forgotten then. A crash in between appends it again: the fold of the job topic knows its request id, and takes it once.
+forgotten then. A crash in between appends it again: the fold of the job topic deduplicates by request id.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class AddedJobs:
                 self._has_topic = True
             append_jobs(self._journal, [one.job for one in pending])
             self._failpoints.reach(Failpoint.SUBSCRIBER_JOBS_APPENDED)
+            # Only after the append: a crash in between repeats jobs, and loses none.
             self._jobs.forget(pending[-1].sequence)
             self._failpoints.reach(Failpoint.SUBSCRIBER_JOBS_FORGOTTEN)
         self._has_pending = False

@@ -149,7 +149,7 @@ class CommandHandler:
     def claim_position(self) -> None:
         """Store where a new target's commands begin: what was sent before it was there is not meant for it.
 
-        Call it before anybody can hear of the subscriber. Raises: the journal's and the target's errors.
+        Call it before the subscriber is announced. Raises: the journal's and the target's errors.
         """
         topic = self._settings.command_topic
         if topic is None or self._ledger.position() is not None:
@@ -158,7 +158,7 @@ class CommandHandler:
         self._ledger.take([], [], Position(identity, self._ports.journal.bounds(topic).next_offset))
 
     def listen(self) -> None:
-        """Read what was sent while nobody listened, and listen. Again it does nothing. Raises: as above."""
+        """Read what was sent while the listener was down, and listen. Again it does nothing. Raises: as above."""
         self._open = list(self._ledger.open_commands())
         if self._listener is None or self._listener.untaken() is not None:
             return
@@ -166,6 +166,7 @@ class CommandHandler:
         position = self._ledger.position()
         if position is None:
             raise ValueError("the position was just stored")
+        # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
         self._listener.catch_up(position)
         self._listener.start()
 
@@ -184,6 +185,7 @@ class CommandHandler:
         if self._listener is None or heard is None or not heard.commands:
             return False
         self._store(heard, position, retry_hook)
+        # Only after they are stored: after a failure the next call takes the same commands.
         self._listener.drop(len(heard.commands))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
         self._open = list(self._ledger.open_commands())
@@ -209,13 +211,14 @@ class CommandHandler:
         self._dropped.clear()
 
     def count_dropped(self, command: OpenCommand) -> None:
-        """A package is dropped in the batch at hand."""
+        """Count a package that is dropped in the current batch."""
         self._dropped[command.sequence] += 1
 
     def settle(self, batch: Batch, position: Position) -> bool:
         """Add to the batch what clears have done when it is committed at the position; whether there is an answer."""
         is_answered = False
         for one in self._open:
+            # The count is stored with the batch: after a rollback the same packages are dropped and counted again.
             removed = one.removed + self._dropped[one.sequence]
             is_over = one.verb is CommandVerb.CLEAR and one.offset < position.next_offset
             if is_over or removed != one.removed:
@@ -362,7 +365,7 @@ class CommandListener:
     """Reads the command topic in a thread of its own, and keeps commands to this subscriber until they are taken.
 
     Nothing here is durable, and nothing needs to be: a command stays in the log, and the position behind it is stored
-    when it is taken. Records for other subscribers are passed over by a search for the name in their bytes.
+    when it is taken. Records for other subscribers are skipped by a search for the name in their bytes.
     """
 
     def __init__(self, addressee: Addressee, journal: Journal, clock: Clock, when_heard: Callable[[], None]) -> None:
@@ -385,7 +388,7 @@ class CommandListener:
         self._worker = Worker(f"commands-{addressee.name}", self._turn, clock, care)
 
     def catch_up(self, position: Position) -> None:
-        """Read from the position what is there now, before anything is imported. Raises: the journal's errors."""
+        """Read from the position to the current end, before anything is imported. Raises: the journal's errors."""
         is_known = position.identity == self._journal.identity(self._addressee.topic)
         self._open(position if is_known else Edge.EARLIEST)
         while not self._read(0.0).is_at_end:
@@ -396,13 +399,14 @@ class CommandListener:
         self._worker.start()
 
     def untaken(self) -> Heard | None:
-        """What was heard and not taken; None before the topic was opened."""
+        """What was read and not taken; None before the topic was opened."""
         with self._lock:
             return None if self._position is None else Heard(tuple(self._untaken), self._position)
 
     def drop(self, count: int) -> None:
         """So many of the first commands were taken."""
         with self._lock:
+            # The listener only appends, so the first ones are still those that were taken.
             del self._untaken[:count]
         self._worker.wake()
 
@@ -418,6 +422,7 @@ class CommandListener:
 
     def close(self) -> None:
         """End the thread."""
+        # The thread ends first: it uses the reader.
         self._worker.stop(_STOP_SECONDS)
         if self._reader is not None:
             self._reader.close()
@@ -425,6 +430,7 @@ class CommandListener:
     # ---------------------------------------------------------------------------------------------------- the thread
 
     def _turn(self) -> float:
+        # Backpressure: the topic keeps what is not read yet.
         if self._is_full():
             return _PAUSE_SECONDS
         if self._read(_WAIT_SECONDS).records and self._untaken:
@@ -464,6 +470,7 @@ class CommandListener:
         if batch.records:
             self._beat(0.0)
         with self._lock:
+            # Both change under one lock: `take` stores these commands together with the position behind them.
             self._untaken += found
             self._position = Position(self._position.identity, batch.next_offset)
         return batch

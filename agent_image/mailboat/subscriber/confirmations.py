@@ -23,6 +23,7 @@ from mailboat.wire.messages import decode_message, encode_message
 _PORTION: Final = 500
 _READ: Final = ReadLimits(max_records=1000)
 _FIRST_WINDOW: Final = 1000
+# Windows grow backwards from the end: in most cases the first one holds the answer.
 _GROWTH: Final = 4
 
 
@@ -50,11 +51,14 @@ class Confirmations:
         while pending := self._ledger.pending_statuses(_PORTION):
             if self._is_uncertain:
                 sent = self._count_sent(pending)
+                # Statuses are appended in their order, so those in the log are a prefix of the pending ones.
                 if sent:
                     self._forget(pending[sent - 1])
                     continue
+            # Set before the append: if it fails, or the forgetting does, the next call searches the log first.
             self._is_uncertain = True
             self._append(pending)
+            # Only after the append: after a crash in between the search finds them.
             self._forget(pending[-1])
             self._is_uncertain = False
         self._is_uncertain = False

@@ -13,7 +13,7 @@ Both are pure decisions at each start. `decide_start` is there so that no subscr
 
 After a lost tail the offsets from the old end on are given again, to other packages. So accepting that gap replays from
 the head instead of guessing where to go on: importing a package again changes nothing. Offsets start at 0; a log whose
-head is beyond that can't be told from one that was trimmed, so it is taken for such.
+head is beyond that cannot be distinguished from a trimmed one, so it counts as trimmed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def decide_start(
     Args:
         name: The subscriber, for messages.
         position: What the target says; None in a new target.
-        identity: The log at hand.
+        identity: The current log.
         bounds: What it holds.
         is_gap_accepted: A person decided to go on over a gap (`--accept-gap`).
         refusal: What the log said when it was asked to read from the position; None before it was asked.
@@ -81,7 +81,7 @@ def decide_start(
 
 
 ANY_PUBLISHER: Final = "*"
-"""Stands for all publishers beyond `MAX_PASSED_OVER` whose packages were passed over."""
+"""Stands for all publishers beyond `MAX_PASSED_OVER` whose packages were skipped."""
 
 MAX_PASSED_OVER: Final = 1000
 """Names that are kept of publishers that are not followed: anybody can publish under any number of names."""
@@ -190,7 +190,7 @@ def plan_report_starts(
         a replay of the log                            from where the replay begins, if that is earlier
         a publisher that is not followed any more      as before, until the position
 
-    With this, packages of a publisher that is no longer followed keep what became of them.
+    With this, packages of a publisher that is no longer followed keep their outcome.
 
     Args:
         stored: Those of the run before; empty where none were kept.

@@ -6,7 +6,7 @@
     of a package's blob, hook or time; all else      count; retry with exponential backoff; give up when used up
 
 An error counts as one of the infrastructure unless it is known to be of a package: so an error class that is new, or
-that occurs in an unexpected place, never costs a package. The count of attempts is stored beside the content before
+that occurs in an unexpected place, never costs a package. The count of attempts is stored in the target before
 the pause, so a restart does not reset it, and belongs to one offset: Sling keeps its counter when it gives up, so that
 the next failing package is dropped at its first failure.
 """
@@ -45,6 +45,7 @@ _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTime
 _DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportError, NotImplementedError)
 """What no content of a package can cause in correct code."""
 
+# `2.0**1024` overflows, and a package may fail more often than that
 _MOST_DOUBLINGS: Final = 32
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
 _ONE: Final = ReadLimits(max_records=1)
@@ -366,6 +367,7 @@ class Redriver:
             # a subscriber that is not editable confirms no import, but the package was reported as failed before
             if not outcome.statuses:
                 outcome.confirmed(self._importer.confirm(batch, record.offset, message))
+            # In the transaction of the content: a crash neither loses the entry nor leaves an imported one.
             batch.resolve(entry.offset)
             if self._ports.processors.after is not None:
                 batch.expect_after([one.offset for one in outcome.processed])

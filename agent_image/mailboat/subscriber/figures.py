@@ -91,13 +91,13 @@ class SubscriberStatistics(Frozen):
         put: Nodes written to the target.
         failed: Packages given up.
         skipped: Messages of publishers that are not followed, and TESTs.
-        dropped: Packages passed by, because of a clear or of the golden subscriber.
+        dropped: Packages dropped by a clear or because of the golden subscriber.
         redriven: Entries of the error queue that were imported after all.
         still_given_up: Entries of the error queue that were tried again, and failed again.
         redrive_cause: Why the last one of them failed again.
         content_bytes: Bytes of nodes and binaries written.
         commits: Transactions.
-        attempts: How often the package at hand has failed.
+        attempts: How often the current package has failed.
         failing_publisher: Whose package that is; None where it is not known.
         next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
         cause: Why it is retrying, waiting or stopped.
@@ -105,12 +105,12 @@ class SubscriberStatistics(Frozen):
         waiting_for: The golden subscriber that it waits for.
         is_ready: Whether it may serve.
         ready_reason: Why, or why not: a `ReadyReason`.
-        publishers: Of one that follows all: some of those whose packages went by, in the end each.
+        publishers: Of one that follows all: some of the publishers whose packages it has read, in the end all.
         stored_offset: The position that the target holds: where a killed subscriber goes on. Skipped messages are not
             stored one by one, so it lags behind `next_offset`.
-        build: The bulk build at hand, by its last package that was done in this run; None when that was its last one.
+        build: The current bulk build, by its last package that was done in this run; None when that was its last one.
         held_back: Bulk builds whose end is waited for before readers are shown anything new.
-        pieces: What became of packages in pieces; None before there is a run.
+        pieces: Figures of packages in pieces; None before there is a run.
         report_starts: From where on it reports packages that it passes without importing them.
     """
 
@@ -189,7 +189,7 @@ class ImportMeter(Protocol):
 
 
 class Observer(Protocol):
-    """Who wants to hear. Called from the subscriber's thread, at most once a commit; must not block."""
+    """Receives figures. Called from the subscriber's thread, at most once a commit; must not block."""
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """Something changed: a commit, a failure, or the phase."""
@@ -199,7 +199,7 @@ class Observer(Protocol):
 
 
 class SilentObserver:
-    """Nobody."""
+    """Observes nothing."""
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""
@@ -231,9 +231,9 @@ class ReadinessFacts(Frozen):
         goal_offset: Where the log ended when the subscriber started.
         idle_seconds: For how long there was nothing to do.
         still_seconds: For how long it has not got on.
-        attempts: How often the package at hand has failed.
+        attempts: How often the current package has failed.
         latency_seconds: Age of the last package when it was imported.
-        waiting_seconds: Age of the package at hand.
+        waiting_seconds: Age of the current package.
     """
 
     running_seconds: float | None
@@ -276,6 +276,7 @@ def _has_fallen_behind(facts: ReadinessFacts, policy: ReadinessConfig) -> bool:
 
 def _has_recovered(facts: ReadinessFacts, policy: ReadinessConfig) -> bool:
     limit, waiting = policy.max_lag_seconds, facts.waiting_seconds
+    # Hysteresis: at half of the limit, so that a subscriber near the limit does not flap.
     return waiting is None or limit is None or waiting <= limit / 2
 
 
@@ -293,7 +294,7 @@ def _reason_to_begin(facts: ReadinessFacts, policy: ReadinessConfig) -> ReadyRea
 
 
 class ReadinessGauge:
-    """Told by the subscriber's thread, asked by any."""
+    """Decides on readiness. Written by the subscriber's thread, read by any."""
 
     def __init__(self, policy: ReadinessConfig, clock: Clock) -> None:
         """The subscriber starts now."""
@@ -311,11 +312,12 @@ class ReadinessGauge:
     def opened(self, log_next_offset: Offset) -> None:
         """The log was opened, and ends there; the first time it is the goal."""
         with self._lock:
+            # Only the first end: a goal that moves with the log would never be reached under load.
             if self._goal is None:
                 self._goal = log_next_offset
 
     def take_up(self, appended_ms: int | None) -> None:
-        """The package at hand was appended then, milliseconds since 1970 UTC; None when there is none."""
+        """The current package was appended then, milliseconds since 1970 UTC; None when there is none."""
         with self._lock:
             self._at_hand_ms = appended_ms
 

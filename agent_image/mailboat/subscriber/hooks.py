@@ -69,6 +69,7 @@ class AfterCalls:
             return
         has_backlog = self._waiting > 0
         self._waiting += len(packages)
+        # The calls keep their order: behind a backlog they are left to `turn`.
         if has_backlog:
             return
         made = []
@@ -76,6 +77,7 @@ class AfterCalls:
             if not self._call(package, AfterCall(package.offset)):
                 break
             made.append(package.offset)
+        # One write for all of them; a crash before it repeats these calls.
         self._forget(made)
 
     def retry(self, offset: Offset) -> bool:
@@ -100,7 +102,7 @@ class AfterCalls:
                 return
 
     def _call(self, package: ProcessedPackage, call: AfterCall) -> bool:
-        """Whether the hook succeeded; what becomes of the call otherwise is stored."""
+        """Whether the hook succeeded; the failed attempt is stored otherwise."""
         if self._hook is None:
             raise ValueError("there is no hook")
         try:
@@ -122,6 +124,7 @@ class AfterCalls:
             self._put_aside(AfterCall(call.offset, attempts, self._cause, is_set_aside=True))
             return
         pause = decision.pause_seconds if isinstance(decision, TryAgain) else policy.longest_pause_seconds
+        # Stored before the pause, so that a restart does not reset the count of attempts.
         self._ledger.store(AfterCall(call.offset, attempts, self._cause))
         self._due = self._ports.clock.monotonic() + pause
         where = {"offset": call.offset, "attempts": attempts}

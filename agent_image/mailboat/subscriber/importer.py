@@ -52,7 +52,7 @@ from mailboat.wire.package_messages import PlainPackage, take_plain_package
 _AHEAD_RECORDS: Final = 8
 
 SMALL_BYTES: Final = 64 * 1024
-"""The largest package that is imported without a look at the clock between its records."""
+"""The largest package that is imported without checking the clock between its records."""
 
 FEW: Final = 4
 """Fewer packages are not worth reading together."""
@@ -72,7 +72,7 @@ class Outcome:
         unfollowed: Publishers of packages among those, which are not followed; "" where a package names none.
         left_out: Their offsets, and those of dropped packages.
         far_bytes: Size of each package that did not travel in its message, by offset.
-        dropped: Packages among them that were passed by, because of a clear or of the golden subscriber.
+        dropped: Packages among them that were dropped by a clear or because of the golden subscriber.
         put: Nodes written.
         removed: Nodes removed.
         content_bytes: Bytes written.
@@ -230,6 +230,7 @@ class Importer:
             ):
                 return outcome.end(index + 1)
             if message.payload_ref is not None or message.binaries:
+                # Only now: `expect` drops every fetch that is not for these next records.
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
         return outcome
 
@@ -400,6 +401,7 @@ class Importer:
             change = codec.read_bytes(payload, limits, self._open_any_blob, are_bytes_checked=True)
             _check_owned(message, change)
             return batch.apply(change, offset)
+        # Set before the payload is opened: the time-out includes the fetch.
         deadline = self._guard.deadline()
         check = partial(self._guard.check_in_time, deadline)
         opener = self._payloads.opener(message.binaries, check) if message.binaries else self._open_any_blob

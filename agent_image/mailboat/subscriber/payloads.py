@@ -76,7 +76,7 @@ class Payloads:
         return coming.result(check)
 
     def expect(self, messages: Iterable[PackageMessage]) -> None:
-        """These come next, and nothing else: start to fetch them. What goes wrong is told when they are opened."""
+        """These come next, and nothing else: start to fetch them. A failure is raised when the message is opened."""
         wanted = dict[str, BlobReference | None]()
         for message in messages:
             if message.payload_ref is not None:
@@ -85,7 +85,9 @@ class Payloads:
                 wanted.setdefault(_name(binary.digest), BlobReference(binary.digest, binary.length_bytes))
         for passed in [name for name in self._coming if name not in wanted]:
             self._coming.pop(passed).drop()  # passed by without being opened
+            # A binary that nothing opened is one that the target has: those of the next packages are likely there, too.
             self._are_binaries_asked_for &= not passed.startswith(_BINARY)
+        # A dropped fetch may still hang in its store: it counts until its thread ends.
         self._running = [one for one in self._running if one.is_running]
         for name, reference in wanted.items():
             if len(self._running) >= _MOST_RUNNING:
@@ -191,7 +193,7 @@ class FetchDroppedError(Exception):
 
 
 class Fetch:
-    """One fetch in a thread of its own, begun at once, so that a store that hangs blocks no import for ever.
+    """One fetch in a thread of its own, begun at once, so that an import can leave a store that hangs.
 
     The thread is a daemon: a process may end while it still waits for its store. Belongs to the thread that made it.
     """
@@ -253,6 +255,7 @@ class Fetch:
                 self._stream = None if is_dropped else stream
             if is_dropped:
                 stream.close()
+        # Last: after it `result` reads the stream and the error without the lock.
         self._done.set()
 
     def _check(self) -> None:

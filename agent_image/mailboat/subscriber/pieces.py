@@ -51,10 +51,10 @@ class PiecesMissingError(UntrustedInputError):
 
 @dataclass(slots=True)
 class PieceFigures:
-    """What became of pieces, in this run.
+    """Counts of pieces in this run.
 
     Attributes:
-        pieces: Pieces that went by, of publishers that are followed.
+        pieces: Pieces read, of publishers that are followed.
         collected: Packages that were complete when their message came.
         read_again: Packages whose pieces were read from the log again.
         dropped: Packages whose collection was given up: too many, too large, out of order, no room on disk.
@@ -137,7 +137,7 @@ class PieceStore:
         return replace(self.figures, collecting=self.collecting, collecting_bytes=self.collected_bytes)
 
     def take(self, record: Record, follow: frozenset[AgentName] | None) -> None:
-        """A piece goes by. Never fails: what can't be collected is read again when it is needed."""
+        """Collect a piece. Never fails: what can't be collected is read again when it is needed."""
         self.expire()
         try:
             piece = decode_piece(record.value)
@@ -149,9 +149,11 @@ class PieceStore:
         self.figures.pieces += 1
         key = _Key(piece.pub_sling_id, piece.package_id)
         collection = self._collections.get(key)
+        # After a repeated first append the message names the offset of the repetition.
         if piece.index == 0 and (collection is None or record.offset > collection.first_offset):
             self._drop(key)  # the publisher appended the beginning once more
             collection = self._begin(key, record.offset)
+        # A publisher repeats an append without an answer: of equal pieces the first one counts.
         if collection is None or piece.index < collection.count:
             return
         if piece.index > collection.count:
@@ -164,7 +166,7 @@ class PieceStore:
 
         Args:
             message: Its `payload_ref` names the pieces.
-            offset: Where the message stands; its pieces stand before it.
+            offset: The offset of the message; its pieces have lower offsets.
             max_bytes: The largest package that is taken.
             check: Called between reads; raises when the time is over.
 
@@ -200,6 +202,7 @@ class PieceStore:
         """Drop the collections of which nothing came for long."""
         now = self._clock.monotonic()
         while self._collections:
+            # `_add` moves a collection to the end, so the first one has waited longest.
             key, oldest = next(iter(self._collections.items()))
             if now - oldest.touched < self._limits.expire_seconds:
                 return
@@ -251,6 +254,7 @@ class PieceStore:
 
     def _take_collected(self, key: _Key, run: PieceRun) -> _Collection | None:
         collection = self._collections.get(key)
+        # The message decides: pieces of another attempt are dropped, and the named ones read from the log.
         if collection is None or not collection.is_run(run):
             self._drop(key)
             return None
@@ -264,6 +268,7 @@ class PieceStore:
         try:
             with TranslatedFailures("the folder for temporary files"):
                 for piece in self._pieces(key, run, check):
+                    # A lower index is a repeated append; a higher one is a hole, which ends the search.
                     if piece.index == found.count:
                         found.add(piece.content)
                     is_over = found.count > run.count or found.length_bytes > run.length_bytes

@@ -157,7 +157,7 @@ class Reporter:
 
         Args:
             last: The last record.
-            outcome: What became of all of them.
+            outcome: The result of all of them.
             message: The message of the last one, if the subscriber names its publishers.
             part: The last part of a bulk build among the records, if there is one.
         """
@@ -230,6 +230,7 @@ class Reporter:
 
     def _set(self, **values: Any) -> None:
         with self._lock:
+            # One thread writes; the lock gives others a whole snapshot.
             self._snapshot = snapshot = replace(self._snapshot, **values)
         self._gauge.heed(snapshot)
 

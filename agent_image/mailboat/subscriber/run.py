@@ -57,7 +57,7 @@ class ImportRun:
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
         """Make the parts of the run; nothing is read or written before `prepare` or `run`.
 
-        The order is that of who knows whom: the signal is known to all that wait, admission to what ends an import.
+        The order is that of dependencies: all that wait need the signal, the import guard needs admission.
         """
         ledger, clock = ports.target.ledger, ports.clock
         self._settings = settings
@@ -113,6 +113,7 @@ class ImportRun:
 
     def stop(self, deadline: Deadline | None) -> None:
         """Ask `run` to return: the current batch is finished, or rolled back when the deadline is over."""
+        # The signal comes first: `_open` checks it after it has stored a new reader.
         self._signal.stop(deadline)
         reader = self._reader
         if reader is not None:
@@ -174,7 +175,7 @@ class ImportRun:
             self._reporter.idle()
 
     def _check_progress(self) -> None:
-        """Stop in a named state where steps return without progress: such a loop would look alive for ever.
+        """Stop in a named state where steps return without progress: such a loop would look alive without end.
 
         A step moves the position, counts an attempt, waits for the golden subscriber, or tries fewer packages at once.
         """
@@ -308,7 +309,7 @@ class ImportRun:
                 self._state.backlog.narrow(outcome.done)
 
     def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
-        """Import the records in one transaction; what became of them, and whether it was committed."""
+        """Import the records in one transaction; the outcome, and whether it was committed."""
         state = self._state
         self._commands.begin()
         self._exposure.begin()
@@ -454,7 +455,7 @@ class ImportRun:
         golden.await_word(record.offset, lambda: self._signal.stopping.is_set() or self._is_pause_needless())
 
     def _commit_skipped(self) -> None:
-        """Store the position behind messages that were skipped, unless it stands before a failing package."""
+        """Store the position behind messages that were skipped, unless the next package is a failing one."""
         if self._state.position == self._state.stored or self._failures.attempt is not None:
             return
         self._exposure.begin()

@@ -112,7 +112,7 @@ def is_worth_a_commit(state: RunState, outcome: Outcome, max_skipped: int) -> bo
 
 def is_at_goal(state: RunState, goal: Offset | None) -> bool:
     """Whether everything before the goal is done and reported."""
-    # also at the goal the log is read once, as only a read tells that the position fits it
+    # also at the goal the log is read once, as only a read shows that the position fits it
     if goal is None or not state.has_read or state.backlog or state.has_pending or state.position is None:
         return False
     return state.position.next_offset >= goal
@@ -123,7 +123,7 @@ class RunState:
     """Where one run stands.
 
     Attributes:
-        may_replay: A gap was accepted, and the journal has not shown yet that it knows the position.
+        may_replay: A gap was accepted, and the journal has not accepted the position yet.
         committed_at: The monotonic time of the last commit.
         position: Everything before it is done; None before the journal was opened.
         stored: The position that the target holds.
@@ -175,7 +175,7 @@ class RunState:
             self.position = self._at(batch.next_offset)
 
     def pass_over(self, publishers: Iterable[str]) -> None:
-        """Packages of publishers that are not followed went by; the next commit stores their names."""
+        """Note the publishers of skipped packages that are not followed; the next commit stores their names."""
         for publisher in publishers:
             is_full = len(self.passed_over) + len(self.passing_over) >= MAX_PASSED_OVER
             if publisher not in self.passed_over:

@@ -26,7 +26,7 @@ from mailboat.tracing import NoTracer, Tracer
 
 
 class SkipCommits(Frozen):
-    """How often the position is stored when nothing but skipped messages went by.
+    """How often the position is stored when only skipped messages are read.
 
     Attributes:
         max_records: At the latest after so many.
@@ -42,7 +42,7 @@ class StagingSettings(Frozen):
 
     Attributes:
         golden: That subscriber's name, in whatever instance it runs.
-        look_seconds: One wait for its confirmation lasts so long; then it is told again that this subscriber waits.
+        look_seconds: One wait for its confirmation lasts so long; then the wait is reported again.
         announcement_seconds: How long its last announcement is believed before it is looked up again.
     """
 
@@ -55,7 +55,7 @@ class ExposureSettings(Frozen):
     """Show readers a bulk build only when it is complete.
 
     Attributes:
-        quiet_seconds: A build of which the log brings nothing for so long is waited for no more; None waits for ever.
+        quiet_seconds: A build without a new package for so long is no longer waited for; None waits without limit.
     """
 
     quiet_seconds: float | None = 3600.0
@@ -88,14 +88,14 @@ class SubscriberSettings(Frozen):
         command_topic: Where commands come from; None takes none.
         discovery_topic: Where a golden subscriber's announcements are; None asks for none.
         is_editable: Take clear commands, and confirm every package, not only those given up.
-        staging: Wait for a golden subscriber; None waits for nobody.
+        staging: Wait for a golden subscriber; None does not wait.
         exposure: Show bulk builds as a whole; None shows every package when it is imported.
         readiness: When this one counts as ready to serve.
         retry: When a failed package is tried again, and when it is given up.
         read: How much is read, and imported in one transaction, at most.
         limits: What packages may be.
         package_timeout_seconds: Time that importing one package may take; None sets no limit.
-        undecodable: What happens to a record that is no package message.
+        undecodable: What happens to a record that can't be decoded.
         skip_commits: How often the position is stored when all is skipped.
         pieces: How much is collected of packages in pieces while they go by.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
@@ -168,13 +168,13 @@ class SubscriberPorts(Frozen):
         journal: Where packages come from and confirmations go.
         blobs: Where large binaries and packages are.
         codecs: The package formats by package type.
-        target: The content, with everything that is kept beside it.
+        target: The content, with the ledger that is kept in the same store.
         clock: The time.
         failpoints: Where tests make it fail.
         random: Jitter of pauses.
         references: How references to packages are read, and checked where there is a key.
         processors: Hooks before and after an import.
-        observer: Is told of progress.
+        observer: Receives progress.
         meter: Measures imports; None measures nothing.
         tracer: Records spans of imports.
     """

@@ -1,9 +1,9 @@
 """Importing only after a golden subscriber did: what it confirmed, and what that means for a package.
 
 The golden subscriber's confirmations are read from the status topic, one byte a package, and kept from this
-subscriber's position on. A package without a confirmation waits, also when later ones have theirs: a gap is no import.
-Retention may have removed a confirmation; then, and only for packages older than the oldest status that is left, the
-golden subscriber's announced position counts. Called from the subscriber's thread.
+subscriber's position on. A package without a confirmation waits, also when later ones have theirs: a gap means
+nothing. Retention may have removed a confirmation; then, and only for packages older than the oldest status that is
+left, the golden subscriber's announced position counts. Called from the subscriber's thread.
 
 Source: SLING-12024, where a gap is taken for an import.
 """
@@ -132,6 +132,7 @@ class GoldenWatch:
     def start_at(self, position: Offset) -> None:
         """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
         if self._reader is None or position < self._statuses.base:
+            # Opened first: if that fails, what is known of the golden subscriber stays.
             self._open()
             self._statuses.restart(position)
         else:
@@ -144,6 +145,7 @@ class GoldenWatch:
     def decide(self, offset: Offset, message: PackageMessage) -> Precondition:
         """Whether a package may be imported now. Raises: the journal's errors."""
         self._waits_at = offset
+        # The log is read only for an unknown status: in a backlog one read answers for many packages.
         if self._statuses.of(offset) is None:
             self._read_all()
         status = self._statuses.of(offset)
@@ -164,7 +166,7 @@ class GoldenWatch:
                 return
 
     def obstacle(self, message: PackageMessage) -> FailureCause | None:
-        """Why waiting may be in vain, for people. Raises: the journal's errors."""
+        """Why waiting may not help, for people. Raises: the journal's errors."""
         golden, announced = self._staging.golden, self._announced()
         if announced is None:
             text = f"{golden} has not announced itself lately"
@@ -226,6 +228,7 @@ class GoldenWatch:
     def _note(self, record: Record) -> None:
         if self._lost_before_ms is not None:
             self._lost_before_ms = min(self._lost_before_ms, record.appended_ms)
+        # A search in the bytes is far cheaper than decoding the statuses of all subscribers.
         if self._mark not in record.value:
             return
         try:

@@ -44,8 +44,8 @@ class Subscriber:
 
         Raises:
             StopError: A named state (JournalIncomplete, JournalTrimmed, JournalReplaced, JournalShorter,
-                UnknownRequiredFeature, TargetCorrupt, …): the position stands before what could not be done; a person
-                decides.
+                UnknownRequiredFeature, TargetCorrupt, …): the position is at the message that could not be done; a
+                person decides.
         """
         return self._run.run(is_endless=until is Until.FOREVER)
 
