@@ -56,7 +56,7 @@ class ReadinessView:
 
 
 class Health(Protocol):
-    """Who knows how the process is. Answers at once, from any thread."""
+    """Source of the process's health. Answers at once, from any thread."""
 
     def liveness(self) -> LivenessView:
         """Whether the threads make progress."""

@@ -1,7 +1,7 @@
 """Holding a subscriber's name on a home while it runs: a lock that the kernel drops when its process ends, however.
 
-A target is locked by whoever imports into it. That does not keep two subscribers of one name on two targets apart,
-whose announcements, commands and confirmations nobody could tell from each other. Called by `subscribing.py`.
+The importing subscriber locks its target. That does not keep two subscribers of one name on two targets apart,
+whose announcements, commands and confirmations would be indistinguishable. Called by `subscriber.py`.
 """
 
 from __future__ import annotations
@@ -47,4 +47,5 @@ class SubscriberHold:
         """Let others of that name run."""
         handle, self._handle = self._handle, None
         if handle is not None:
+            # closing drops the lock; the file stays: with a new file two processes could lock two inodes
             os.close(handle)

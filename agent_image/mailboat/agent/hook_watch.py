@@ -1,8 +1,8 @@
-"""Ends the hooks of an agent that was killed: a small process beside it, which outlives it by a moment.
+"""Ends the hooks of an agent that was killed: a small companion process, which outlives it by a moment.
 
 An agent that gets SIGKILL can end nothing any more, and a hook that goes on would meet the hook of the next start. The
 kernel's own signal for this (`PR_SET_PDEATHSIG`) reaches the command itself only, not what that has started, and has to
-be set between fork and exec, where a process with threads must run nothing. So the watch is told of every hook through
+be set between fork and exec, where a process with threads must run nothing. So the watch learns of every hook through
 a pipe; when the pipe ends while hooks run, it kills their process groups. One for a subscriber, from its first hook on.
 """
 
@@ -34,7 +34,7 @@ for group in running:
 
 
 class HookWatch:
-    """Knows which hooks run. Safe to use from several threads."""
+    """Process that kills running hooks if the agent dies. Safe to use from several threads."""
 
     def __init__(self) -> None:
         """Nothing is started before the first hook."""
@@ -51,6 +51,7 @@ class HookWatch:
     def began(self, group: int) -> None:
         """A hook runs, in the process group of that number."""
         with self._lock:
+            # added before the pipe is written: a restarted watch gets every group of this set from `_start`
             self._running.add(group)
             if not self._tell(f"+{group}"):
                 self._start()
@@ -71,9 +72,11 @@ class HookWatch:
         import subprocess
 
         self._end()
+        # -I ignores PYTHON* variables and the user's site-packages, -S skips `site`: the start takes milliseconds
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM]
         nowhere = subprocess.DEVNULL
         try:
+            # own session: a signal to the agent's process group (Ctrl-C) must not end the watch before the agent
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 command, bufsize=0, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
             )
@@ -91,7 +94,7 @@ class HookWatch:
             _await_end(process)
 
     def _tell(self, line: str) -> bool:
-        """Whether the watch was told."""
+        """Write a line to the watch; whether its pipe took it."""
         if self._process is None or self._process.stdin is None:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Hooks of a subscriber that are commands of the user: run without a shell, told of the package on standard input.
+"""Hooks of a subscriber that are commands of the user: run without a shell, with the package on standard input.
 
 A command gets one JSON object, and nothing of the package's content:
 
@@ -6,7 +6,7 @@ A command gets one JSON object, and nothing of the package's content:
      "action": "ADD", "paths": ["/site"], "deep_paths": ["/site"]}
 
 An exit code other than 0, and running longer than allowed, are failures; the command is then ended with all that it
-started, and so it is when the agent is killed. What it prints goes to nobody, but for the last line, which stands in
+started, and so it is when the agent is killed. What it prints is discarded, but for the last line, which stands in
 the error. Used by `subscribing.py`.
 """
 
@@ -69,10 +69,12 @@ class CommandHook:
         """
         import tempfile  # with subprocess, a tenth of what a restart without hooks may cost
 
+        # files instead of pipes: a hook that reads nothing, or prints without end, can't block this thread
         with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
             document.write(document_of(self._subscriber, package))
             document.seek(0)
             if self._watch is not None:
+                # the watch runs before the hook: only a kill between `_start` and `began` leaves a hook unwatched
                 self._watch.prepare()
             process = self._start(document, output, package)
             try:
@@ -80,6 +82,7 @@ class CommandHook:
                     self._watch.began(process.pid)
                 self._await(process, package)
             finally:
+                # the group is killed before the watch forgets it: a SIGKILL of the agent in between changes nothing
                 _end(process)
                 if self._watch is not None:
                     self._watch.ended(process.pid)
@@ -161,6 +164,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End the command, if it still runs, with all that it started."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
+            # `start_new_session` made the hook the leader of its process group, so its pid is the group's id
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

@@ -1,6 +1,6 @@
-"""What an agent's process tells about itself, put together: metrics, spans, distributed events and their webhook.
+"""Observability of an agent's process: metrics, spans, distributed events and their webhook.
 
-Made by `agent run` only; commands on a home measure nothing. The publishers' events are raised here, as threads beside
+Made by `agent run` only; commands on a home measure nothing. The publishers' events are raised here, by threads besides
 the control room: they need a process that stays. Everything is stopped within the deadline of the process.
 """
 
@@ -81,7 +81,7 @@ class Observability:
         return self._metrics.subscriber(name, statistics)
 
     def narrator(self, name: str) -> Narrator:
-        """Who tells in the log what becomes of a subscriber."""
+        """Writes a subscriber's state changes to the log."""
         return Narrator(name)
 
     def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
@@ -95,13 +95,13 @@ class Observability:
         return self._publishers[name]
 
     def watch_upkeep(self, maintenance: Worker, retention: Worker | None) -> None:
-        """Tell scrapers what these workers count, and how often they failed."""
+        """Export the counters of these workers, and their failures."""
         self._upkeep.sweep_failures = lambda: maintenance.failures
         if retention is not None:
             self._upkeep.retention_failures = lambda: retention.failures
 
     def start(self, control: Control, workspace: Workspace) -> None:
-        """Raise the events of the configured publishers, and tell scrapers what the control room sees.
+        """Raise the events of the configured publishers, and export the figures of the control room.
 
         Raises: ConfigInvalidError for the webhook; the journal's errors, and those of the publishers' states.
         """

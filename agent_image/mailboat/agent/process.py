@@ -1,7 +1,7 @@
 """What `mailboat agent run` runs: the publishers and subscribers of a configuration, as threads of one process.
 
 A subscriber that stops in a named state does not take the others along: it is shown as stopped, the process is not
-ready, and its exit code tells in the end. When no agent is left that runs, the process ends by itself. Told to stop,
+ready, and its exit code shows it in the end. When no agent is left that runs, the process exits. On a stop request,
 everything ends within one deadline. The HTTP server stands above and is not known here; it
 shows `liveness` and `readiness`.
 """
@@ -49,7 +49,7 @@ class AgentProcess:
         Args:
             home: Where the state is kept, with the configuration that says which agents to run.
             clock: Time.
-            listener: Hears of every subscriber's progress.
+            listener: Receives every subscriber's progress.
 
         Raises:
             ConfigInvalidError: No agent is named, or two have one name.
@@ -87,7 +87,7 @@ class AgentProcess:
         self._has_started = True
 
     def _start_publishers(self) -> None:
-        """The control room, and what looks after the journal: retention by age, and by consumption."""
+        """The control room, and the journal's upkeep: retention by age, and by consumption."""
         from mailboat.control.service import ControlRoom
 
         self._room = ControlRoom(self.workspace, self.config.agents.publishers)
@@ -109,7 +109,7 @@ class AgentProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether `wait` returns at once: no agent is left that runs, or it was told to stop."""
+        """Whether `wait` returns at once: no agent is left that runs, or a stop was requested."""
         return self._changed.is_set()
 
     def ask_to_stop(self) -> None:
@@ -118,7 +118,7 @@ class AgentProcess:
         self._changed.set()
 
     def wait(self) -> None:
-        """Wait until told to stop, or until no agent is left that runs."""
+        """Wait for a stop request, or until no agent is left that runs."""
         self._changed.wait()
 
     def deadline(self) -> Deadline:
@@ -134,6 +134,7 @@ class AgentProcess:
         if is_told:
             running = ", ".join(worker.name for worker in workers if worker.is_running) or "nobody"
             _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
+        # all workers are asked before the first join: they end in parallel, within one deadline
         for worker in workers:
             worker.ask_to_stop()
         self.observability.stop(self._stop_by)
@@ -161,7 +162,7 @@ class AgentProcess:
         return LivenessView(not stuck, stuck)
 
     def readiness(self) -> ReadinessView:
-        """See `Health`: not ready while stopping, so that nobody is sent here any more."""
+        """See `Health`: not ready while stopping, so that no more traffic is sent here."""
         agents = (*self._publishers(), *(task.view() for task in self._tasks))
         is_ready = not self.stopping.is_set() and all(one.ready for one in agents)
         return ReadinessView(is_ready, agents)
@@ -172,9 +173,11 @@ class AgentProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # after an earlier `stop` its deadline counts: leaving the context does not extend it
         self.stop(self.deadline())
         if self._room is not None:
             self._room.close()
+        # last: the room and the workers read through the journal and the blob store of the workspace
         self.workspace.__exit__(kind, error, trace)
 
     def _publishers(self) -> Sequence[AgentView]:
@@ -192,12 +195,14 @@ class AgentProcess:
             wanted = subscription_of(workspace.home, config)
             process = SubscriberProcess(workspace, wanted, self._listener, self.observability)
             try:
+                # claimed before it is remembered: the registry must not name a target that refuses this subscriber
                 process.claim()
                 known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose)
                 workspace.home.remember_subscriber(known)
                 unknown, _ = process.unknown_publishers()
                 if unknown:
                     _LOG.warning("%s follows %s: no package of it was found so far", wanted.name, ", ".join(unknown))
+            # also KeyboardInterrupt and SystemExit: the target's lock would stay until the process ends
             except BaseException:
                 process.close()
                 raise
@@ -206,7 +211,7 @@ class AgentProcess:
         return open_subscriber
 
     def _heed_end(self) -> None:
-        """End the process when nobody is left: it would only look as if it worked."""
+        """End the process when no agent is left: it would only look as if it worked."""
         if not self.config.agents.publishers and all(task.is_over for task in self._tasks):
             self._changed.set()
 
@@ -227,4 +232,4 @@ def check_agents(agents: AgentsConfig) -> None:
 
 
 def _silent(statistics: SubscriberStatistics) -> None:
-    """Nobody listens."""
+    """Ignore the progress: there is no listener."""

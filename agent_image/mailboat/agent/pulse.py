@@ -1,7 +1,7 @@
-"""Tells whether threads make progress: liveness by heartbeats.
+"""Liveness by heartbeats: whether threads make progress.
 
 A `Worker` beats between its turns, before its pauses, and whenever a long turn asks whether to stop. Code below a turn
-beats when it made progress: a record was read or imported. Asking for the time, or waiting, is no progress: a loop that
+beats when it made progress: a record was read or imported. Reading the clock, or waiting, does not count: a loop that
 polls without an end does both. A thread without a beat for long after its pause was over is stuck: in a call that does
 not return, in such a loop, or in a lock that is never released. Every worker that was given this clock is watched from
 its beginning to its end.
@@ -35,7 +35,7 @@ class PulsingClock:
     """See `Clock` and `Watching`. Notes by worker until when it may be silent."""
 
     def __init__(self, clock: Clock, stall_seconds: float = STALL_SECONDS) -> None:
-        """Nobody is watched yet."""
+        """No thread is watched yet."""
         self._clock = clock
         self._stall_seconds = stall_seconds
         self._watched: dict[int, _Watched] = {}
@@ -73,6 +73,7 @@ class PulsingClock:
         now = self._clock.monotonic()
         return sorted(
             one.name
+            # a copy: workers start and end meanwhile, and iterating the dictionary itself would raise RuntimeError
             for one in list(self._watched.values())
             if one.quiet_until + one.stall_seconds < now or not one.thread.is_alive()
         )

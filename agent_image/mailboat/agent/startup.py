@@ -1,8 +1,8 @@
 """Starts the agents' process, and retries while its brokers or its bucket do not answer.
 
-A process that ended instead would be restarted with growing pauses by its supervisor, which can't tell an outage from a
-defect. Each attempt is a process object of its own: one that started half has readers and threads that nothing else
-knows. Until an attempt succeeds this is what probes see: alive, not ready, and why.
+A process that ended instead would be restarted with growing pauses by its supervisor, which does not tell outages from
+defects. Each attempt has a process object of its own: one that started half has readers and threads that nothing else
+refers to. Until an attempt succeeds probes see: alive, not ready, and why.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Startup:
 
     def ask_to_stop(self) -> None:
         """End the wait, or let the process end. From any thread, or a signal's handler."""
+        # before `_process` is read; `run` writes `_process`, then reads the event: one of both asks the process to stop
         self._stopping.set()
         if self._process is not None:
             self._process.ask_to_stop()
@@ -91,5 +92,6 @@ class Startup:
         return ReadinessView(ready=False, agents=tuple(agents))
 
     def _pause_after(self, failures: int) -> float:
+        # the exponent has a limit: 2.0 ** 1024 raises OverflowError, which hours of an outage would reach
         pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 30), _LONGEST_PAUSE_SECONDS)
         return pause * self._jitter.uniform(0.5, 1.0)

@@ -76,7 +76,7 @@ class Subscription(Frozen):
         is_gap_accepted: Go on over a gap, once.
         is_editable: Take clear commands, and confirm every package.
         is_durable: Registered: packages are kept for it also while it is away.
-        staging: Wait for a golden subscriber; None waits for nobody.
+        staging: Wait for a golden subscriber; None: no wait.
         expose: When readers see what was imported; None is what the configuration says.
         hooks: Commands around an import.
     """
@@ -161,7 +161,7 @@ class SubscriberProcess:
             self._meter.failed_announcements = lambda: self._announcer.failures
 
     def claim(self) -> None:
-        """Make the target this subscriber's before anybody hears of it. Raises: TargetOwnedError."""
+        """Claim the target for this subscriber, before the first announcement. Raises: TargetOwnedError."""
         self._target.ledger.claim(self._subscription.name)
 
     def run(self, until: Until) -> SubscriberStatistics:
@@ -169,6 +169,7 @@ class SubscriberProcess:
         with suppress(RetryableError):  # `Subscriber.run` waits for the journal
             self._subscriber.prepare()
             self._publishers = self._known_publishers()
+        # after `prepare`: a command sent to an announced subscriber must not lie before its stored command position
         self._announcer.start()
         try:
             statistics = self._subscriber.run(until)
@@ -191,7 +192,7 @@ class SubscriberProcess:
         return sorted(self._target.ledger.passed_over)
 
     def stop(self) -> None:
-        """Finish the batch at hand within the time that the configuration gives, and return from `run`."""
+        """Finish the current batch within the time that the configuration gives, and return from `run`."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         self._deadline = Deadline(clock, seconds)
         deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
@@ -203,6 +204,7 @@ class SubscriberProcess:
         self._hooks.close()
         self._hold.release()
         self._target.close()
+        # after the close: a sweep needs the lock that this subscriber held
         if not self._is_target_external:
             sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 
@@ -294,7 +296,7 @@ class SubscriberProcess:
         return HookCalls(calls.waiting, calls.set_aside, calls.cause, failed)
 
     def _known_publishers(self) -> frozenset[AgentName]:
-        """Whom one that follows all may hear of, before it does."""
+        """Publishers to announce before the first package of them was read; only for one that follows all."""
         return frozenset() if self._subscription.follow else self._publishers_found()
 
     def _publishers_found(self) -> frozenset[AgentName]:
@@ -313,7 +315,7 @@ class SubscriberProcess:
 
 
 def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
-    """What a subscriber of the configuration is to do. Raises: UsageError for a name that is none."""
+    """What a subscriber of the configuration is to do. Raises: UsageError for an invalid name."""
     staging = config.staging
     return Subscription(
         name=parse_agent_name(config.name),
@@ -330,7 +332,7 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
-    """What the engine is told, from the configuration and the command line.
+    """The engine's settings, from the configuration and the command line.
 
     Raises: UsageError where builds are to be shown as a whole in a target that can't do so.
     """

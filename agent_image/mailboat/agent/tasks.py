@@ -45,7 +45,7 @@ class RunnableSubscriber(Protocol):
 
 
 class SubscriberTask:
-    """The worker of one subscriber, and what became of it."""
+    """The worker of one subscriber, and its outcome."""
 
     def __init__(
         self,
@@ -116,10 +116,12 @@ class SubscriberTask:
                 self._subscriber = subscriber
             self._is_decided.set()
             try:
+                # a stop that came while the target was opened found no subscriber to stop: see `_interrupt`
                 if not self.worker.is_stopping:
                     subscriber.run(Until.FOREVER)
             finally:
                 with self._lock:
+                    # cleared before `closing` releases the target: `view` must not ask a closed subscriber
                     self._subscriber = None
 
     def _open_when_free(self) -> RunnableSubscriber:
@@ -134,7 +136,7 @@ class SubscriberTask:
                     raise
 
     def _interrupt(self) -> None:
-        """Let it finish the batch at hand, then end."""
+        """Let it finish the current batch, then end."""
         self._is_stopping.set()
         with self._lock:
             subscriber = self._subscriber

@@ -21,7 +21,7 @@ def check_digest(digest: Digest) -> Digest:
 
 
 def digest_named(name: str) -> Digest | None:
-    """The digest that a file or key is named after; None where it is no blob's."""
+    """The digest that a file or key is named after; None where the name is not a digest."""
     try:
         digest = bytes.fromhex(name)
     except ValueError:
@@ -48,7 +48,7 @@ def blob_corrupt(digest: Digest, complaint: str) -> BlobCorruptError:
 class ProvenStream(io.BufferedReader):
     """A stream that fails where its bytes are not those of a digest, so that who copies it need not hash them again.
 
-    What it reads from compares them, or compared them before and is kept where nobody else writes.
+    What it reads from compares them, or compared them before and is kept where no other process writes.
     """
 
     def __init__(self, source: io.RawIOBase, digest: Digest, length_bytes: int, buffer_size: int = 64 * 1024) -> None:
@@ -71,7 +71,7 @@ class CopyProof:
     """Finds the digest of content while it is copied: of a stream that proves it, by the length alone."""
 
     def __init__(self, content: BinaryIO) -> None:
-        """Of a stream that nobody has read from."""
+        """Of an unread stream."""
         self._proven = content if isinstance(content, ProvenStream) else None
         self._hash = ContentHash()
         self.length_bytes = 0
@@ -129,6 +129,7 @@ class _CheckedContent(io.RawIOBase):
     def _check_end(self) -> None:
         if self._hash.digest() != self._digest:
             raise blob_corrupt(self._digest, "has other content than its digest says")
+        # one byte more shows content that goes on behind the promised length, also when the caller stops there
         if self._source.read(1):
             raise blob_corrupt(self._digest, f"is longer than the {self._length_bytes} bytes promised")
         self._is_checked = True

@@ -1,7 +1,7 @@
 """Blobs in a directory: `sha256/ab/<64 hex digits>`, shared by all processes that mount it.
 
-A blob is written beside its place, synchronised, and renamed there, so a name always stands for whole content, whoever
-is killed. Writers of the same content don't disturb each other. Storing what is there renews its modification time,
+A blob is written to a draft, synchronised, and renamed, so a name always stands for whole content, whichever process
+is killed. Writers of the same content don't disturb each other. Storing a blob again renews its modification time,
 which is what a sweeper's grace period counts from, and repairs it should it be damaged.
 """
 
@@ -46,7 +46,7 @@ _DRAFTS: Final = "drafts"
 _LOCK: Final = "lock"
 _USERS: Final = "journals"
 _LEFTOVER_SECONDS: Final = 24 * 3600.0
-"""A draft that nobody wrote to for so long belongs to a writer that was killed."""
+"""A draft without writes for so long belongs to a writer that was killed."""
 
 
 class DirectoryBlobStore:
@@ -93,6 +93,7 @@ class DirectoryBlobStore:
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
+        # noted before the first blob is stored: a sweep for another journal must find this user before it finds blobs
         self._note_user()
         with (
             mapped_disk_errors(self._folder),
@@ -129,7 +130,7 @@ class DirectoryBlobStore:
         return None
 
     def list(self) -> Iterator[BlobInfo]:
-        """See `BlobStore.list`. Files that have no blob's name are passed over."""
+        """See `BlobStore.list`. Files without a blob's name are skipped."""
         with mapped_disk_errors(self._folder), self._store() as store, store.folder(_ALGORITHM) as parts:
             for name in sorted(parts.names()):
                 with parts.folder(name) as part:
@@ -149,7 +150,7 @@ class DirectoryBlobStore:
         return False
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        """See `BlobStore.remove_unrenewed`. Each age is looked at while no writer can renew."""
+        """See `BlobStore.remove_unrenewed`. Each age is read while no writer can renew."""
         return sum(self._remove_old(one, stored_before.timestamp()) for one in digests)
 
     def abandon_uploads(self, begun_before: datetime) -> int:
@@ -209,6 +210,8 @@ class DirectoryBlobStore:
             with self.open(digest, length_bytes) as stored:
                 while stored.read(CHUNK_BYTES):
                     pass
+            # the content is compared without the lock, as a sweeper waits for it;
+            # if the blob was removed meanwhile, `utime` raises FileNotFoundError and the draft is stored
             with self._locked(fcntl.LOCK_SH), self._part(digest) as part:
                 seconds = self._clock.now().timestamp()
                 os.utime(digest.hex(), (seconds, seconds), dir_fd=part.descriptor, follow_symlinks=False)
@@ -227,6 +230,7 @@ class DirectoryBlobStore:
             draft.synchronise()  # before the lock, which a sweeper waits for
             with self._locked(fcntl.LOCK_SH):
                 draft.place(part, name)
+            # the folder of the part may be new: `place` synchronised that folder, this makes its own entry durable
             parts.sync()
 
     def _remove_old(self, digest: Digest, stored_before: float) -> bool:
@@ -237,6 +241,7 @@ class DirectoryBlobStore:
             suppress(FileNotFoundError),
             self._part(digest) as part,
         ):
+            # the age is read under the exclusive lock: the one that the sweep planned with may be outdated
             found = part.status(name)
             return found is not None and found.st_mtime < stored_before and part.remove(name)
         return False

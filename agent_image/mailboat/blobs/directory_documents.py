@@ -1,4 +1,4 @@
-"""Small documents beside the blobs of a directory: one file each in a folder of theirs, replaced by a rename."""
+"""Small documents next to the blobs of a directory: one file each in a folder of theirs, replaced by a rename."""
 
 from __future__ import annotations
 

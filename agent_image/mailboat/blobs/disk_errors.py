@@ -1,4 +1,4 @@
-"""What the operating system says of a store's disk, told as errors of the port; and whose fault a broken stream is."""
+"""Maps the operating system's disk errors to errors of the port; keeps errors of the caller's own stream apart."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def mapped_disk_errors(place: Path | str) -> Iterator[None]:
         yield
     except _SourceBrokenError as broken:
         raise broken.error from None
+    # before OSError, its parent class: a link in the store is damage, which a retry does not repair
     except ForeignEntryError as error:
         raise BlobStoreCorruptError(
             f"{error.filename} {error.strerror} of the blob store; it was not used",

@@ -29,7 +29,7 @@ UserNamed = Callable[[], str]
 
 
 class NamedDocuments(Protocol):
-    """Small documents by name, kept beside the blobs: which blob is the snapshot of a pool, and the like.
+    """Small documents by name, kept next to the blobs: which blob is the snapshot of a pool, and the like.
 
     Names have the form of agents' names. Nothing sweeps them.
     """
@@ -65,14 +65,14 @@ class BlobStore(Protocol):
 
     @property
     def documents(self) -> NamedDocuments:
-        """What is kept beside the blobs by name."""
+        """Small documents, by name."""
 
     @property
     def builds(self) -> NamedDocuments:
         """The manifests of bulk builds, kept apart from the other documents."""
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
-        """Store the content of a stream, in bounded memory; durable on return. Storing what is there refreshes it.
+        """Store the content of a stream, in bounded memory; durable on return. Storing a blob again renews its age.
 
         Raises:
             BlobCorruptError: The content does not have the `expected` digest; nothing was stored.
@@ -98,7 +98,7 @@ class BlobStore(Protocol):
         """Remove a blob; whether it was there."""
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        """Remove those of the blobs that nobody has stored or renewed since; how many.
+        """Remove those of the blobs that were neither stored nor renewed since; how many.
 
         Safe against a `put` of the same content at the same time: when `put` returns, the blob is there and young.
 
@@ -114,7 +114,7 @@ class BlobStore(Protocol):
         """The logs whose publishers have stored something here, by their identities."""
 
     def forget_user(self, user: str) -> None:
-        """That log is no more: its packages need nothing of what is here."""
+        """Forget a log that was deleted: its packages need no blobs any longer."""
 
     def close(self) -> None:
         """Release what the store holds."""

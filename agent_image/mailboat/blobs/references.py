@@ -1,7 +1,7 @@
 """References to packages in a blob store, as text that fits the wire's `pkgBinaryRef`.
 
 Form: `sha256:<64 hex digits>:<length>`, and between parties that share a key `:<64 hex digits>` more, the HMAC-SHA256
-of what stands before. A reference is a key, never an address: it can't lead a reader to another store. The signature
+of the text before it. A reference is a key, never an address: it can't lead a reader to another store. The signature
 keeps someone who may only append to the journal from naming blobs that no publisher put there.
 """
 

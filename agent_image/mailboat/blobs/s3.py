@@ -1,9 +1,9 @@
 """Blobs in a bucket of an S3 server: keys `<prefix>sha256/ab/<64 hex digits>`.
 
 An object becomes visible as a whole, by a conditional request (`If-None-Match`), and its bytes are hashed on their way
-out and in. What is small is stored by one request, the rest in parts. Storing what is there renews it by copying it
+out and in. What is small is stored by one request, the rest in parts. Storing a blob again renews it by copying it
 onto itself, which renews `Last-Modified`: the time that a sweeper's grace period counts from. Every `put` ends with a
-look at what sweepers have announced (`s3_sweeping.py`), so that what it returns for is there.
+check of what sweepers have announced (`s3_sweeping.py`), so that the blob is there when it returns.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class S3BlobStore:
         start = content.tell() if _is_seekable(content) else None
         for _ in range(_ROUNDS):
             length_bytes = self._store(content, check_digest(expected))
+            # after the store: a sweep announced before it is awaited here, one announced later sees the new age
             await_sweep(self._connection, expected, self._clock)
             found = self._head(expected)
             if found is not None and found.length_bytes == length_bytes:
@@ -137,13 +138,14 @@ class S3BlobStore:
         return None if found is None else BlobInfo(digest, found.length_bytes, found.stored_at)
 
     def list(self) -> Iterator[BlobInfo]:
-        """See `BlobStore.list`: one request for a thousand. Keys that are no blob's are passed over."""
+        """See `BlobStore.list`: one request for a thousand. Keys without a blob's name are skipped."""
         place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": f"{self._connection.settings.prefix}{_FOLDER}"}
         while True:
             page = self._connection.call("listing the blobs", partial(_list_page, place))
             for found in page.get("Contents", []):
                 digest = digest_named(found["Key"].rpartition("/")[2])
                 if digest is not None and found["Key"] == self._key(digest):
+                    # HEAD answers a date in whole seconds, listings of some servers have fractions: make both equal
                     yield BlobInfo(digest, found["Size"], found["LastModified"].replace(microsecond=0))
             if not page["IsTruncated"]:
                 return
@@ -217,6 +219,7 @@ class S3BlobStore:
         return self._store_large(digest, first, content)
 
     def _store_small(self, digest: Digest, content: bytes) -> None:
+        # the conditional request first: most small content is new, and this stores it with one request
         if self._put_object(digest, content, is_replacing=False):
             return
         found = self._head(digest)
@@ -226,6 +229,7 @@ class S3BlobStore:
 
     def _store_large(self, digest: Digest, first: bytes, content: BinaryIO) -> int:
         found = self._head(digest)
+        # renewing needs the digest of the whole stream first; a stream that can't be read twice is uploaded again
         if found is not None and found.is_sound and found.length_bytes <= _COPY_BYTES and _is_seekable(content):
             start = content.tell()
             total = _Measured(parts_of(first, content, CHUNK_BYTES))
@@ -266,6 +270,8 @@ class S3BlobStore:
         try:
             self._connection.call(
                 f"renewing sha256:{digest.hex()}",
+                # S3 refuses a copy onto the same key that changes nothing; REPLACE counts as a change:
+                # https://docs.aws.amazon.com/AmazonS3/latest/API/API_CopyObject.html
                 lambda client: client.copy_object(
                     Bucket=self._bucket,
                     Key=key,
@@ -294,7 +300,7 @@ class _Measured:
             yield part
 
     def read(self) -> Digest:
-        """Read what is left, and tell the digest of all."""
+        """Read what is left; the digest of the whole stream."""
         for _ in self:
             pass
         return self._hash.digest()

@@ -1,8 +1,8 @@
 """One connection to an S3 server, for all threads of a process: a botocore client, and requests that are sent again.
 
-The client is made when it is first needed, and made anew with fresh credentials when the server says that the old ones
+The client is made when it is first needed, and again with fresh credentials when the server says that the old ones
 have expired. Where none can be made, or AWS's chain finds no credentials for a request, that is a failure of the store
-as well: it may be mended while somebody waits. botocore's own retries are off: what is sent again, and when, is decided
+as well: it may be fixed during the wait. botocore's own retries are off: what is sent again, and when, is decided
 in `s3_errors.py`, with time and chance passed in. The body of an object goes on where a cut connection left it.
 """
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 CONNECTIONS: Final = 16
+# both stay far below half of `LEASE_SECONDS`: a sweeper relies on its delete request ending within that time
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
 _DROP_BYTES: Final = 1024 * 1024
@@ -132,6 +133,7 @@ class S3Connection:
                 failure = classify(error)
                 if failure.kind in {FailureKind.MISSING, FailureKind.TAKEN}:
                     raise RequestAnsweredError(failure.kind) from error
+                # once in a call: credentials that are refused right after they were renewed are wrong, not expired
                 if failure.kind is FailureKind.EXPIRED and not is_renewed:
                     is_renewed = True
                     self._forget(client)
@@ -152,7 +154,7 @@ class S3Connection:
         return ResumingBody(self, key, doing, span)
 
     def close(self) -> None:
-        """Release the connections; whoever waits for another attempt waits no more."""
+        """Release the connections; ends waits for another attempt."""
         self._closing.set()
         with self._lock:
             if self._client is not None:
@@ -171,14 +173,15 @@ class S3Connection:
 
     def _forget(self, client: S3Client | None) -> None:
         with self._lock:
+            # the old client is not closed: requests of other threads may still use it
             if self._client is client:  # else another thread was quicker
                 self._client = None
 
 
 class ResumingBody(io.RawIOBase):
-    """The bytes of one object, or of a span of it. A connection that is cut is made anew, and asked for the rest.
+    """The bytes of one object, or of a span of it. A connection that is cut is reopened, and asked for the rest.
 
-    A server that knows no ranges sends the whole object, whatever it is asked for: then what was not asked for is read
+    A server without ranges sends the whole object, whatever it is asked for: then what was not asked for is read
     and dropped, and a span that begins with the object's first byte becomes the whole object.
 
     Attributes:
@@ -221,12 +224,14 @@ class ResumingBody(io.RawIOBase):
             try:
                 self._drop_unwanted()
                 data: bytes = self._stream.read(wanted)
+            # botocore reports a cut body as ResponseStreamingError, IncompleteReadError or ReadTimeoutError
             except BotoCoreError as error:
                 self._failures += 1
                 self._connection.pause(classify(error), self._failures, self._doing, error)
                 self._reopen()
                 continue
             self._position += len(data)
+            # only failures in a row count: a long download may be cut many times
             if data:
                 self._failures = 0
             return data
@@ -267,7 +272,7 @@ def _is_partial(response: GetObjectOutputTypeDef) -> bool:
 
 
 def vanished(doing: str) -> BlobStoreUnavailableError:
-    """The object was there when it was opened; the next attempt says what has become of it."""
+    """The object was there when it was opened; the next attempt finds its new state."""
     return BlobStoreUnavailableError(f"{doing}: it was removed or replaced meanwhile; try again")
 
 

@@ -1,4 +1,4 @@
-"""Small documents beside the blobs of a bucket: objects `<prefix><folder><name>`, each replaced as a whole."""
+"""Small documents next to the blobs of a bucket: objects `<prefix><folder><name>`, each replaced as a whole."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class S3Documents:
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
         place = self._place(name)
+        # S3 answers a delete of a missing key with success, so a listing says whether it was there
         is_there = name in self.names(name)
         self._connection.call(f"removing {name}", lambda client: client.delete_object(**place))
         return is_there

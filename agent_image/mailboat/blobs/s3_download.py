@@ -21,6 +21,7 @@ from mailboat.config.keys import MEBIBYTE
 
 RANGE_BYTES: Final = 4 * MEBIBYTE
 FIRST_RANGE: Final = (0, RANGE_BYTES)
+# four on their way and one being read: about 20 MiB for each open stream
 RANGES_AT_ONCE: Final = 4
 PARALLEL_FROM_BYTES: Final = 4 * RANGE_BYTES
 """What is smaller comes by one request."""
@@ -49,7 +50,7 @@ class RangedBody(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes; without a size what is at hand. Raises: as `S3Connection.call`."""
+        """Up to `size` bytes; without a size what was received. Raises: as `S3Connection.call`."""
         self._begin_more()
         if not self._at_hand and self._coming:
             self._at_hand = memoryview(self._coming.popleft().result())

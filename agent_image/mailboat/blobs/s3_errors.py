@@ -2,7 +2,7 @@
 
     MISSING, TAKEN     answers, not failures: there is no such key or range, or a conditional request lost
     PASSING            timeouts, cut connections, 5xx, 429, SlowDown, conflicts: send it again after a pause
-    EXPIRED            the credentials are no longer good: read them anew once, then it is DENIED
+    EXPIRED            the credentials are no longer good: read them again once, then it is DENIED
     DENIED             a right, a signature or the clock is wrong
     REFUSED            everything else, such as a bucket that does not exist or a profile that AWS's chain does not know
 
@@ -33,8 +33,10 @@ from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError, Ma
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 20.0
+# a `Retry-After` of hours must not hold a request that long
 _LONGEST_WISH_SECONDS: Final = 120.0
 
+# InvalidAccessKeyId: a rotation deleted the old key; fresh credentials may have the new one
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId"}
 )
@@ -42,6 +44,8 @@ _UNTOLD: Final = frozenset({"400", "403"})  # an answer to HEAD has no body, and
 _PASSING: Final = frozenset(
     {
         "BadDigest",
+        # 409: another write to the key was under way; S3 asks to send the request again:
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
         "ConditionalRequestConflict",
         "InternalError",
         "OperationAborted",

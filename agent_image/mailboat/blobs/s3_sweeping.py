@@ -1,13 +1,13 @@
-"""Removing objects so that nobody who stores the same content at the same time loses it.
+"""Removing objects so that a publisher that stores the same content at the same time does not lose it.
 
-S3 has no delete that fails when the object was written since somebody looked: equal content has an equal ETag. So both
+S3 has no delete that fails when the object was written since it was checked: equal content has an equal ETag. So both
 sides take turns, by one more object that says what is about to go, the announcement `<prefix>sweeping`:
 
-    sweeper    announce (If-None-Match) → look at each object's age → delete the old ones → take the announcement back
+    sweeper    announce (If-None-Match) → read each object's age → delete the old ones → take the announcement back
     publisher  store or renew → is the content announced? then wait until it is not → is the object there? else again
 
-S3 is strongly consistent, so one of two things holds. Either the publisher's look at the announcement comes before it:
-then the sweeper's look at the age comes after the renewal, and the object stays. Or it comes after: then it waits until
+S3 is strongly consistent, so one of two things holds. Either the publisher reads the key before the announcement:
+then the sweeper reads the age after the renewal, and the object stays. Or it reads it after: then it waits until
 no delete can follow, and sees whether the object is there. Two sweepers can't announce at once. An announcement is
 good for `LEASE_SECONDS` by the server's own clock: a sweeper deletes in the first half of it, by single attempts with
 time-outs that end within the second half, and what a killed one left is removed by the next.
@@ -139,6 +139,7 @@ class _Turn:
             "Key": f"{connection.settings.prefix}{ANNOUNCEMENT}",
         }
         self._sweeper = uuid.uuid4().hex
+        # both begin before the announcement is sent, so they end before it expires by the server's clock
         self._lease = Deadline(clock, LEASE_SECONDS)
         self._deleting = Deadline(clock, LEASE_SECONDS / 2)
 
@@ -164,6 +165,7 @@ class _Turn:
         found = read_announcement(self._connection)
         if found is not None and found.sweeper == self._sweeper:
             return  # it was stored, and the answer was lost
+        # takes over the expired announcement of a killed sweeper; IfMatch lets one of several sweepers win
         if found is None or not found.is_expired or not self._store(body, {"IfMatch": found.etag}):
             raise SweepBusyError(f"another sweep of {self._connection.settings.description} is under way")
 
@@ -192,6 +194,7 @@ class _Turn:
             lambda client: client.delete_objects(
                 Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
             ),
+            # a second attempt could reach the server after the lease has expired
             max_attempts=1,
         )
         return [f"{one.get('Key')}: {one.get('Message')}" for one in answer.get("Errors", [])]

@@ -62,6 +62,7 @@ class MultipartUpload:
     def send(self, parts: Iterable[bytes]) -> None:
         """Send all parts. Raises: BlobStoreUnavailableError; what the source raises."""
         for number, part in enumerate(parts, start=1):
+            # bounds the memory: the parts being sent, and the next one that was read already
             if len(self._sending) >= PARTS_AT_ONCE:
                 self._parts.append(self._sending.popleft().result())
             self._sending.append(self._pool.submit(self._send, number, part))
@@ -89,6 +90,8 @@ class MultipartUpload:
     def __exit__(self, *_: object) -> None:
         for one in self._sending:
             one.cancel()
+        # waits for the parts being sent: an abort that overtakes one may leave that part stored, see
+        # https://docs.aws.amazon.com/AmazonS3/latest/API/API_AbortMultipartUpload.html
         self._pool.shutdown(cancel_futures=True)
         if not self._is_over:
             abort_upload(self._connection, self._place["Key"], self._upload_id)

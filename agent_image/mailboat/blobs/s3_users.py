@@ -28,7 +28,7 @@ def list_users(connection: S3Connection) -> Sequence[str]:
 
 
 def forget_user(connection: S3Connection, user: str) -> None:
-    """The log is no more. Raises: BlobStoreUnavailableError."""
+    """Forget a log that was deleted. Raises: BlobStoreUnavailableError."""
     place = _place(connection, user)
     connection.call("forgetting a journal", lambda client: client.delete_object(**place))
 

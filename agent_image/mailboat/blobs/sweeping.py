@@ -1,8 +1,8 @@
 """What a sweep may remove: blobs that no retained message names, once they are older than the grace period.
 
     referenced   stays: a retained message names it
-    young        stays: whoever stored it may be about to append the message that names it
-    removable    goes, unless somebody renews it before (`BlobStore.remove_unrenewed`)
+    young        stays: its publisher may be about to append the message that names it
+    removable    goes, unless a publisher renews it before (`BlobStore.remove_unrenewed`)
 
 Nothing here touches a store, and no list of blobs or references is ever whole in memory.
 """
@@ -36,7 +36,7 @@ class SweepBusyError(RetryableError):
 
 
 class Fate(enum.StrEnum):
-    """What becomes of a blob, and why; see the module."""
+    """The decision for a blob, and why; see the module."""
 
     REFERENCED = "referenced"
     YOUNG = "young"
@@ -47,7 +47,7 @@ class ReferencedDigests:
     """A Bloom filter of digests: one that is wrongly taken for named is kept, and no named one is ever missed.
 
     It takes 16 MiB, whatever it holds. A digest's own bits are its hashes. One in ten billion of the other blobs is
-    kept in vain with a hundred thousand references, one in 250 with ten millions.
+    kept needlessly with a hundred thousand references, one in 250 with ten millions.
     """
 
     def __init__(self) -> None:

@@ -98,7 +98,7 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class TargetSweep:
-    """What became of the blobs that a target keeps for itself.
+    """Result of sweeping the blobs that a target keeps for itself.
 
     Attributes:
         name: The subscriber's name.
@@ -134,12 +134,12 @@ SweepWatch = Callable[[SweepStep], None]
 
 
 def sweep(workspace: Workspace, *, is_dry_run: bool = False, watch: SweepWatch | None = None) -> SweepReport:
-    """Remove what nobody needs; a dry run only counts.
+    """Remove unreferenced blobs; a dry run only counts.
 
     Args:
         workspace: Whose store and log.
         is_dry_run: Remove nothing.
-        watch: Told how far it is.
+        watch: Receives the progress.
 
     Raises:
         SweepBusyError: Another process sweeps the same store.

@@ -1,4 +1,4 @@
-"""What a journal needs now and then, and what can be told of it: retention, damage, publishers."""
+"""Periodic upkeep of a journal and its blob store: retention and sweeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 MAINTENANCE_SECONDS: Final = 3600.0
-"""The journal's retention is applied at most this often, by whoever publishes or subscribes."""
+"""The journal's retention is applied at most this often, by publishers and subscribers."""
 
 _LONGEST_SWEEP_SECONDS: Final = 6 * 3600.0
 _MARK: Final = ".maintained"
@@ -31,10 +31,10 @@ _SWEPT_MARK: Final = ".swept"
 
 @dataclass(slots=True)
 class UpkeepFigures:
-    """What looking after journal and blob store came to, in this process.
+    """Counters of the upkeep of journal and blob store, in this process.
 
     Attributes:
-        expired: Messages that age and size removed; brokers do not tell.
+        expired: Messages that age and size removed; brokers do not report them.
         sweeps: Sweeps that came to their end.
         swept_blobs: Blobs that they removed.
         abandoned_uploads: Unfinished uploads that they removed.
@@ -115,11 +115,13 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
 
 
 def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:
-    """Do it when nobody of this home did it for so long. What fails or is killed is due again after an hour."""
+    """Do it when no process of this home did it for so long. What fails or is killed is due again after an hour."""
     mark = workspace.home.publishers_path / name
     now = workspace.clock.now().timestamp()
+    # two processes may both pass this check: expiring is idempotent, and two sweeps exclude each other
     if mark.exists() and now - mark.stat().st_mtime < seconds:
         return
+    # marked before the work, one hour short of done: a failure is retried after an hour, not by every start
     _set_mark(mark, now - max(0.0, seconds - MAINTENANCE_SECONDS))
     if work():
         _set_mark(mark, now)
@@ -139,13 +141,13 @@ def _set_mark(mark: Path, seconds: float) -> None:
 def maintenance_worker(
     workspace: Workspace, name: str = "", *, is_sweeping: bool = True, figures: UpkeepFigures | None = None
 ) -> Worker:
-    """Applies the retention, and sweeps, now and then: a home whose publishers are silent would keep all for ever.
+    """Applies the retention, and sweeps, now and then: a home whose publishers are silent would keep everything.
 
     Begin it when the subscriber is current, or it takes away what that has yet to import.
 
     Args:
         workspace: Whose journal and blob store.
-        name: Of the subscriber beside which it works, if it is one.
+        name: Of the subscriber that it accompanies, if any.
         is_sweeping: As for `maintain`.
         figures: As for `maintain`.
     """

@@ -1,1 +1,1 @@
-"""Retention by consumption: packages go once everybody who matters has them, within bounds of age and size."""
+"""Retention by consumption: removes packages that all registered subscribers have, within bounds of age and size."""

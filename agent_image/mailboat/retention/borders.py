@@ -1,7 +1,7 @@
 """Where a head may be put without cutting through a package whose pieces stand on both sides.
 
-For who removes by age, by size or by hand; retention by consumption keeps marks as the log goes by. Each record is
-looked at once in its life: when it is about to go. Called by the agent's upkeep and `mailboat journal truncate`.
+For removal by age, by size or by hand; retention by consumption samples marks while it reads the log. Each record is
+read once for this: when it is about to go. Called by the agent's upkeep and `mailboat journal truncate`.
 """
 
 from __future__ import annotations

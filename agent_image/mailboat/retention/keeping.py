@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class TurnBrokenOffError(Exception):
-    """The keeper was told to stop in the midst of a turn. Nothing was moved; the next turn goes on where it read to."""
+    """The keeper was stopped during a turn. Nothing was moved; the next turn goes on where this one read to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RetentionSettings:
     Attributes:
         package_topic: Whose head is moved.
         discovery_topic: Where subscribers announce themselves.
-        limits: What stays and what goes whoever has it.
+        limits: What stays and what goes regardless of the subscribers.
         subscriber_timeout_seconds: A durable subscriber silent for so long is dropped; None: never.
         is_by_consumption: Whether anybody is waited for; if not, the limits of age and size alone count.
     """
@@ -56,7 +56,7 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn found, and did where it was told to.
+    """What one turn found, and did unless it was a dry run.
 
     Attributes:
         bounds: The package topic before.
@@ -80,7 +80,7 @@ class RetentionFigures:
     Attributes:
         turns: Turns that came to their end.
         moves: How often the head was moved.
-        removed: Messages that went by that, pieces among them.
+        removed: Messages removed by these moves, pieces among them.
         freed_bytes: About how many bytes.
         losses: How often a subscriber lost packages, as the ceiling won over it.
         dropped: Durable subscribers that were silent for too long.
@@ -154,7 +154,7 @@ class RetentionKeeper:
     # ------------------------------------------------------------------------------------------------------- reading
 
     def _catch_up_patiently(self) -> Bounds:
-        """As `_catch_up`; after an outage, in which nobody could announce itself, the time of its end is noted."""
+        """As `_catch_up`; notes the end of an outage, in which no subscriber could announce itself."""
         try:
             bounds = self._catch_up()
         except MailboatError:
@@ -165,6 +165,7 @@ class RetentionKeeper:
         return bounds
 
     def _are_all_heard(self) -> bool:
+        # after an outage subscribers get this time to announce themselves before their silence counts
         return self._clock.monotonic() - self._recovered_at > ALIVE_SECONDS
 
     def _catch_up(self) -> Bounds:
@@ -181,6 +182,7 @@ class RetentionKeeper:
             self._read_all(self._discovery, self._hear)
         bounds = self._journal.bounds(topic)
         self._marks.trim(bounds.earliest_offset)
+        # ends where the marks end, not where the log ends: records appended since have no marks yet
         return Bounds(bounds.earliest_offset, max(bounds.earliest_offset, self._marks.next_offset))
 
     def _start(self, identity: LogIdentity) -> None:
@@ -205,6 +207,7 @@ class RetentionKeeper:
         self._marks.see(batch.records, batch.next_offset)
 
     def _hear(self, batch: RecordBatch) -> None:
+        # asked after the batch was read: an honest position in it can't lie beyond this end
         bounds = self._journal.bounds(self._settings.package_topic) if batch.records else None
         for record in batch.records:
             if bounds is not None:
@@ -239,6 +242,7 @@ class RetentionKeeper:
         self._carry_registry()
         if turn.plan.head <= turn.bounds.earliest_offset:
             return
+        # logged before the truncation: after a crash in between the log still names the losers
         for loser in turn.plan.losers:
             _LOG.warning(
                 "topic %s: %s at offset %d loses the packages before %d, which exceed the limits of age or size",

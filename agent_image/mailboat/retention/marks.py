@@ -1,7 +1,7 @@
-"""Where a topic's head may be put, and what lies behind each such place: sampled while the log goes by.
+"""Where a topic's head may be put, and what lies behind each such place: sampled while the log is read.
 
 A mark is a place between two records at which no package is half in and half out: none whose pieces stand on both
-sides. It knows how many bytes came before it and when the record at it was appended. The number of marks is bounded;
+sides. It holds how many bytes came before it and when the record at it was appended. The number of marks is bounded;
 when there are too many, every second one goes.
 """
 
@@ -30,7 +30,7 @@ MAX_OPEN_RUNS: Final = 10_000
 """So many packages may have their pieces in the log and not yet their message; more are not waited for."""
 
 RECORD_BYTES: Final = 70
-"""What a record takes in a log beside its value, about: offset, time, headers, its share of the batch's frame."""
+"""Approximate overhead of a record in a log: offset, time, headers, its share of the batch's frame."""
 
 
 class Mark(NamedTuple):
@@ -58,7 +58,7 @@ class LogMarks:
     """The marks of one topic, for one thread."""
 
     def __init__(self, start: Offset, max_marks: int = MAX_MARKS) -> None:
-        """Nothing has gone by; the next record stands at `start` or behind it."""
+        """No record was read; the next one has the offset `start` or a later one."""
         self.next_offset = start
         self.total_bytes = 0
         self._max = max_marks
@@ -124,6 +124,7 @@ class LogMarks:
             return
         self._marks.append(Mark(record.offset, self._last_ms, self.total_bytes))
         self._since_mark = 0
+        # keeps every second mark and samples half as often from now on: memory stays bounded, borders get coarser
         if len(self._marks) > self._max:
             self._marks = self._marks[::2]
             self._step *= 2
@@ -131,6 +132,7 @@ class LogMarks:
     def _follow_pieces(self, record: Record) -> None:
         if record.headers == PIECE_HEADERS:
             self._open_run(record)
+        # most messages refer to no pieces, and decoding each of them would cost more than reading the topic
         elif self._open or b"pieces:" in record.value:
             self._close_run(record)
 

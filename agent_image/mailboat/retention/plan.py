@@ -1,7 +1,7 @@
 """Where the head of the package topic should be: a pure decision.
 
 Between the floor (what must stay in any case) and the ceiling (what must go in any case) the slowest subscriber that
-matters decides. Nobody known: nothing is done, and age and size alone rule, as ever. The head never moves back, and
+matters decides. Without known subscribers age and size alone decide. The head never moves back, and
 never into the midst of a package. Source: Pravega PDP-47 as it was shipped in 0.9, for one partition.
 """
 
@@ -18,15 +18,15 @@ from mailboat.retention.marks import LogMarks
 
 @dataclass(frozen=True, slots=True)
 class ConsumptionBounds:
-    """What stays and what goes whoever has it.
+    """What stays and what goes regardless of the subscribers.
 
     Attributes:
         min_seconds: Packages younger than this stay.
         min_bytes: So much of the log stays.
         max_seconds: Packages older than this go; None: never.
         max_bytes: What is beyond so many bytes goes; None: never.
-        expire_seconds: Packages older than this go also where nobody is known; None: never.
-        expire_bytes: What is beyond so many bytes goes also where nobody is known; None: never.
+        expire_seconds: Packages older than this go also without known subscribers; None: never.
+        expire_bytes: What is beyond so many bytes goes also without known subscribers; None: never.
     """
 
     min_seconds: float = 3600.0

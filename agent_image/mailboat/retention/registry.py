@@ -3,7 +3,7 @@
 A fold over the discovery topic: announcements, leaves, and the registry that the last
 truncating agent carried forward, so that a subscriber that was away longer than announcements are kept is still known.
 A registration ends when its subscriber takes leave, says that it is durable no more, or was silent for too long; the
-last is told, as that subscriber may lose packages.
+last is logged, as that subscriber may lose packages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_REGISTRATIONS: Final = 10_000
 REGISTRY_KEY: Final = b"registry"
 
 PART_REGISTRATIONS: Final = 500
-"""In one message: with the longest names still small beside what a discovery topic takes."""
+"""In one message: with the longest names still far below the record limit of a discovery topic."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Registry:
     """The registrations for one package topic, for one thread."""
 
     def __init__(self, identity: LogIdentity, max_registrations: int = MAX_REGISTRATIONS) -> None:
-        """Know nobody."""
+        """No registrations yet."""
         self.refused = 0
         self._identity = identity
         self._max = max_registrations
@@ -54,7 +54,7 @@ class Registry:
         """Take in an announcement; the newest counts, also when its position went back.
 
         One that has read nothing yet is kept everything that the log holds at that moment. A position beyond the end
-        is not believed: nobody can have read that far, so what was known before counts.
+        is not believed: no subscriber can have read that far, so what was known before counts.
 
         Args:
             announced: What it says, and where it stands in the discovery topic.
@@ -74,19 +74,21 @@ class Registry:
         self._put(_Entry(Registration(*key, next_offset, announced.appended_ms), announcement.is_durable))
 
     def hear_registry(self, message: RegistryMessage) -> None:
-        """Take in what another agent carried forward; what was heard since counts for more.
+        """Merge what another agent carried forward; announcements received since win.
 
         Who took leave after it was made is not in it, whatever it says; and a newer registry takes the place of an
         older one.
         """
         if message.identity != self._identity:
             return
+        # the parts of one registry have one `as_of`: the first part of a newer one drops what the older one carried
         if message.as_of > self._as_of:
             self._as_of = message.as_of
             self._entries = {key: one for key, one in self._entries.items() if not one.is_carried}
         for one in message.registrations:
             key = _Key(one.sling_id, one.name)
             known = self._entries.get(key)
+            # the leave was appended after the registry was made, so the leave wins
             if self._left.get(key, -1) >= message.as_of:
                 continue
             if known is None or known.registration.heard_ms < one.heard_ms:
@@ -110,7 +112,7 @@ class Registry:
         Args:
             now_ms: The time.
             timeout_seconds: For the durable; None: never.
-            are_all_heard: Whether everybody alive had time to announce itself; if not, nobody is dead for its silence.
+            are_all_heard: Whether live subscribers had time to announce themselves; if not, silence is ignored.
         """
         gone = []
         for key, (registration, is_durable, _) in list(self._entries.items()):
