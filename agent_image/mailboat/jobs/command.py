@@ -40,6 +40,7 @@ class CommandHandler:
 
     def __call__(self, call: Call) -> Result:
         """Run the command, and translate its exit code."""
+        # Files and not pipes: a command that fills a pipe would block until it is read.
         with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
             document.write(document_of(call))
             document.seek(0)
@@ -58,6 +59,7 @@ class CommandHandler:
             while not call.wait(_POLL_SECONDS):
                 if process.poll() is not None:
                     return process.returncode
+            # To the whole group (`start_new_session`), so that children of the command get it as well.
             _signal_group(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_AFTER_SECONDS)

@@ -269,6 +269,7 @@ class JobFold:
 
     def apply(self, offset: Offset, appended_ms: int, record: JobRecord) -> Applied:
         """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
+        # Time first: a result must not count for a lease that ended before its record.
         transitions = list(self.advance(appended_ms))
         if isinstance(record, JobsAdded):
             if record.firing is not None and not self.schedules.fire(record.firing, self.now_ms):
@@ -306,6 +307,7 @@ class JobFold:
         while self._expiries and self._expiries[0][0] <= now_ms:
             until_ms, job, token = heappop(self._expiries)
             lease = self.leases.get(job)
+            # A renewal leaves its old entry in the heap: only the entry with the current end counts.
             if lease is not None and lease.token == token and lease.until_ms == until_ms:
                 yield from self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED)
         while self._delayed and self._delayed[0][0] <= now_ms:
@@ -321,6 +323,7 @@ class JobFold:
 
     def _add(self, job: JobId, new: NewJob) -> JobId:
         request = _digest(new.request_id)
+        # Before the unique key: a repeated request gets its own job, whatever the key names by now.
         if request and (known := self._requests.get(request)) is not None:
             return known
         unique = _digest(new.unique)
@@ -380,6 +383,7 @@ class JobFold:
         if worker is not None:
             worker.see(self.now_ms)
         for group in record.groups:
+            # A claim is a proposal: an earlier record may have taken the jobs, or the room.
             if not self._may_start(group):
                 continue
             queue = self.queue(group[0])
@@ -446,6 +450,7 @@ class JobFold:
     def _queue_again(self, job: JobId, outcome: Outcome, delay_ms: int | None, reason: str) -> Transition:
         queue, table = self.queue(job), self.table
         if delay_ms is None:
+            # The shift is bounded: without a limit of retries the integers would grow without end.
             doubled = table.retry_delay_ms(job) << min(max(table.tries(job) - 1, 0), 30)
             delay_ms = min(doubled, queue.settings.max_retry_delay_ms)
         if outcome is Outcome.SNOOZE:

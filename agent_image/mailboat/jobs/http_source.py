@@ -35,7 +35,7 @@ class HttpSource:
         self._asked: Future[ClaimsView] | None = None
         self._asked_at = clock.monotonic() - _BUSY_SECONDS
         self._told: set[CallId] = set()
-        """Calls of which the worker knows that they should stop."""
+        """Calls that the worker was asked to stop."""
         self._wake = threading.Event()
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
@@ -46,9 +46,11 @@ class HttpSource:
             known = {(call.token, call.job): call in self._told for call in held}
             wait = _WAIT_SECONDS if free else 0.0
             worker = (offer.worker, offer.slots, offer.topics)
+            # In a thread of its own: the agent holds the request, and `poll` must return to report results.
             self._asked = self._pool.submit(self._jobs.claim, worker, free, known, wait)
             self._asked.add_done_callback(lambda _: self._wake.set())
         self._wake.wait(min(wait_seconds, _BUSY_SECONDS) if not free else wait_seconds)
+        # Cleared before the answer is checked: an answer that comes later wakes the next `poll`.
         self._wake.clear()
         if self._asked is None or not self._asked.done():
             return Polled()

@@ -39,7 +39,7 @@ _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _MOST_TICK_DELAY_MS: Final = 20.0
-"""Spreads the workers, so that one record tells all of them that a delay is over."""
+"""Spreads the workers, so that one record shows all of them that a delay is over."""
 
 
 class LogSource:
@@ -72,6 +72,7 @@ class LogSource:
 
     def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
         reported: list[JobResult | Renewal] = [*results, *renewals]
+        # Only a shortcut that saves records: after the append the fold decides again.
         lost = {CallId(each.token, each.job) for each in reported if not self._is_leased(worker, each)}
         results = [each for each in results if CallId(each.token, each.job) not in lost]
         renewals = [each for each in renewals if CallId(each.token, each.job) not in lost]
@@ -87,6 +88,7 @@ class LogSource:
 
         def seen(offset: Offset, applied: Applied) -> None:
             self.see(offset, applied)
+            # The append time of this record may also end leases: their results do not count.
             if offset == offsets[0]:
                 ended.update(each.job for each in applied.transitions if each.reason != LEASE_EXPIRED)
 
@@ -152,6 +154,7 @@ class LogSource:
                 self._passed_over_at.pop(worker, None)
             return False
         self._passed_over_at.pop(worker, None)
+        # The claim counts only once the fold has applied it: another claim may be before it in the log.
         (offset,) = self.topic.append(JobsClaimed(worker, _within_batch(groups)))
         self._failpoints.reach(Failpoint.JOBS_CLAIMED)
         self.topic.follow_to(offset, self.see)

@@ -33,7 +33,7 @@ class Proposal(NamedTuple):
 
 
 def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
-    """Choose up to `free_slots` calls for a worker that the fold knows; queues take turns."""
+    """Choose up to `free_slots` calls for a worker of the fold; queues take turns."""
     state = fold.workers.get(worker)
     if state is None or free_slots <= 0:
         return Proposal((), ())

@@ -23,6 +23,7 @@ def hash_key(text: str) -> int:
 
     Two keys that share a hash share their order, and nothing else.
     """
+    # 63 bits fit the signed column, and the lowest bit keeps every key different from NO_KEY.
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1 | 1 if text else NO_KEY
 
 
@@ -173,6 +174,7 @@ class JobTable:
     def count_try(self, job: JobId, change: int = 1) -> None:
         """Count an attempt, or take one back."""
         row = self.row(job)
+        # The column has 16 bits.
         self._tries[row] = min(max(self._tries[row] + change, 0), 65_535)
 
     def first(self) -> JobId | None:

@@ -168,6 +168,7 @@ class JobTopic:
         The checkpoint before it is kept, so that a reader that has just found that one can still use it.
         Raises: as `append`, `follow`.
         """
+        # Records of others may lie between `as_of` and the parts: a start reads on from `as_of`, so none is missed.
         parts = encode_checkpoint(self.fold.capture(self.next_offset))
         previous = self._previous_checkpoint
         # one at a time: a batch of them may be larger than a broker takes in one request
@@ -176,6 +177,7 @@ class JobTopic:
         self._note_checkpoint(parts[0].as_of, sum(len(part.content) for part in parts))
         if previous is None:
             return self._journal.bounds(self._topic)
+        # Only now: all parts are durable, so a start no longer needs the older records.
         oldest = self.fold.oldest_needed()
         return self._journal.truncate(self._topic, previous if oldest is None else min(previous, oldest))
 
@@ -191,6 +193,7 @@ class JobTopic:
         while True:
             begin = Offset(max(bounds.earliest_offset, end - window))
             for parts in reversed(list(self._checkpoints(begin, end))):
+                # Records behind this checkpoint were removed, so the state can't be continued from it.
                 if parts[0].as_of < bounds.earliest_offset:
                     continue
                 try:

@@ -151,6 +151,7 @@ class JobWorker:
         """
         self._is_stopping = True
         self._await_calls(seconds)
+        # Set before the calls are stopped: threads of the pool read it when a call ends.
         self._cut_off = frozenset(self._calls)
         for call in self._calls.values():
             call.stop()
@@ -168,6 +169,7 @@ class JobWorker:
                 self._poll(0, self._wait_seconds(min(0.1, deadline.remaining_seconds())))
 
     def _report(self) -> None:
+        # Not removed before the report is answered: after a failure the same results are reported again.
         results = [self._ended[place] for place in range(min(len(self._ended), MAX_BATCH))]
         now = self._clock.monotonic()
         due = [call for call, at in self._renew_at.items() if at <= now][:MAX_BATCH]
@@ -181,6 +183,7 @@ class JobWorker:
             call = CallId(result.token, result.job)
             self._ended.popleft()
             self._forget(call)
+            # A repeated result counts as lost when its first report did arrive: that is not worth a warning.
             if call in lost and not was_repeating:
                 _LOG.warning("JobLeaseLost: job %s ended after its lease; its result does not count", _name(call))
         for call in self._renew_at.keys() & due:
@@ -241,6 +244,7 @@ class JobWorker:
         delay_ms = None
         if result.delay_seconds is not None:
             delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
+        # Appended before the interrupt: the thread that wakes up must find the result.
         self._ended.append(JobResult(call.job, call.token, result.outcome, delay_ms, result.message))
         self._source.interrupt()
 
@@ -252,6 +256,7 @@ class JobWorker:
         return max(0.0, min([longest, *(at - now for at in self._renew_at.values())]))
 
     def _third_of(self, call: CallId) -> float:
+        # Milliseconds to seconds, and a third of them: two renewals may fail before the lease ends.
         return self._leases_ms[call] / 3000
 
 

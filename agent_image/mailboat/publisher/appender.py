@@ -94,7 +94,7 @@ class Appender:
         return self._find(request_id, fingerprint, self.identity())
 
     def settle(self) -> None:
-        """Find out, once, what became of the appends that a crash interrupted, and forget receipts that expired."""
+        """Resolve, once, the appends that a crash interrupted, and forget receipts that expired."""
         if not self._has_settled:
             self.reconcile()
 
@@ -121,6 +121,7 @@ class Appender:
 
     def _append_known(self, batch: Sequence[Prepared]) -> list[Placed]:
         identity = self.identity()
+        # Settled first: an intent of a crashed process may be one of these requests.
         self._settle_intents(identity)
         concerned = {source_id for one in batch for source_id in one.followed}
         self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
@@ -129,9 +130,12 @@ class Appender:
             if found is not None and one.followed:
                 self._ports.state.published.discard(one.message.package_id)
         fresh = [one for one, found in zip(batch, known, strict=True) if found is None]
+        # Read before the append: no message of these requests has a lower offset, so a later search begins here.
         next_offset = self._ports.journal.bounds(self._topic).next_offset
         intents = [_intent(one, identity, next_offset) for one in fresh if one.is_named]
+        # Durable before the append: after a crash the intents say what to search for.
         self._ports.state.store_intents(intents)
+        # Doubted before the append: a crash in between costs a repeated publication, not a missed change.
         self._doubt_newly_followed(fresh, identity)
         placed = iter(self._append(fresh, identity) if fresh else ())
         return [next(placed) if found is None else found for found in known]
@@ -145,6 +149,7 @@ class Appender:
             records.append(NewRecord(value, headers))
         offsets = self._append_records(records, [one.message.package_id for one in batch])
         self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
+        # The log keeps the order, so the last record stands for the batch.
         self._confirm(records[-1], offsets[-1])
         if identity is not None:
             receipts = [
@@ -165,11 +170,12 @@ class Appender:
                 meter.appended_in_pieces(parse_run(message.payload_ref, offset).count)
 
     def _append_records(self, records: Sequence[NewRecord], package_ids: Sequence[PackageId]) -> Sequence[Offset]:
-        """Append; where no answer comes, the log tells whether all of them stand in it.
+        """Append; without an acknowledgement, search the log for all of them.
 
         Raises:
-            AppendUncertainError: They don't, or it can't be told. What has an intent is settled by the next call.
+            AppendUncertainError: Some are not found, or the search failed. The next call settles intents.
         """
+        # Known before the append: the search after a missing answer begins here, not at the head of the log.
         if self._seen_end is None:
             self._seen_end = self._ports.journal.bounds(self._topic).next_offset
         try:
@@ -372,7 +378,7 @@ def receipt_of(
     *,
     removed: int = 0,
 ) -> Receipt:
-    """The receipt of a request that stands at a place; figures are known of what was built just now."""
+    """The receipt of a request with its place in the log; figures are known of what was built just now."""
     if request.action is Action.DELETE:
         removed = len(request.paths)
     if built is None or built.summary is None or placed.is_repeat:

@@ -97,6 +97,7 @@ class PublishBatcher:
                 if self._is_busy:
                     self._changed.wait()
                 else:
+                    # The batch need not hold this thread's own request: the loop ends when that is answered.
                     self._serve()
         return ticket.result()
 
@@ -108,6 +109,7 @@ class PublishBatcher:
         if self._open_source is None:
             raise self._source_missing()
         with self._changed:
+            # The flag keeps other servers out, not the lock: requests can queue up while the work runs.
             self._changed.wait_for(lambda: not self._is_busy)
             self._is_busy = True
         try:
@@ -147,6 +149,7 @@ class PublishBatcher:
         try:
             self._publish(batch)
         except BaseException as error:
+            # The other callers of the batch wait on the condition: without an answer they would wait without end.
             _answer_all(batch, error)
             raise
         finally:
@@ -175,11 +178,13 @@ class PublishBatcher:
         waiting = list(batch)
         try:
             for receipt in self._publisher.publish_all([one.request for one in batch], source):
+                # Receipts come in the order of the requests, so the first one without an answer gets this one.
                 waiting.pop(0).resolve(receipt)
         except Exception as error:  # noqa: BLE001  # answered to who asked, whatever it is
             if len(waiting) == 1 or isinstance(error, _FAILURES_OF_ALL):
                 _answer_all(waiting, error)
                 return
+            # It is not known which request failed: each of the rest is tried alone.
             for one in waiting:
                 self._publish_together([one], source)
 

@@ -58,7 +58,7 @@ class Shipment:
         filter: What it owns.
         nodes: The covered nodes, parents first, read once.
         ancestors: The nodes above.
-        namespaces: Of the source's prefixes, complete once the nodes were read; None where it knows of none.
+        namespaces: Of the source's prefixes, complete once the nodes were read; None for a source without any.
         properties: What the source says of how its content is imported.
     """
 
@@ -79,7 +79,7 @@ class PackageBuilder:
         self._is_self_contained = settings.is_self_contained or settings.are_pieces_cut
 
     def new_package_id(self) -> PackageId:
-        """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as the original makes them."""
+        """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as in Sling."""
         return PackageId(f"dstrpck-{self._now_ms()}-{uuid.UUID(int=self._ports.random.getrandbits(128), version=4)}")
 
     def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
@@ -211,7 +211,7 @@ class PackageBuilder:
             )
 
     def draft(self, request: DistributionRequest, package_id: PackageId) -> PackageMessage:
-        """The message of a request, as yet without a package."""
+        """The message of a request, without its package."""
         return PackageMessage(
             self._settings.sling_id,
             package_id,
@@ -284,7 +284,7 @@ def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node])
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     """The nodes of the source above the filter's roots, from the top down, without those that the filter covers.
 
-    Mere folders are left out: whoever lacks them makes folders, of the type that fits there (in a repository,
+    Plain folders are left out: a target that lacks them creates folders of the type that fits there (in a repository,
     `/home/groups` can't be an nt:folder).
     """
     above = {path for one in owned.sets for path in ancestors_of(one.root)}

@@ -130,7 +130,7 @@ class BulkLane:
         return self._appender.identity()
 
     def next_offset(self) -> Offset:
-        """Where the log ends: no part of a build that begins now stands before it."""
+        """Where the log ends: the parts of a build that begins now have this offset or later ones."""
         return self._ports.journal.bounds(self._settings.package_topic).next_offset
 
     def end_of(self, uri: str) -> SourceEnd | None:
@@ -153,7 +153,7 @@ class BulkLane:
     ) -> None:
         """Follow a source of which an earlier build, whose last package is `end`, published these nodes.
 
-        When that `is_doubted`, they count for what may have to be removed, and not for what is there.
+        When that `is_doubted`, they count as nodes that may have to be removed, and not as published ones.
         """
         package_id, offset = end
         published = self._ports.state.published
@@ -165,9 +165,9 @@ class BulkLane:
         self._ports.state.take_over(package_id, offset, (source_id,) if is_doubted else ())
 
     def has_published_since(self, since: Offset, roots: Sequence[NodePath], known: Container[BuildId]) -> bool:
-        """Whether this publisher put or removed anything at or below `roots` at or after an offset, as the log tells.
+        """Whether this publisher put or removed anything at or below `roots` from an offset on, by the log.
 
-        What `known` builds published does not count. Where the log begins later, nobody can tell, so it is assumed.
+        What `known` builds published does not count. Where the log begins later, True is assumed.
         """
         if self._ports.journal.bounds(self._settings.package_topic).earliest_offset > since:
             return True
@@ -187,6 +187,7 @@ class BulkLane:
         """
         published = self._ports.state.published
         with self._ports.state.locks.exclusive("changes"):
+            # One comparison at a time: it uses temporary tables of the state's connection.
             published.compare(published.follow(uri, self.identity()), roots, nodes)
             gone = (
                 change
@@ -233,6 +234,7 @@ class BulkLane:
             return
         state = self._ports.state
         source_ids = (state.published.follow(uri, self._appender.identity()),)
+        # Staged before the append: the receipt's transaction takes over what is staged.
         state.published.stage([(part.package_id, part.changes) for part in step.parts], source_ids)
         self._ports.failpoints.reach(Failpoint.BULK_PART_STAGED)
         if step.places:
@@ -241,6 +243,7 @@ class BulkLane:
         rest: Sequence[Part] = step.parts
         while rest:
             state.locks.give_way()
+            # Probed for each step: a publication that began meanwhile waits for one part only.
             now = rest[:1] if state.locks.probe_publication() else rest
             yield from self._append(now, source_ids)
             rest = rest[len(now) :]

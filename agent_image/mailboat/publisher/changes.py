@@ -154,6 +154,7 @@ def _is_complete(put: Change, following: Change | None) -> bool:
     return following is None or following.is_removal or not is_within(following.path, put.path)
 
 
+# Longer than any build of a package: changes are staged before their intent is stored.
 _STRAYS_LIVE: Final = timedelta(days=7)
 
 
@@ -179,6 +180,7 @@ class ChangeShipper:
     ) -> Iterator[Receipt]:
         """Publish the differences, package by package; see `Publisher.publish_changed`."""
         state = self._ports.state
+        # One process at a time: two would compare at once and publish the same differences.
         with state.locks.exclusive("changes"), state.locks.publication_under_way():
             source_id = self._published.follow(source.uri, self._appender.identity())
             self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))

@@ -68,7 +68,7 @@ CREATE TABLE event_audience (
     PRIMARY KEY (sling_id, name, since_ms)
 ) WITHOUT ROWID;
 """
-# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it once more.
+# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it again.
 _FROM_VERSION_1: Final = """
 DROP TABLE staged;
 ALTER TABLE sources ADD COLUMN at_offset INTEGER;
@@ -97,6 +97,7 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
     """
     with translated_failures(file):
         make_path(file.parent)
+        # Made before SQLite opens it: SQLite would give it a mode that other users can read.
         make_file(file)
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
         try:
@@ -151,6 +152,7 @@ def translated_failures(file: Path) -> Iterator[None]:
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
+    # Several processes may open a new file at once: one makes the schema, the others wait and find it.
     connection.execute("BEGIN IMMEDIATE")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -1,7 +1,7 @@
 """Which packages count as distributed: pure decisions over who is known, how far they are, and what they imported.
 
-A package waits for the subscribers that were known when it was appended; where none of them is left, for whoever is
-known now. It is distributed when all of them, and at least one, are past it. A subscriber that is silent for longer
+A package waits for the subscribers that were known when it was appended; where none of them is left, for those that
+are known now. It is distributed when all of them, and at least one, are past it. A subscriber that is silent for longer
 than it is waited for no longer counts, and the event names it; when it comes back it counts for what is appended from
 then on. So neither one that goes nor one that comes makes an event early, late without bound, or twice; the reasons
 are in docs/decisions/0010-distributed-events.md. Called by `DistributedNotifier`.
@@ -59,7 +59,7 @@ class StoredMember:
         queue_name: Who.
         since_ms: When it became known; it counts for packages appended from then on.
         left_ms: When it was given up as silent; None while it is waited for.
-        next_offset: What it read next when it was last heard; None where that is not known.
+        next_offset: Its next offset by its last announcement; None where that is not known.
         facts: What else it announced; not remembered over restarts.
     """
 
@@ -118,7 +118,7 @@ class Audience:
         heard_seconds: float,
         facts: MemberFacts = _NO_FACTS,
     ) -> bool:
-        """Take in an announcement; True when it is somebody new. None is a position that can't be believed."""
+        """Apply an announcement; True for a new subscriber. None is a position that can't be believed."""
         known = self._members.get(queue_name)
         if known is None and len(self._members) >= MAX_MEMBERS:
             return False  # who is known is not pushed out by invented names
@@ -128,7 +128,7 @@ class Audience:
         return known is None
 
     def leave(self, queue_name: QueueName) -> bool:
-        """It takes leave for good: nobody waits for it, and no event names it; whether it was known."""
+        """Deregister a subscriber: no event waits for it or names it; whether it was known."""
         return self._members.pop(queue_name, None) is not None
 
     def drop_silent(self, now_ms: int, now_seconds: float, silent_seconds: float) -> Sequence[QueueName]:
@@ -136,6 +136,7 @@ class Audience:
         gone = [one for one in self._members.values() if now_seconds - one.heard_seconds > silent_seconds]
         for one in gone:
             del self._members[one.queue_name]
+            # It left when the limit was over, not now: a late turn must not name it for later packages.
             over_ms = int(1000 * (now_seconds - one.heard_seconds - silent_seconds))
             self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts))
         del self._absent[:-MAX_ABSENT]
@@ -143,7 +144,7 @@ class Audience:
 
     @property
     def has_absent(self) -> bool:
-        """Whether somebody was given up as silent."""
+        """Whether subscribers were given up as silent."""
         return bool(self._absent)
 
     def forget_absent(self) -> None:
@@ -151,7 +152,7 @@ class Audience:
         self._absent.clear()
 
     def horizon(self) -> int:
-        """Nobody is past anything from here on."""
+        """The highest claimed position: no subscriber is past a package from here on."""
         return max((one.claimed for one in self._members.values()), default=0)
 
     def is_settling(self, now_seconds: float) -> bool:
@@ -200,12 +201,12 @@ def _counts(one: StoredMember, candidate: Candidate) -> bool:
 
 
 class KnownReports(NamedTuple):
-    """What subscribers reported about one publisher's packages, as far as it was heard.
+    """What subscribers reported about one publisher's packages, as far as statuses were read.
 
     Attributes:
         publisher: Whose packages.
         reports: The reports.
-        are_complete_since: Whether all statuses were heard that were appended after a time.
+        are_complete_since: Whether all statuses appended after a time were read.
     """
 
     publisher: AgentName

@@ -1,6 +1,6 @@
 """What a publisher remembers of its events: how far they were raised and posted, who is waited for, and who may do it.
 
-Kept in the publisher's state, by a connection of its own. The lease is a lock of the kernel on a file beside it, so the
+Kept in the publisher's state, by a connection of its own. The lease is a kernel lock on a file in its folder, so the
 process that raises events holds it until it ends in whatever way, and no second one does it at the same time
 (SLING-12639). A cursor never goes back, but that of the audience: it follows the discovery topic wherever that goes.
 """
@@ -49,7 +49,7 @@ class EventCursor(NamedTuple):
 
 
 class HeardTo(NamedTuple):
-    """All announcements below an offset of a discovery topic were heard."""
+    """All announcements below an offset of a discovery topic were read."""
 
     discovery: LogIdentity
     next_offset: Offset
@@ -108,7 +108,7 @@ class EventMemory:
             connection.execute(_BEGIN, (reader, identity.cluster_id, identity.topic_id, *cursor))
 
     def restart(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
-        """Put the cursor anywhere, also back: the log has lost its end, and offsets begin anew."""
+        """Put the cursor anywhere, also back: the log has lost its end, and offsets are reused."""
         with self._file.transaction() as connection:
             connection.execute(_PUT, (reader, identity.cluster_id, identity.topic_id, *cursor))
 
@@ -121,6 +121,7 @@ class EventMemory:
             if audience is not None:
                 heard = audience.heard
                 connection.execute(_PUT, (_AUDIENCE, *heard.identity, heard.next_offset, 0))
+                # Replaced as a whole, in the cursor's transaction: members and position always fit together.
                 connection.execute("DELETE FROM event_audience")
                 connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", audience.rows())
 

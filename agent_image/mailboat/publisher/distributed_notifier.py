@@ -61,7 +61,7 @@ class EventStatistics:
 
 @dataclass(frozen=True, slots=True)
 class NotifierPorts:
-    """What the notifier works with; it closes none of it. `listener` hears of events once they are durable."""
+    """What the notifier works with; it closes none of it. `listener` receives events once they are durable."""
 
     journal: Journal
     memory: EventMemory
@@ -105,6 +105,7 @@ class DistributedNotifier:
         self._worker.stop(timeout_seconds)
 
     def _interrupt(self) -> None:
+        # Read once: the thread may end the run meanwhile.
         run = self._run
         if run is not None:
             run.interrupt()
@@ -155,7 +156,7 @@ _IDLE_STRIDE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """What the events of a publisher are told.
+    """The settings of a publisher's events.
 
     Attributes:
         publisher: Whose packages.
@@ -198,6 +199,7 @@ def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory)
     events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
     first = EventCursor(packages.next_offset, events.next_offset)
     memory.begin(TOPIC_READER, identity, first)
+    # Read back: another process may have begun first, and its cursor counts.
     return memory.cursor(TOPIC_READER, identity) or first
 
 
@@ -250,13 +252,14 @@ class EventRun:
         self._statuses.close()
 
     def step(self, wait_seconds: float) -> Sequence[DistributedEvent]:
-        """Hear what is new, waiting so long at most, and raise what is due; the events raised.
+        """Read new announcements, waiting so long at most, and raise due events; returns those.
 
         Raises: the journal's errors, and those of the publisher's state. Make a new run then.
         """
         has_changed = self._hear(wait_seconds)
         if self._announcements.next_offset < self._announced_to:
             return ()  # somebody may have joined meanwhile whom the package has to wait for
+        # Statuses after announcements: a position counts only with the statuses that belong to it.
         while self._statuses.follow(0.0) or not self._statuses.is_caught_up:
             pass
         has_changed = self._drop_silent() or has_changed
@@ -317,7 +320,7 @@ class EventRun:
                 self._audience.forget_absent()
 
     def _fill(self) -> None:
-        """Read packages as far as somebody may be past them."""
+        """Read packages up to the highest position that a subscriber claims."""
         while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._audience.horizon():
             batch = self._packages.read(_READ, 0.0)
             for record in batch.records:
@@ -339,6 +342,7 @@ class EventRun:
 
     def _raise(self, ready: Sequence[Distributed]) -> Sequence[DistributedEvent]:
         events = [_event(one, self._settings.publisher) for one in ready]
+        # Jobs, events, cursor, in this order: after a crash the earlier ones are appended again or found, never lost.
         self._add_jobs(ready)
         fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
         if fresh:
@@ -381,7 +385,7 @@ class EventRun:
         return EventCursor(start, event_offset)
 
     def _first_announcement(self, bounds: Bounds) -> Offset:
-        """From where on they were not heard, and at least so far back that all alive say again where they are."""
+        """The first announcement to read: the first new one, and so far back that all live subscribers are found."""
         noted = self._ports.memory.heard_to(self._discovery)
         recent = bounds.next_offset - RETAINED_ANNOUNCEMENTS
         return Offset(max(bounds.earliest_offset, recent if noted is None else min(noted, recent)))

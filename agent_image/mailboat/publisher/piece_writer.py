@@ -2,8 +2,8 @@
 
 A package is written once, into this stream: what does not fit a message goes to the journal meanwhile, one step after
 the other, by another thread; nothing is put on disk. All pieces are durable when `finish` returns, so the message can
-promise them. A publisher that dies or gives up leaves pieces that nobody asks for: they cost a place in the log until
-retention removes them, and a repeated request cuts anew.
+promise them. A publisher that dies or gives up leaves pieces that no message names: they take space in the log until
+retention removes them, and a repeated request cuts the package again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import encode_piece
 
 OVERHEAD_BYTES: Final = 512
-"""What a record needs beside a piece's content: names of at most 63 + 36 + 80 bytes, tags, lengths, headers."""
+"""Size of a record without a piece's content: names of at most 63 + 36 + 80 bytes, tags, lengths, headers."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class PieceSender(NamedTuple):
 
 
 class PieceAppender:
-    """Appends the pieces of one package, in order, and knows where they stand."""
+    """Appends the pieces of one package, in order, and keeps their offsets."""
 
     def __init__(self, journal: Journal, topic: TopicName, sender: PieceSender, max_attempts: int) -> None:
         """Nothing is appended yet."""
@@ -80,13 +80,14 @@ class PieceAppender:
         """Append the next pieces. Raises: JournalUnavailableError, StorageFullError."""
         messages = [PieceMessage(*self._sender, self._count + at, one) for at, one in enumerate(contents)]
         offsets = self._append([NewRecord(encode_piece(one), PIECE_HEADERS) for one in messages])
+        # After a repeated append these are the offsets of the repetition, and the message names them.
         self._first = offsets[0] if self._count == 0 else self._first
         self._last = offsets[-1]
         self._count += len(contents)
         self._length_bytes += sum(map(len, contents))
 
     def _append(self, records: list[NewRecord]) -> Sequence[Offset]:
-        """Append once more where the outcome is unknown: readers take the first of equal pieces."""
+        """Append again where the outcome is unknown: readers take the first of equal pieces."""
         for attempt in range(1, self._max_attempts + 1):
             try:
                 return self._journal.append(self._topic, records)
@@ -179,6 +180,7 @@ class PieceWriter(io.RawIOBase):
     def _begin_step(self) -> None:
         """Give what is whole to the other thread, once that has done what it was given before."""
         self._end_step()
+        # The step before has ended: pieces keep their order, and memory stays bounded.
         contents, self._contents = self._contents, []
         self._waiting_bytes = self._rest_bytes
         if contents:

@@ -43,7 +43,7 @@ CREATE TEMP TABLE changed (rank INTEGER PRIMARY KEY, key TEXT, what INTEGER, byt
 """
 _PUT_NEW, _PUT_OTHER, _REMOVE_DEEP, _REMOVE_ALONE = range(4)
 UNKNOWN_DIGEST: Final = b""
-"""The digest of no node: something may stand there in the log, nobody knows what."""
+"""The digest of no node: the log may hold a node there, of unknown content."""
 _DOUBTED: Final = "X''"
 """The same for SQLite."""
 
@@ -232,6 +232,7 @@ class PublishedTrees:
         """Follow a source from now on; its number."""
         with translated_failures(self._file):
             self._connection.execute(
+                # Several processes may follow the source at once.
                 "INSERT OR IGNORE INTO sources (uri, cluster_id, topic_id) VALUES (?, ?, ?)",
                 (uri, identity.cluster_id, identity.topic_id),
             )
@@ -255,6 +256,7 @@ class PublishedTrees:
 
     def take_over(self, package_id: PackageId, offset: Offset) -> None:
         """What was staged for the package is published now. Inside the state's transaction."""
+        # In the order of staging: a subtree is removed before the nodes that replace it are put.
         staged = self._connection.execute(
             "SELECT source_id, key, digest FROM staged WHERE package_id = ? ORDER BY rank", (package_id,)
         )

@@ -70,7 +70,7 @@ class Publisher:
     def publish_all(self, requests: Iterable[DistributionRequest], source: Source | None = None) -> Iterator[Receipt]:
         """Publish many requests in order, several packages an append. Receipts come as the appends are durable.
 
-        Those that carry content read it from `source`; the others do not look at it.
+        Those that carry content read it from `source`; the others do not use it.
         Where one request fails, those before it are published and had their receipts; the error comes then.
         """
         with self._ports.state.locks.publication_under_way():
@@ -164,6 +164,7 @@ class Publisher:
         return (
             len(pending) >= self._settings.append_records
             or taken >= self._settings.append_bytes
+            # a repetition must find the receipt of the pending request with the same id
             or (request.request_id is not None and any(one.request_id == request.request_id for one in pending))
         )
 
@@ -211,7 +212,7 @@ class Preparation:
 
 
 def end_span(preparation: Preparation, offset: Offset | None, error: Exception | None = None) -> None:
-    """The publication is over: its package stands at `offset`, or why it does not."""
+    """The publication is over: `offset` of its package, or the error."""
     preparation.span.end(TracedPackage.of(preparation.built.message, offset), error)
 
 
@@ -240,6 +241,7 @@ class RequestPreparer:
         published = self._ports.state.published
         if uri is not None and ROOT in request.deep_paths:
             published.follow(uri, self._appender.identity())  # all of it: what changes from here on is known
+        # A source that another process begins to follow after this is put in doubt by the appender.
         source_ids = published.followed(request.action, uri, self._appender.identity())
         package_id = self._builder.new_package_id()
         request_id = request.request_id

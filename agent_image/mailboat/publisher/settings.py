@@ -101,7 +101,7 @@ class PublicationMeter(Protocol):
 
 
 class SilentMeter:
-    """Nobody measures."""
+    """Measures nothing."""
 
     def built(self, package_bytes: int, seconds: float) -> None:
         """See `PublicationMeter`."""

@@ -1,7 +1,7 @@
-"""The state of a publisher over restarts, in one SQLite file with locks of the kernel beside it.
+"""The state of a publisher over restarts, in one SQLite file, with kernel locks on files in its folder.
 
 An intent says: under this request id a message may stand in the log, at or after this offset. It is stored before the
-append; the receipt, with the offset, replaces it afterwards. So after a crash in between, a look into the log tells
+append; the receipt, with the offset, replaces it afterwards. So after a crash in between, a search of the log decides
 which of the two happened. Receipts live as long as the messages that they name. `PublisherLocks` orders the threads and
 processes of one publisher; the kernel releases a lock when its process dies, so nothing has to be repaired.
 """
@@ -160,6 +160,7 @@ def _pair(identity: LogIdentity) -> tuple[str, str]:
     return identity.cluster_id, identity.topic_id
 
 
+# flock(2) has no time-out, so the lock is polled
 _LOOK_SECONDS: Final = 0.01
 
 
@@ -167,7 +168,7 @@ class PublisherLocks:
     """The locks of one publisher's state."""
 
     def __init__(self, path: Path, clock: Clock, guard: threading.RLock) -> None:
-        """Lock files lie beside `path`; `guard` keeps the threads of this process apart."""
+        """Lock files lie in the folder of `path`; `guard` keeps the threads of this process apart."""
         self._path = path
         self._clock = clock
         self._guard = guard
@@ -191,6 +192,7 @@ class PublisherLocks:
         """Let who waits for `purpose` come first, while the patience lasts: for who has much to do and no hurry."""
         waiting = self._open(f"{purpose}-waiting")
         try:
+            # Waiting processes hold this lock shared: it is free when none waits.
             with suppress(PublisherBusyError):
                 self._lock(waiting, Deadline(self._clock, patience_seconds), purpose)
         finally:
@@ -198,7 +200,7 @@ class PublisherLocks:
 
     @contextmanager
     def publication_under_way(self) -> Iterator[None]:
-        """Tell builds that a publication is being made; see `probe_publication`."""
+        """Signal to builds that a publication is being made; see `probe_publication`."""
         handle = self._open("publishing")
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody publishes
@@ -223,7 +225,7 @@ class PublisherLocks:
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
     def _wait_for(self, handle: int, timeout_seconds: float, purpose: str) -> None:
-        """Wait in the open: who gives way sees that somebody does."""
+        """Wait visibly: `give_way` detects the wait."""
         waiting = self._open(f"{purpose}-waiting")
         try:
             fcntl.flock(waiting, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody waits

@@ -1,8 +1,8 @@
 """Slows publishing down while a clearable subscriber lags, caller by caller.
 
-The delay of a request grows with the backlog, as in the original (SLING-12218): none up to the limit, linear from
+The delay of a request grows with the backlog, as in Sling (SLING-12218): none up to the limit, linear from
 there, the longest from twice the limit on. Only subscribers whose queue can be cleared count (SLING-12429). What
-differs: who would have to wait long is not held on a thread, but told when to come again; who does so is let in. Each
+differs: a caller with a long delay gets no thread but a time to retry; a retry after that time is admitted. Each
 caller has a place in time of its own, so the pace of one is not the pace of another; requests that it sends at once
 are let in one after the other. Without tokens a caller is who it says to be, so fairness is voluntary then.
 """
@@ -41,7 +41,7 @@ class Throttle:
     """Lets the requests of one publisher in. Safe to use from several threads."""
 
     def __init__(self, settings: ThrottleConfig, clock: Clock) -> None:
-        """Nobody was held up yet."""
+        """No request is delayed yet."""
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
@@ -64,6 +64,7 @@ class Throttle:
             raise ThrottledError(
                 f"a subscriber whose queue can be cleared is {backlog} packages behind: a request is held up for "
                 f"{delay:.1f} seconds",
+                # Retry-After is a whole number of seconds (RFC 9110, 10.2.3)
                 retry_after_seconds=math.ceil(wait_seconds),
                 backlog=backlog,
                 limit=self._settings.max_queue_entries,
@@ -75,6 +76,7 @@ class Throttle:
         """How long the caller has to wait; its place is used up when that is short enough to wait for."""
         now = self._clock.monotonic()
         with self._lock:
+            # Only the reservation is locked: callers wait in parallel, outside of it.
             begins = max(now, self._admitted.pop(caller, now)) if delay > 0 else now
             place = min(self._places.pop(caller, math.inf), begins + delay)
             wait_seconds = max(0.0, place - now)
