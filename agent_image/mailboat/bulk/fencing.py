@@ -1,4 +1,4 @@
-"""One driver for each build and each source: claims beside the manifests, which their owner renews and others respect.
+"""One driver for each build and each source: claims next to the manifests, renewed by their owner, respected by others.
 
 A claim is a document that one of several can create, with a number. Who finds the newest claim dead (its process is
 gone from this machine, or it was not renewed for a while) creates the next number; of a claim of another machine a
@@ -58,8 +58,8 @@ class Driver:
         token: Its own.
         host: The machine, or the pod.
         pid: Its process.
-        started: When the process began, as its kernel tells it: a process id may be used again.
-        renewed_ms: When it was last heard of.
+        started: When the process began, by its kernel: a process id may be used again.
+        renewed_ms: When it was last renewed.
     """
 
     token: str
@@ -90,7 +90,7 @@ class Claimed(NamedTuple):
 
 
 def claimed_build(build_id: BuildId) -> Claimed:
-    """One build: nobody else builds, publishes or forgets it."""
+    """One build: no other driver builds, publishes or forgets it."""
     return Claimed(build_id, f"the build {build_id}", build_id)
 
 
@@ -128,14 +128,15 @@ class BuildClaim:
             yield
         finally:
             over.set()
+            # a renewal that ran after the release would create the claim again
             renewing.join()
             self._release()
 
     def check(self) -> None:
-        """Make sure, every few seconds, that nobody took it over.
+        """Check, every few seconds, that no other driver took it over.
 
         Raises:
-            BuildLostError: Somebody did.
+            BuildLostError: Another driver did.
             Exception: The thread that renews the claim ended by a defect, so the claim will be free soon.
         """
         if self._failure is not None:
@@ -152,16 +153,18 @@ class BuildClaim:
         number = int(names[-1].removeprefix(self._prefix)) + 1 if names else 1
         self._name = f"{self._prefix}{number:0{_DIGITS}d}"
         mine = replace(self._driver, renewed_ms=self._now_ms())
+        # False of an own claim: the answer of an earlier attempt at this request was lost
         if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
             raise self._busy(None)
+        # removed after the new one exists: with no claim at all the numbers would begin at 1 again
         for name in names:
             self._documents.remove(name)
         self._looked_at = self._clock.monotonic()
 
     def _dead_claims(self) -> list[str]:
-        """The claims that are there, when nobody holds the newest: so one attempt after a driver's death is enough.
+        """The existing claims, once the newest is dead: so one attempt after a driver's death is enough.
 
-        Raises: BuildBusyError, as soon as its owner is heard of.
+        Raises: BuildBusyError, as soon as its owner renews it.
         """
         seen: tuple[str, int] | None = None
         end = self._clock.monotonic() + LEASE_SECONDS  # whatever the other machine's clock says
@@ -178,7 +181,7 @@ class BuildClaim:
         return []
 
     def _names(self) -> list[str]:
-        """The claims that are there, the newest last; what has no number behind the prefix is none."""
+        """The existing claims, the newest last; names without a number behind the prefix are skipped."""
         names = [(name, name.removeprefix(self._prefix)) for name in self._documents.names(self._prefix)]
         return [name for name, number in names if len(number) == _DIGITS and number.isascii() and number.isdecimal()]
 
@@ -201,6 +204,7 @@ class BuildClaim:
             try:
                 if self._is_mine():
                     mine = replace(self._driver, renewed_ms=self._now_ms())
+                    # writes its own number only: a newer claim of another driver stays the newest
                     self._documents.write(self._name, json.dumps(asdict(mine)).encode())
             except MailboatError:
                 continue  # the next renewal is tried before the lease is over
@@ -217,7 +221,7 @@ class BuildClaim:
 
 
 def _decoded(document: bytes | None) -> Driver | None:
-    """The claim in a document; None where there is none or it can't be understood, which nobody renews."""
+    """The claim in a document; None where it is missing or can't be decoded, and so is not renewed."""
     try:
         return None if document is None else record_of(Driver, document)
     except ValueError:
@@ -227,6 +231,7 @@ def _decoded(document: bytes | None) -> Driver | None:
 def _started(pid: int) -> str:
     """When a process of this machine began, in clock ticks; empty where there is none."""
     try:
+        # field 22 is the start time; the name in field 2 may contain spaces and parentheses, so count from the last one
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""

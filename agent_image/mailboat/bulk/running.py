@@ -1,4 +1,4 @@
-"""One attempt at a build, from the cut to the last package: what the driver does beside the distributed stages.
+"""One attempt at a build, from the cut to the last package: what the driver does besides the distributed stages.
 
 Every step can be taken again. The manifest holds what was built, the log what was published; the build's own document
 says only how far it is. Packages are published when all of them are built: what fails before leaves nothing in the log.
@@ -47,7 +47,7 @@ class BuildStages(Protocol):
     """Who does the stages that are distributed."""
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
-        """Cut the source into bins, in no order; what can't be listed is told. Raises: as `cut_whole`."""
+        """Cut the source into bins, in no order; what can't be listed is reported. Raises: as `cut_whole`."""
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """Build and store the packages of some bins, in no order; they are read as they are built."""
@@ -64,7 +64,7 @@ class DriverPorts:
         codec: Writes the closing packages.
         driver: Who is at work.
         clock: Time.
-        progress: Who is told how far it is.
+        progress: Receives the progress.
         failpoints: Where tests make it fail.
     """
 
@@ -217,6 +217,7 @@ class BuildRun:
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
         shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
+        # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):
             for one in self._ports.stages.cut(self._recipe):
@@ -272,7 +273,7 @@ class BuildRun:
     def _attempt(
         self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
     ) -> tuple[Build, list[Problem]]:
-        """Build what is missing of one listing; what could not be built is told, and in the build's document."""
+        """Build what is missing of one listing; what could not be built is returned, and in the build's document."""
         build = replace(build, bins=len(bins), problems=tuple(problems))
         self._library.write(build)
         self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
@@ -354,6 +355,7 @@ class BuildRun:
             last = sorted(self._closing(build, manifest, bins), key=lambda one: one.order)
         for one in last:
             manifest.add(one)
+        # the order before the state: a build in state PUBLISHING always has an order to go on with
         manifest.store_order([*bins.signatures, *(one.signature for one in last)])
         self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
         present = sum(row.is_present for row in manifest.ordered())

@@ -10,7 +10,7 @@
 
 Made by `mailboat init`, or by the first `agent run` with a configuration from elsewhere; found by every command through
 `--home` or MAILBOAT_HOME. Relative paths in a configuration are relative to the home, except for the sources of
-publishers, which are relative to the configuration's file. Nothing here is needed to read a target: a target knows its
+publishers, which are relative to the configuration's file. Nothing here is needed to read a target: a target stores its
 own position.
 """
 
@@ -101,7 +101,7 @@ class Home:
 
     @property
     def is_made(self) -> bool:
-        """Whether it has an identity: its journal was made, and is never made anew in silence."""
+        """Whether it has an identity: its journal was made, and is never replaced automatically."""
         return (self.path / INSTANCE_FILE).is_file()
 
     def resolve(self, location: str) -> str:
@@ -176,6 +176,7 @@ class Home:
     def known_subscribers(self) -> Sequence[KnownSubscriber]:
         """All subscribers that were started from this home, by name."""
         names = sorted((parse_agent_name(file.stem) for file in self._registry.glob("*.yaml")), key=natural_key)
+        # None: another process removed the entry after the folder was listed
         return [known for known in map(self.known_subscriber, names) if known is not None]
 
     def lock_file(self, name: AgentName) -> Path:
@@ -205,7 +206,7 @@ def _below(folder: Path, place: str) -> Path:
 def create_home(path: Path, config: Config) -> Home:
     """Make a home: folders, configuration, instance id. The configuration comes last: with it the home exists.
 
-    A configuration that somebody wrote before stays, and the rest is made for it.
+    A configuration that was written before stays, and the rest is made for it.
 
     Raises:
         HomeExistsError: There is one already.
@@ -231,7 +232,7 @@ def create_home(path: Path, config: Config) -> Home:
 
 
 def configured_home(config_file: Path, path: Path | None = None) -> Home:
-    """A home with a configuration from elsewhere; the state is kept in `path`, else beside the configuration.
+    """A home with a configuration from elsewhere; the state is kept in `path`, else in the configuration's folder.
 
     Nothing is made: `composition.prepare` does that. Raises: ConfigInvalidError.
     """
@@ -333,7 +334,7 @@ def line_of(file: Path, key: str) -> int | None:
 def read_config(file: Path) -> Config:
     """Read the configuration of a home. Raises: ConfigInvalidError.
 
-    What the file says is kept beside it as JSON, under the digest of its text: reading YAML takes longer than all else
+    A JSON copy of the file is kept next to it, under the digest of its text: reading YAML takes longer than all else
     that a quick command does.
     """
     text = _read_text(file)

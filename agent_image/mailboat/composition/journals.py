@@ -1,6 +1,6 @@
 """Which journal a home has, and how its topics are kept: what the configuration's `journal` and `retention` come to.
 
-`open_journal` is the only place that knows the adapters; everybody else has the port. A home on Kafka keeps the rest of
+`open_journal` alone imports the adapters; all other code has the port. A home on Kafka keeps the rest of
 its state as any other: identity, what publishers remember, who subscribes. Called by the composition.
 """
 

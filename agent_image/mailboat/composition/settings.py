@@ -1,4 +1,4 @@
-"""What the environment says. The only module that reads it; everybody else is given the record.
+"""Settings from the environment. The only module that reads it; all other code gets the record.
 
 Options of the command line win over the environment, the environment wins over what stands here.
 """

@@ -60,7 +60,7 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
 
     Raises:
         SourceMissingError: There is nothing at that place.
-        UsageError: What is there is no source.
+        UsageError: The place is not a source.
     """
     _check_source(text)
     kind, colon, _ = text.partition(":")
@@ -71,7 +71,7 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
 
 
 def own_roots(source: Source) -> tuple[NodePath, ...]:
-    """The roots of a FileVault source's own filter; none when it has no filter, or is no FileVault source.
+    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source.
 
     Raises:
         UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.

@@ -1,6 +1,6 @@
 """Which blob store a home has: its folder, or a bucket where the configuration names one.
 
-`open_blobs` is the only place that knows the adapters; everybody else has the port. Called by the composition.
+`open_blobs` alone imports the adapters; all other code has the port. Called by the composition.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
 
 
 def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
-    """What of a bucket's section can't be meant, as far as can be told without its server and its client library."""
+    """Mistakes in a bucket's section that can be found without its server and its client library."""
     if (s3.access_key_id is None) is not (s3.secret_access_key is None):
         yield ConfigInvalidError(
             f"{_SECTION} has one of access_key_id and secret_access_key, and needs both or neither", key=_SECTION

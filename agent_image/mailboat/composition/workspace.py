@@ -99,7 +99,7 @@ class Workspace:
             self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
 
     def have_topics(self, roles: Iterable[TopicRole] = TopicRole) -> None:
-        """Make what is missing. A log that keeps its topics by itself is not told how: that is `journal ensure`'s.
+        """Make missing topics. A log that applies retention itself is not reconfigured: `journal ensure` does that.
 
         So an agent needs no right to change topics, and agents whose configurations differ do not change them in turns.
 
@@ -171,7 +171,7 @@ def known_publisher(workspace: Workspace, name: str | None, *, is_new: bool = Fa
 
 
 def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole] = TopicRole) -> Workspace:
-    """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
+    """Make what a new home's configuration names: journal, topics, blob folder. Existing ones stay."""
     if home.config.blobs.s3 is None:
         check_folder_place(home.blobs_path)
     workspace = Workspace(home, clock)
@@ -191,6 +191,7 @@ def prepare(home: Home, clock: Clock | None = None) -> None:
     if home.is_made:
         return
     make_folders(home.path)
+    # the identity comes last: a crash before it leaves a home that the next start prepares again
     with initialise(home, clock, topic_roles(home.config.agents)):
         make_identity(home.path)
 

@@ -1,7 +1,7 @@
-"""Which bulk build each subscriber is in the middle of, by the packages that stand before its position in the log.
+"""Which bulk build each subscriber is in the middle of, by the packages that precede its position in the log.
 
-A few packages are looked at for each position, and what was found there is kept, so that many looks at subscribers that
-stand still cost one. How far everybody is with all builds tells `builds.py`, which reads the whole log.
+A few packages are read for each position, and what was found there is kept, so that many queries of subscribers that
+stand still cost one. `builds.py`, which reads the whole log, has the progress of all subscribers with all builds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bulk builds as the log tells them: how much of each is published, and how much of it every subscriber has imported.
+"""Bulk builds, read from the log: how much of each is published, and how much of it every subscriber has imported.
 
 Nothing is asked of who builds: the packages of a build say which part they are of how many. What was read of the log is
 kept, so a later look reads only what is new; the first one goes back a long way, and not to the beginning of time.
@@ -80,6 +80,7 @@ class BuildsSeen:
         """All builds, the newest first."""
         with self._lock:
             self._hear()
+            # the time before the positions: a position announced after it is not settled yet
             heard_at, members = self._picture.statuses_heard_at_seconds(), self._audience.members()
             return [self._view(one, members, heard_at) for one in reversed(self._builds.values())]
 

@@ -31,7 +31,7 @@ Command = CommandMessage | RedriveMessage
 
 
 class CommandOffice:
-    """Sends commands, and knows what became of them. Safe to use from several threads."""
+    """Sends commands, and finds their answers. Safe to use from several threads."""
 
     def __init__(self, workspace: Workspace, picture: Picture, chance: random.Random | None = None) -> None:
         """Send nothing yet; `chance` makes the ids."""
@@ -42,14 +42,14 @@ class CommandOffice:
         self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
 
     def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
-        """Tell a subscriber to drop one publisher's packages up to an offset, inclusive."""
+        """Command a subscriber to drop one publisher's packages up to an offset, inclusive."""
         sling_id, name, _ = queue_name
         command = CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms())
         self._send([command])
         return command
 
     def redrive(self, wanted: Sequence[tuple[AgentName | None, QueueName, Offset]]) -> list[Command]:
-        """Tell subscribers to import packages after all that they gave up; all of it in one append."""
+        """Command subscribers to import packages that they gave up; all of it in one append."""
         commands: list[Command] = [
             RedriveMessage(queue.sling_id, queue.agent_name, offset, publisher, self._new_id(), self._now_ms())
             for publisher, queue, offset in wanted
@@ -99,11 +99,12 @@ class CommandOffice:
         return replace(view, state=str(answer.state), removed=answer.removed, message=answer.message)
 
     def views_of(self, commands: Sequence[Command]) -> Callable[[], list[CommandView]]:
-        """Looks at some commands, again and again."""
+        """A function that returns the current views of some commands."""
         return lambda: [self.view(one) for one in commands]
 
     def _send(self, commands: Sequence[Command]) -> None:
         self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [_record_of(one) for one in commands])
+        # after the append: `find` must not return a command that no subscriber will get
         for one in commands:
             self._remember(one)
 

@@ -1,4 +1,4 @@
-"""What became of a request: its package is found in the log, and everybody's position says who has it."""
+"""Outcome of a request: its package is found in the log, and the subscribers' positions say which of them have it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mailboat.queues.failures import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 
 MAX_SEARCHED_RECORDS: Final = 10_000
-"""How many records are looked at for an id that this publisher does not remember."""
+"""How many records are searched for an id that this publisher does not remember."""
 
 _OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
 _OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
@@ -56,7 +56,7 @@ class Distributions:
     def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
         """The package of that id or request id, at the place where its publisher remembers it, else by a search.
 
-        A queue item's id (`package-0@5`) and an offset (`5`) name a package too, unless it is somebody's request id.
+        A queue item's id (`package-0@5`) and an offset (`5`) name a package too, unless a request has that id.
 
         Raises:
             DistributionMissingError: The log does not hold it, or it is too far back for a search.
@@ -76,7 +76,7 @@ class Distributions:
         )
 
     def page(self, publisher: AgentName, before: int | None, max_items: int) -> DistributionPage:
-        """The newest requests that stand before an offset, as far as `_LISTED_RECORDS` records go back."""
+        """The newest requests below an offset, as far as `_LISTED_RECORDS` records go back."""
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         end = bounds.next_offset if before is None else max(bounds.earliest_offset, min(before, bounds.next_offset))
@@ -114,9 +114,10 @@ class Distributions:
         return Found(record, message)
 
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
-        """What became of a package; who may have something to say about it that was not heard yet is waited for."""
+        """Outcome of a package; subscribers whose reports may not have been read yet count as waiting."""
         message, offset = found.message, found.record.offset
         by_outcome: dict[Outcome, list[tuple[Member, Verdict]]] = {one: [] for one in Outcome}
+        # the time before the positions: a position announced after it is not settled yet
         heard_at = self._picture.statuses_heard_at_seconds()
         for one in self._audience.members():
             verdict = decide_outcome(self._facts(publisher, found, one, heard_at))
@@ -175,7 +176,7 @@ class Distributions:
 
     @staticmethod
     def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
-        """What is known of a request the moment it is durable: nobody can have it yet."""
+        """A request at the moment when it is durable: no subscriber can have it yet."""
         return DistributionView(
             publisher=publisher,
             package_id=receipt.package_id,

@@ -1,7 +1,7 @@
 """The event feed: compares the status with the one before, and keeps the differences for clients that follow it.
 
 Clients share one bounded buffer, each with a place in it, so a client costs a number. A client whose place is no longer
-in the buffer gets the whole status instead, marked as a gap. Nothing runs while nobody follows: the next look makes one
+in the buffer gets the whole status instead, marked as a gap. Without clients nothing runs: the next poll makes one
 event of all that happened to a subscriber meanwhile. Called by the HTTP server and by `mailboat events`.
 """
 
@@ -91,6 +91,7 @@ class EventFeed:
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = 0
         self._next = 1  # so that the id before the first event is one, too
+        # two locks: polls exclude each other during their I/O, clients wait for the buffer alone
         self._poll_lock = threading.Lock()
         self._lock = threading.Lock()
 
@@ -103,6 +104,7 @@ class EventFeed:
         """Look once, and keep what changed. Returns: whether there are new events."""
         with self._poll_lock:
             try:
+                # the topic is read last: its reader moves on, and a failing status must not lose those events
                 status = self._status()
                 documents = () if self._distributed is None else self._distributed.read()
             except MailboatError as error:
@@ -122,6 +124,7 @@ class EventFeed:
         parts = (last_id or "").split("-")
         if len(parts) != _EPOCH_AND_NUMBER or parts[0] != self._epoch or not parts[1].isdecimal():
             return None
+        # 20 digits: Python refuses to convert numbers of more than 4300
         number = int(parts[1][:20]) + 1
         with self._lock:
             return number if self._first() <= number <= self._next else None
@@ -167,6 +170,7 @@ class EventFeed:
                 self._kept.append(_Kept(self._next, frame))
                 self._kept_bytes += len(frame)
                 self._next += 1
+            # the newest event stays, however large it is: no client could get past it otherwise
             while len(self._kept) > MAX_EVENTS or (self._kept_bytes > MAX_BYTES and len(self._kept) > 1):
                 self._kept_bytes -= len(self._kept.popleft().frame)
 

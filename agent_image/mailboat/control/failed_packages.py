@@ -1,4 +1,4 @@
-"""Packages that were given up: from the targets that this home knows, else from the status topic."""
+"""Packages that were given up: from the targets registered in this home, else from the status topic."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class GivenUpPackages:
         return told
 
     def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:
-        """What the status topic says of some subscribers, or of all but those whose targets told."""
+        """What the status topic says of some subscribers, or of all but those whose targets were read."""
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
         for place in self._picture.failed.places(earliest):
             is_wanted = place.queue_name not in told if names is None else place.queue_name in names

@@ -1,7 +1,7 @@
 """The threads that keep a picture current: the log's end, its past, announcements and statuses.
 
 Each has a reader of its own and touches the picture only with what it has read, so none waits for another. A journal
-that can't be reached is no reason to end: it is tried again with growing pauses, where the picture was left.
+that can't be reached ends no thread: each tries again with growing pauses, where it left off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 5.0
-"""How long a read of nothing lasts; after that, retention and the past are looked at again."""
+"""How long a read without records lasts; after that, retention and the past are checked again."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -69,7 +69,7 @@ class Followers:
         return Worker(name, turn, self._clock, _care(purpose, follower))
 
     def _count(self) -> float:
-        """Count all of the past, and again when the view began anew; forget what concerns removed packages."""
+        """Count all of the past, and again when the view was reset; forget what concerns removed packages."""
         if self._picture.count_past():
             return 0.0
         earliest = self._picture.view.bounds.earliest_offset

@@ -255,6 +255,7 @@ def _append(topic: JobTopic, record: JobRecord) -> Applied:
         if at == offset:
             found.append(applied)
 
+    # records of other processes may lie before this one and decide what it does
     topic.follow_to(offset, seen)
     return found[0]
 

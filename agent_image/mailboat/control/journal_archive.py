@@ -118,7 +118,7 @@ class LogArchive(Archive, Protocol):
 
         Raises:
             DistributionMissingError: There is none: retention removed it, or it was never written.
-            MessageCorruptError: What is there is no message that can be understood.
+            MessageCorruptError: The record can't be decoded as a message.
         """
         ...
 

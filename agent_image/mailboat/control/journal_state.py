@@ -1,7 +1,7 @@
 """What the topics say: the log of packages, who subscribes, what was given up or dropped, and answers to commands.
 
 One picture serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
-threads keep it current (`followers.py`). Nobody who looks at it waits for a thread.
+threads keep it current (`followers.py`). Reads of it never wait for a thread.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Picture:
         return StatusFollower(listeners, self._workspace.journal, topic, self._workspace.clock, start)
 
     def open(self) -> None:
-        """Make all of the picture, before several threads look at it. Raises: the journal's errors."""
+        """Make all of the state, before several threads read it. Raises: the journal's errors."""
+        # `cached_property` has had no lock since Python 3.12: two threads could make two readers of one topic
         for part in ("view", "pages", "log_follower", "roster_follower", "status_follower"):
             getattr(self, part)
 
@@ -113,7 +114,8 @@ class Picture:
         self.reports.trim(earliest)
 
     def statuses_heard_at_seconds(self) -> float:
-        """A time, in seconds since 1970: all statuses that the log held then are heard."""
+        """A time, in seconds since 1970: all statuses that the log held then were read."""
+        # the time before the end: all that the log held at that time lies before this end
         now_seconds = self._workspace.clock.now().timestamp()
         end = self._workspace.journal.bounds(self._workspace.topic(TopicRole.STATUS)).next_offset
         heard = self.status_follower.next_offset
@@ -156,7 +158,7 @@ class Picture:
         return count_past(self.view, self._workspace.journal)
 
     def count_down_to(self, offset: int) -> None:
-        """Count the past as far down as the queues of somebody at that offset need it."""
+        """Count the past as far down as the queues of a subscriber at that offset need it."""
         while self.view.known_from > max(offset, self.view.bounds.earliest_offset) and self.count_past():
             pass
 

@@ -1,4 +1,4 @@
-"""Tells those who wait that something was heard: so a wait ends within milliseconds, and nobody polls."""
+"""Wakes waiters when a record was read: a wait ends within milliseconds, without polling."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class News:
     """A bell for any number of waiters. Safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nobody waits."""
+        """No waiters yet."""
         self._clock = clock
         self._lock = threading.Lock()
         self._waiters: set[threading.Event] = set()
 
     def ring(self) -> None:
-        """Something was heard."""
+        """Wake all waiters."""
         with self._lock:
             for one in self._waiters:
                 one.set()
@@ -31,7 +31,7 @@ class News:
     def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
         """What `look` finds when it is enough, or when the time is over.
 
-        It looks anew whenever the bell rings, and now and then.
+        It looks again whenever the bell rings, and now and then.
         """
         deadline, heard = Deadline(self._clock, seconds), threading.Event()
         with self._lock:
@@ -42,6 +42,7 @@ class News:
                 if is_enough(found) or deadline.is_over():
                     return found
                 self._clock.wait(heard, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
+                # cleared before the next look: a ring between the look and the wait ends that wait
                 heard.clear()
         finally:
             with self._lock:

@@ -103,8 +103,10 @@ class PublisherRoom:
         """What the slowest alive subscriber whose queue can be cleared reads next; None when there is none."""
         version, decided_at, slowest = self._slowest
         roster, now = self._picture.roster, self._workspace.clock.monotonic()
+        # also without news once a second: a subscriber that died silently holds publishers back until then
         if version < 0 or (roster.version != version and now - decided_at >= _LOOK_SECONDS) or now - decided_at >= 1.0:
             slowest = self._decide_slowest()
+            # one tuple: threads read version, time and value together without a lock
             self._slowest = (roster.version, now, slowest)
         return slowest
 
@@ -139,7 +141,7 @@ def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[
 def publishers_of(
     workspace: Workspace, configured: Sequence[PublisherAgentConfig] | None
 ) -> dict[AgentName, PublisherAgentConfig]:
-    """The publishers that are meant: those given, else all that a home knows."""
+    """The publishers to serve: those given, else all of the home."""
     if configured is not None:
         return {parse_agent_name(one.name): one for one in configured}
     known = {name: PublisherAgentConfig(name) for name in workspace.publisher_names()}

@@ -44,11 +44,13 @@ class QueueDesk:
 
     def _recent(self, publisher: AgentName) -> PublisherQueues:
         """Those of a moment ago, if no announcement came since: who lists all queues asks for each of them in turn."""
+        # the version is read first: an announcement that comes meanwhile makes this entry outdated, not wrong
         version, now = self._picture.roster.version, self._clock.monotonic()
         with self._lock:
             known = self._known.get(publisher)
         if known is not None and known[0] == version and now - known[1] < _MOMENT_SECONDS:
             return known[2]
+        # outside of the lock: two threads may compute the same, but none waits for the I/O of the other
         standings = self._audience.standings(publisher)
         made = PublisherQueues(publisher, self._picture.sources, lambda: standings)
         with self._lock:

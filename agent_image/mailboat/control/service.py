@@ -71,7 +71,7 @@ class ControlRoom:
 
         Args:
             workspace: The home, or what an agent runs in.
-            publishers: The publishers of this agent; None takes all that the home knows, which is for commands on it.
+            publishers: The publishers of this agent; None takes all of the home, which is for commands on it.
         """
         self._workspace = workspace
         configs = publishers_of(workspace, publishers)
@@ -108,6 +108,7 @@ class ControlRoom:
 
     def close(self) -> None:
         """End what was started, and release the readers."""
+        # the threads end before the readers that they use are closed
         self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
         self.jobs.close()
         self._others.close()
@@ -136,6 +137,7 @@ class ControlRoom:
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
         room = self._room(publisher)
+        # before the publish: its throttle reads the announced positions
         self._hear_announcements()
         return self._distributions.published(room.name, request, room.publish(request))
 
@@ -287,7 +289,7 @@ class ControlRoom:
         return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
 
     def _await(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
-        """What there is to see when it is enough, or when the time is over; a command on a home starts to listen."""
+        """What `look` finds when it is enough, or when the time is over; a command on a home follows the topics."""
         seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
         if self._followers.are_running:
             return self._picture.news.wait_until(look, is_enough, seconds)

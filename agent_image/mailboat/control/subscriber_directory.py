@@ -1,4 +1,4 @@
-"""Who subscribes, and how far everybody is: announcements, the home's registry and the targets themselves as one view.
+"""Subscribers and their positions: announcements, the home's registry and the targets themselves as one view.
 
 A subscriber that runs says so on the discovery topic. One that does not is known from the registry that `subscribe`
 writes, and its position is asked of its target, which is where it is kept. Called by the control room, and by whatever
@@ -39,7 +39,7 @@ _MOST_UNSENT: Final = 10_000
 
 
 class Absence(enum.StrEnum):
-    """States of a subscriber that it can't tell itself."""
+    """States of a subscriber that it can't announce itself."""
 
     SILENT = "silent"
     """The subscriber stopped announcing itself without a clean stop: it was killed, or its machine is down."""
@@ -54,22 +54,22 @@ class Member:
 
     Attributes:
         key: The instance that it runs in, and its name.
-        target: Where it imports into; None when nobody said.
+        target: Where it imports into; None where unknown.
         state: One of the subscriber's phases, or `silent`, `new`.
         next_offset: What it reads next; None when it has read nothing.
         identity: The log that the position belongs to, where it is known.
-        attempts: How often the package at hand has failed.
+        attempts: How often the current package has failed.
         max_retries: How many attempts after the first it makes; None is without end or unknown.
         cause: Why it is retrying or stopped.
         heard_ms: When it last announced itself, milliseconds since 1970 UTC.
         follow: The publishers that it follows; empty follows all.
         rate_per_second: Packages a second between its last announcements; None where unknown or nothing moves.
-        given_up: Packages in its error queue; None where nobody can tell.
+        given_up: Packages in its error queue; None where unknown.
         is_editable: Takes clear commands, and confirms every package.
         is_ready: Whether it may serve; None of one that does not say.
         ready_reason: Why, or why not.
         is_alive: It announced itself a short time ago.
-        is_registered: It was started from this home, whose registry knows its target.
+        is_registered: It was started from this home, whose registry has its target.
         after_calls: Calls of the hook `after` that are still to be made; None where there are none.
         claims: The positions that it announced, and when; or what its target says.
         report_starts: From where on it reports packages that it passes without importing them.
@@ -113,7 +113,7 @@ class Member:
 
     @property
     def has_queues(self) -> bool:
-        """Whether publishers show queues for it: it is alive, or this home knows it for good."""
+        """Whether publishers show queues for it: it is alive, or registered in this home."""
         return self.is_alive or self.is_registered
 
     def lag(self, next_of_log: Offset) -> int | None:
@@ -144,7 +144,7 @@ class Member:
 
 
 class Audience:
-    """Everybody who is known: who announced itself, and who is registered in the home."""
+    """All known subscribers: those that announced themselves, and those registered in the home."""
 
     def __init__(self, workspace: Workspace, roster: Roster) -> None:
         """Ask the roster for announcements, and the home for the rest."""
@@ -152,7 +152,7 @@ class Audience:
         self._roster = roster
 
     def members(self) -> Sequence[Member]:
-        """Everybody, by name. A target that can't be asked leaves its position open."""
+        """All known subscribers, by name. A target that can't be read leaves its position open."""
         now_ms = int(self._workspace.clock.now().timestamp() * 1000)
         found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
         for registered in self._workspace.home.known_subscribers():
@@ -164,7 +164,7 @@ class Audience:
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
 
     def standings(self, publisher: AgentName) -> list[Standing]:
-        """Where everybody stands for one publisher who has queues with it."""
+        """The positions, for one publisher, of the subscribers that have queues with it."""
         return [one.standing(publisher) for one in self.members() if one.has_queues and one.follows(publisher)]
 
 
@@ -213,7 +213,7 @@ def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
 
 
 def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubscriber) -> Member:
-    """Add what the home knows, and what its target says unless it runs; then only what it does not say itself."""
+    """Add what the registry has, and what its target says unless it runs; then only what it does not say itself."""
     one = one or Member(key, max_retries=registered.max_retries)
     target = one.target if one.is_running and one.target else registered.target
     one = replace(one, target=target, follow=registered.follow, is_registered=True)
@@ -339,7 +339,7 @@ def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
     Until then `publish --wait` waits for it, `status` shows it, and its position may hold back retention.
 
     Raises:
-        AgentMissingError: Nobody of that name is known.
+        AgentMissingError: No subscriber of that name is known.
         UsageError: It runs; it would announce itself again.
     """
     members = _members_of(workspace, name)
@@ -368,7 +368,7 @@ def _members_of(workspace: Workspace, name: AgentName) -> Sequence[Member]:
 
 
 def _withdraw(workspace: Workspace, instance: SlingId, name: AgentName) -> None:
-    """An announcement without states takes leave for good."""
+    """Append an announcement without states, which deregisters the subscriber."""
     now_ms = int(workspace.clock.now().timestamp() * 1000)
     headers, value = encode_message(DiscoveryMessage(instance, name, (), announced_ms=now_ms))
     topic = workspace.topic(TopicRole.DISCOVERY)

@@ -69,7 +69,7 @@ def warnings_of(config: Config) -> list[str]:
 
 
 def problems_of(home: Home) -> Iterator[Mistake]:
-    """Everything that is wrong with a configuration, as far as can be told without starting it."""
+    """Everything that is wrong with a configuration, as far as can be found without starting it."""
     config = home.config
     yield from _name_problems(config.agents)
     for number, one in enumerate(config.agents.subscribers):

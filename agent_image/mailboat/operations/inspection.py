@@ -83,7 +83,7 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
 
 
 def readable(record: Record) -> Message | None:
-    """What a record says; None where nobody can tell: anyone may write to a topic. `journal verify` names it."""
+    """A decoded record; None where decoding fails: anyone may write to a topic. `journal verify` names it."""
     try:
         return decode_message(record.headers, record.value)
     except UntrustedInputError:
@@ -125,7 +125,7 @@ def verify_journal(
 
 
 class _Check:
-    """The state of one verification: what was found, and which blobs were looked at."""
+    """The state of one verification: what was found, and which blobs were checked."""
 
     def __init__(self, journal: Journal, blobs: BlobStore, *, reads_blobs: bool) -> None:
         self._journal = journal
@@ -138,7 +138,7 @@ class _Check:
         self.findings.append(Finding(topic, offset, problem))
 
     def records(self, topic: TopicName) -> Iterator[Record]:
-        """The records of a topic, also those behind a hole; the journal itself knows whether it may have holes."""
+        """The records of a topic, also those behind a hole; the journal itself says whether it may have holes."""
         start: Start | None = Edge.EARLIEST
         previous = -1
         while start is not None:

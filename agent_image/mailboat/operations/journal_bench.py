@@ -177,7 +177,7 @@ class _Bench:
 
 
 class _Listener:
-    """A reader in a thread of its own, which tells when it got a message."""
+    """A reader in a thread of its own, which notes when it got a message."""
 
     def __init__(self, reader: JournalReader, clock: Clock) -> None:
         self._reader = reader
@@ -190,7 +190,7 @@ class _Listener:
         self._thread.start()
 
     def listen(self) -> None:
-        """Forget what was heard."""
+        """Forget the last message."""
         self._is_heard.clear()
 
     def heard_at(self) -> float:
@@ -215,6 +215,7 @@ class _Listener:
             except MailboatError as error:
                 self._failure = error
                 self._is_over.set()
+            # written before the event is set: `heard_at` reads it without a lock
             self._at = self._clock.monotonic()
             self._is_heard.set()
 

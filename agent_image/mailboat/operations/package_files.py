@@ -68,7 +68,7 @@ class PackageFacts:
         binary_bytes: Their size.
         tree_digest: Canonical digest of the nodes owned.
         first_paths: The first nodes' paths.
-        namespaces: What the prefixes in names stand for, but for prefixes that every reader knows.
+        namespaces: What the prefixes in names stand for, but for the predefined prefixes.
     """
 
     package_type: str
@@ -147,7 +147,7 @@ class PackageFiles:
     def verify(self, file: Path) -> PackageFacts:
         """The same with every byte of large binaries, and of what an import of a FileVault zip passes over.
 
-        The error for such a zip tells all that is wrong with it. Raises: as `inspect`.
+        The error for such a zip lists all that is wrong with it. Raises: as `inspect`.
         """
         try:
             facts = self.inspect(file, reads_binaries=True)
@@ -180,7 +180,7 @@ class PackageFiles:
         Args:
             file: The package.
             target: Where to.
-            watch: Told of the bytes of content that went by.
+            watch: Receives the bytes of content processed.
 
         Raises:
             TargetOwnedError: The target is a subscriber's; publish the content instead.

@@ -74,7 +74,7 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
         target: The target.
         file: Where to.
         clock: Time.
-        watch: Told of the bytes of content that went by.
+        watch: Receives the bytes of content processed.
 
     Raises:
         TargetBusyError: A subscriber imports into a `files:` target.
@@ -102,7 +102,7 @@ def restore_snapshot(
         file: The snapshot.
         target: Where to; missing, or empty.
         workspace: Whose log the position must fit; None when that is left to the subscriber's start.
-        watch: Told of the bytes of content that went by.
+        watch: Receives the bytes of content processed.
         roots: Those of the target's subscriber: nothing outside is restored; empty: all is.
 
     Raises:
@@ -118,6 +118,7 @@ def restore_snapshot(
         if was_there:
             _check_is_empty(target)
         with closing(open_target(target)) as opened:
+            # checked again under the target's lock: another process may have begun it since
             _check_empty_ledger(opened, target)
             _apply(snapshot, opened, file, watch, roots)
         return Taken(snapshot.head, snapshot.tail, file.stat().st_size, roots)

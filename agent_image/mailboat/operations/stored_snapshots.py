@@ -1,6 +1,6 @@
 """Snapshots in the blob store: the snapshot itself as a blob, and a small document that names it.
 
-Whoever reaches the store can begin with the newest snapshot of a name, also on another machine: new members of a pool
+Any process with access to the store can begin with the newest snapshot of a name, also elsewhere: members of a pool
 do. A name is moved to another snapshot only once all of that is stored, and only to one that stands further in the same
 log, so several subscribers may keep one name. A sweep keeps what names stand for. Called by `mailboat content`.
 """
@@ -92,7 +92,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a wish to store a snapshot.
+    """Result of storing a snapshot.
 
     Attributes:
         stored: What the name stands for now.
@@ -105,7 +105,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """What became of a wish to seed a target: what was restored, or the reason why the target was left as it is."""
+    """Result of seeding a target: what was restored, or the reason why the target was left as it is."""
 
     taken: Taken | None
     reason: str = ""
@@ -121,7 +121,7 @@ def store_snapshot(
         name: What it is to be found by.
         workspace: Whose blob store.
         is_forced: Store it also where the name stands as far, or further, or for another log.
-        phases: Told of the progress; its phase of copying has begun.
+        phases: Receives the progress; its phase of copying has begun.
 
     Raises:
         UsageError: The name stands for another log's.
@@ -142,6 +142,7 @@ def store_snapshot(
         file = folder / "snapshot"
         taken = take_snapshot(target, file, workspace.clock, None if phases is None else phases.advance)
         stored = _put(workspace.blobs, file, taken.head, phases)
+    # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
     workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
     return Kept(stored, is_new=True)
 
@@ -157,7 +158,7 @@ def restore_stored(
         workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
             to which roots the target's subscriber is limited.
         is_checked: Whether it must.
-        phases: Told of the progress.
+        phases: Receives the progress.
 
     Raises:
         SnapshotMissingError: There is none of that name.
@@ -177,7 +178,7 @@ def restore_stored(
 
 
 def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = None) -> Seeded:
-    """Begin a target with the snapshot of that name, where that helps; for whoever starts before a subscriber.
+    """Begin a target with the snapshot of that name, where that helps; runs before a subscriber starts.
 
     A target that has a position, a name that stands for nothing and a snapshot that does not fit the log are no
     failures: the subscriber that starts next says where it stands.
@@ -211,7 +212,7 @@ def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
 
 
 class _WatchedFile(io.BufferedReader):
-    """A file that tells how much of it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, file: Path, watch: Watch) -> None:
         """Open it."""
@@ -227,6 +228,7 @@ class _WatchedFile(io.BufferedReader):
 def _put(blobs: BlobStore, file: Path, head: SnapshotHead, phases: Phases | None) -> StoredSnapshot:
     position = head.position
     with file.open("rb") as stream:
+        # hashed first: without a digest S3 would spool the whole file a second time, as its key is the digest
         digest = hashlib.file_digest(stream, "sha256").digest()
     if phases is not None:
         phases.begin("storing", file.stat().st_size)
@@ -331,8 +333,9 @@ def _room(workspace: Workspace) -> Iterator[Path]:
 
 
 def _clear(room: Path) -> None:
-    """Remove it, unless somebody is in it."""
+    """Remove it, unless a process uses it."""
     with suppress(FileNotFoundError, BlockingIOError):
+        # without O_CREAT: a room that has no lock file yet was made by another process this moment
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

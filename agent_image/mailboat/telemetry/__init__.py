@@ -1,1 +1,1 @@
-"""What an agent tells about itself: metrics, logs, traces, and events for others."""
+"""Telemetry of an agent: metrics, logs, traces, and events for others."""

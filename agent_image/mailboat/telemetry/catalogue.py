@@ -1,4 +1,4 @@
-"""Every metric that an agent exposes: name, kind, unit, labels, meaning, and what the original calls the same thing.
+"""Every metric that an agent exposes: name, kind, unit, labels, meaning, and the name of the same metric in Sling.
 
 The names follow Prometheus: `mailboat_<part>_<what>_<unit>`, counters end in `_total`. Labels are few, and their values
 come from the configuration, from fixed lists or from the bounded picture of who is there. `docs/metrics.md` is
@@ -49,7 +49,7 @@ class Metric(NamedTuple):
         kind: Its kind.
         text: What it says, as a sentence.
         labels: Names of its labels.
-        original: Names of the original's metrics that mean the same; empty where it has none.
+        original: Names of Sling's metrics that mean the same; empty where it has none.
         buckets: Upper bounds of a histogram.
     """
 
@@ -67,7 +67,7 @@ class Metric(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The unit, which is the last part of the name; a count where that is none."""
+        """The unit, which is the last part of the name; a count where that is not a unit."""
         last = self.name.rsplit("_", 1)[-1]
         return last if last in {"seconds", "bytes"} else "count"
 

@@ -1,6 +1,6 @@
 """A distributed event as a CloudEvent 1.0, in the structured JSON mode of the HTTP binding.
 
-`source` and `id` together name the event for ever, so a receiver that has seen them before can pass a repeat by.
+`source` and `id` together identify the event permanently, so a receiver can skip a repeat.
 Source: https://github.com/cloudevents/spec, CloudEvents 1.0.2, its JSON format, and the distributed tracing extension.
 """
 

@@ -37,7 +37,7 @@ class Exposition(NamedTuple):
 
 
 class Contributor(Protocol):
-    """Whoever has something to tell at a scrape."""
+    """A source of samples."""
 
     def collect(self, samples: Samples) -> None:
         """Add it."""
@@ -73,6 +73,7 @@ class AgentMetrics:
                 found.statistics = statistics
                 return found
             made = self._subscribers[name] = SubscriberMetrics(name, statistics, self._clock)
+        # outside of the lock, which `add` acquires itself
         self.add(made)
         return made
 
@@ -100,6 +101,7 @@ class AgentMetrics:
         samples = Samples()
         samples.add(catalogue.INFO, (mailboat.__version__,), 1.0)
         with self._lock:
+            # a copy: collecting takes long, and agents register meanwhile
             contributors: Sequence[Contributor] = list(self._contributors)
         for one in contributors:
             one.collect(samples)

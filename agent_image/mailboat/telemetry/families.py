@@ -1,4 +1,4 @@
-"""The bricks that metrics are made of here: figures that are taken when somebody scrapes, and histograms fed in bulk.
+"""Building blocks of metrics: figures that are read at each scrape, and histograms fed in bulk.
 
 A subscriber imports tens of thousands of packages a second, and observing one value through prometheus_client costs
 more than a microsecond. So a `BulkHistogram` takes a whole batch of values at its commit, and everything that an agent
@@ -55,7 +55,7 @@ class BulkHistogram:
 
 
 class NamedCounts:
-    """Counts by a name that comes from outside; only so many names are told apart. Safe to use from several threads."""
+    """Counts by a name that comes from outside, with a limited number of names. Safe to use from several threads."""
 
     def __init__(self, most: int = _MOST_NAMES) -> None:
         """Nothing is counted yet."""

@@ -1,6 +1,6 @@
-"""Metrics of who is there and what waits: taken from the agent's own picture when somebody scrapes.
+"""Metrics of subscribers and queues: read from the agent's own state at each scrape.
 
-The picture is made by whoever holds it (the agent's control room) as plain figures; so a scrape costs what one look at
+The agent's control room provides them as plain figures; so a scrape costs what one query of
 the status costs, and nothing between scrapes.
 """
 

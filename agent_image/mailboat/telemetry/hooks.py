@@ -10,7 +10,7 @@ from mailboat.telemetry.subscribers import SubscriberMetrics
 
 
 class MeasuredProcessor:
-    """Runs a hook, and tells how long it took and how it ended. See `Processor`."""
+    """Runs a hook, and measures how long it took and how it ended. See `Processor`."""
 
     def __init__(self, hook: str, processor: Processor, meter: SubscriberMetrics, clock: Clock) -> None:
         """Stand in front of `processor`; `hook` is `before`, `after` or `invalidate`."""

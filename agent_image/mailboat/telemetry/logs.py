@@ -25,7 +25,7 @@ from mailboat.tracing import parse_trace_parent
 FIELDS: Final = (
     "agent", "publisher", "subscriber", "topic", "offset", "package", "path", "entry", "limit", "error", "trace_id"
 )  # fmt: skip
-"""What a line may be about, beside `time`, `level`, `logger` and `message`."""
+"""What a line may be about, besides `time`, `level`, `logger` and `message`."""
 
 AUDIT_LOGGER: Final = "mailboat.audit"
 REPEAT_SECONDS: Final = 60.0
@@ -46,11 +46,11 @@ def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO 
     Args:
         config: The format, and the least that is logged.
         agent: What the process calls itself; stands in every JSON line.
-        clock: Tells when a line may be repeated.
+        clock: Decides when a line may be repeated.
         stream: Where lines go; standard error when None.
 
     Raises:
-        UsageError: The level is none.
+        UsageError: The level is unknown.
     """
     if config.level not in _LEVELS:
         raise UsageError(f"logs.level is {config.level!r}, not one of {', '.join(_LEVELS)}")

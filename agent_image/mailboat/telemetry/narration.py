@@ -1,6 +1,6 @@
-"""Tells in the log what becomes of a subscriber: each change of its state that a person may have to look at.
+"""Logs each change of a subscriber's state that may need a person's attention.
 
-A package at a time is never told; what goes well is told once, when the subscriber has caught up for the first time or
+Single packages are never logged; success is logged once, when the subscriber has caught up for the first time or
 after trouble. The words are those of the states and of the errors.
 """
 
@@ -15,10 +15,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Narrator:
-    """Told of the progress of one subscriber, in its thread."""
+    """Receives the progress of one subscriber, in its thread."""
 
     def __init__(self, name: str) -> None:
-        """Nothing is told yet."""
+        """Nothing was logged yet."""
         self._name = name
         self._told: tuple[object, ...] = ()
         self._is_calm = False

@@ -21,6 +21,7 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.errors import RetryableError, UsageError
 
 _ANSWER_BYTES: Final = 64 * 1024
+# `settimeout(0)` would make the socket non-blocking
 _LEAST_SECONDS: Final = 0.001
 
 
@@ -52,6 +53,7 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         """See `http.client`: try the addresses of the host one after the other."""
         failure: OSError = TimeoutError(f"{self.host} could not be reached in time")
+        # the resolver has no timeout: this call alone may take longer than the deadline
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             line = socket.socket(family, kind, protocol)
             try:

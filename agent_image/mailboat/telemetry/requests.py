@@ -1,7 +1,7 @@
-"""Counts API requests. The HTTP server calls it once a request; it knows nothing of any web framework.
+"""Counts API requests. The HTTP server calls it once a request; it depends on no web framework.
 
 Routes are the templates of the API (`/api/v1/queues/{publisher}`), never the paths that callers send, so their number
-is that of the API's operations; what is no operation counts as `other`.
+is that of the API's operations; all other requests count as `other`.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ class SubscriberMetrics:
             samples.add_histogram(catalogue.HOOK_SECONDS, (self._name, hook), histogram)
             for outcome in ("done", "failed"):
                 samples.add(catalogue.HOOKS, (self._name, hook, outcome), outcomes.get(f"{hook} {outcome}", 0))
+        # one read: the subscriber's thread resets it meanwhile
         began = self._began
         samples.add(catalogue.IMPORTING_SECONDS, labels, 0.0 if began is None else self._clock.monotonic() - began)
         samples.add(catalogue.RECOVERED, labels, self._recovered)

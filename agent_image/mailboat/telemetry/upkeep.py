@@ -1,4 +1,4 @@
-"""Metrics of what looks after journal and blob store: retention and sweeps, by their own figures."""
+"""Metrics of the upkeep of journal and blob store: retention and sweeps, by their own figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UpkeepMetrics:
     """A contributor to scrapes.
 
     Attributes:
-        retention_failures: Asked at each scrape; None where no head is looked after.
+        retention_failures: Asked at each scrape; None where no head is kept.
         sweep_failures: Asked at each scrape.
     """
 

@@ -1,8 +1,8 @@
 """Posts a publisher's distributed events to a webhook: each at least once, in order, over restarts.
 
 It reads the event topic with a cursor of its own, so a receiver that is away holds up nothing but itself. What the
-receiver answers decides: 2xx is taken; an event that it refuses as such (400, 413, 415, 422) is logged and passed by,
-since it would be refused for ever; everything else is tried again, after what `Retry-After` says or a growing pause.
+receiver answers decides: 2xx is taken; an event that it refuses as such (400, 413, 415, 422) is logged and skipped,
+since it would be refused again each time; everything else is retried, after what `Retry-After` says or a growing pause.
 Of several processes only the one with the lease posts. Started and stopped by the agent.
 """
 
@@ -111,10 +111,11 @@ class Webhook:
         self._worker.start()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
-        """End the thread after the post at hand."""
+        """End the thread after the current post."""
         self._worker.stop(timeout_seconds)
 
     def _interrupt(self) -> None:
+        # a local: the thread clears the attribute meanwhile
         reader = self._reader
         if reader is not None:
             reader.interrupt()
@@ -151,10 +152,12 @@ class Webhook:
             answer = self._poster.post(encode_cloud_event(event, record.appended_ms), self._ports.clock.now())
             self._judge(answer, event)
             self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
+        # after the post: a crash in between posts the event twice, and loses none
         self._note(Offset(record.offset + 1))
         self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
         if self._statistics.waiting:
             self._statistics = replace(self._statistics, waiting=0)
+        # a turn lasts as long as the lease, so each success is reported here, not at its end
         self._worker.succeeded()
 
     def _judge(self, answer: Answer, event: DistributedEvent) -> None:
