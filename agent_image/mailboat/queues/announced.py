@@ -1,8 +1,8 @@
-"""What a record of the discovery topic says, and how far it is trusted: one rule for everybody who reads the topic.
+"""What a record of the discovery topic says, and how far it is trusted: one rule for all readers of the topic.
 
 Anyone may write to it. So an announcement is short, its names are names, and a position counts only where it can be:
-in the log that the reader has, and not beyond its end. What a record can't mean is None, never an error. Read by the
-roster of who is there, by distributed events, by staged subscribers, and by retention.
+in the log that the reader has, and not beyond its end. An invalid record is skipped, never an error. Used by the
+roster of subscribers, by distributed events, by staged subscribers, and by retention.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Announced(NamedTuple):
         queue_name: Who.
         offset: The record's.
         appended_ms: The log's time of it.
-        message: What it says; None when it takes leave for good.
+        message: What it says; None when the subscriber deregisters.
     """
 
     queue_name: QueueName
@@ -52,27 +52,28 @@ class Announced(NamedTuple):
 
 
 class KnownLog:
-    """The log of packages as a reader of announcements knows it: what can be a position in it. For one thread."""
+    """The log of packages as a reader of announcements has it: its valid positions. For one thread."""
 
     def __init__(self, journal: Journal, topic: TopicName) -> None:
-        """Look at the log. Raises: the journal's errors."""
+        """Read identity and end of the log. Raises: the journal's errors."""
         self._journal = journal
         self._topic = topic
         self.identity: LogIdentity = journal.identity(topic)
         self._next_offset = journal.bounds(topic).next_offset
 
     def believed(self, announced: Announced, claim: int | None) -> Offset | None:
-        """A position that was announced; None where it is none, or can't be. Raises: the journal's errors."""
+        """A position that was announced; None where it is missing, or can't be. Raises: the journal's errors."""
         message = announced.message
         if claim is None or message is None or message.log_identity not in {None, self.identity}:
             return None
+        # The end is read again only for a claim beyond it: most announcements cost no request.
         if claim > self._next_offset:
             self._next_offset = self._journal.bounds(self._topic).next_offset
         return Offset(claim) if claim <= self._next_offset else None
 
 
 def heard(record: Record) -> Announced | None:
-    """What a record of the discovery topic says; None where it is no announcement, too long, or of nobody that can be.
+    """What a record of the discovery topic says; None for another record, too long a one, or an invalid name.
 
     A tombstone is the leave of the agent that its key names.
     """

@@ -1,8 +1,8 @@
 """How far a subscriber says to be, and since when: what it claims counts once its statuses must be in the log.
 
-A subscriber announces a position and tells what it gave up or dropped on two topics, so a reader may meet the position
-first. Whoever has confirmed a package has said all about it; of any other, a position counts a moment after it was
-announced (docs/decisions/0010-distributed-events.md). Used by the control room, through it by HTTP, and by events.
+A subscriber announces a position on one topic and what it gave up or dropped on another, so a reader may meet the
+position first. A confirmed package counts at once, as all about it is reported; else a position counts a moment after
+it was announced (docs/decisions/0010-distributed-events.md). Used by the control room, by HTTP and by events.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Claims:
         if next_offset < self.claimed:
             settled = min(self.settled(at_seconds), next_offset)
             return Claims((*self.certain(settled).entries, (at_seconds, next_offset)))
+        # At the limit the oldest claims stay: a flood of announcements must not keep a position from settling.
         known = self.without_past(at_seconds - 2 * SETTLING_SECONDS).entries[: MAX_CLAIMS - 1]
         return Claims((*known, (at_seconds, next_offset)))
 
@@ -48,11 +49,11 @@ class Claims:
         return max((offset for since, offset in self.entries if since + SETTLING_SECONDS <= at_seconds), default=0)
 
     def done_to(self, confirmed: int, at_seconds: float) -> int:
-        """All below is done, and all that the subscriber has to say about it was heard.
+        """All below is done, and all that the subscriber reports about it was read.
 
         Args:
             confirmed: The last package that it said something about; -1 when none.
-            at_seconds: A time up to which all statuses were heard.
+            at_seconds: A time up to which all statuses were read.
         """
         return max(self.settled(at_seconds), min(self.claimed, confirmed + 1))
 
@@ -61,6 +62,6 @@ class Claims:
         return any(since + SETTLING_SECONDS > at_seconds for since, _ in self.entries)
 
     def without_past(self, at_seconds: float) -> Claims:
-        """Without what was passed by before that time."""
+        """Without the claims that later ones had replaced by that time."""
         settled = [one for one in self.entries if one[0] + SETTLING_SECONDS <= at_seconds]
         return Claims(self.entries[max(0, len(settled) - 1) :])

@@ -1,7 +1,7 @@
 """Entries in columns: a sealed block holds up to 256 neighbours in arrays instead of objects.
 
 An entry as an object costs 400 to 700 bytes, in columns about 60 and its first path. A block covers a stretch of the
-log without gaps: what is not in it is no entry of the publishers looked at, so a walk through blocks misses nothing.
+log without gaps: what is not in it does not concern these publishers, so a walk through blocks misses nothing.
 """
 
 from __future__ import annotations

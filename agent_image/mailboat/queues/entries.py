@@ -1,6 +1,6 @@
 """Entries of queues: what is kept of a package message, and where it comes from.
 
-The payload is not kept, and of the paths only the first and their number; whoever needs all reads the message itself.
+The payload is not kept, and of the paths only the first and their number; the others are in the message itself.
 TEST messages and messages without a publisher agent are no entries (they change no content), nor are those that can't
 be decoded; the latter are counted.
 """

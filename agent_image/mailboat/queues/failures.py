@@ -1,6 +1,6 @@
 """Error queues: the packages that subscribers gave up, rebuilt from the status topic.
 
-A REMOVED_FAILED status puts a package in, an IMPORTED status for the same package (it was driven again) takes it out.
+A REMOVED_FAILED status puts a package in, an IMPORTED status for the same package (after a redrive) takes it out.
 Packages that the package topic no longer holds are neither shown nor counted. Every subscriber may write to the topic,
 so memory is bounded in bytes, for one queue and for all. Beyond that the oldest causes lose their texts
 (`FailureCause.is_truncated`), then the oldest entries go, and `may_have_forgotten` says for which packages.
@@ -67,7 +67,7 @@ class _QueueKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Queue:
-    """One error queue: the entries by the time that they were heard of, and which of them have a whole cause."""
+    """One error queue: the entries in the order of their statuses, and which of them have a whole cause."""
 
     packages: OrderedDict[Offset, FailedPackage] = field(default_factory=OrderedDict)
     explained: OrderedDict[Offset, None] = field(default_factory=OrderedDict)
@@ -138,6 +138,7 @@ class FailedPackages:
         with self._lock:
             for key, queue in list(self._queues.items()):
                 if queue.forgotten_to < earliest:
+                    # Retention removed what was forgotten, so the queue is complete again.
                     queue.forgotten_to = -1
                 self._remove(key, [offset for offset in queue.packages if offset < earliest])
 
@@ -183,6 +184,7 @@ class FailedPackages:
             queue = self._queues[key] = _Queue()
             queue.size_bytes += sum(map(sys.getsizeof, (key.publisher, *key.queue_name[:2])))
             self._bytes += queue.size_bytes
+        # The first queue is the one without a status for longest: over the budget it is shortened first.
         self._queues.move_to_end(key)
         before = queue.size_bytes
         queue.put(failed)
@@ -229,7 +231,7 @@ def _without_texts(cause: FailureCause) -> FailureCause:
 
 
 class ErrorItem(NamedTuple):
-    """A package in an error queue; `entry` is None when the log was trimmed a moment ago."""
+    """A package in an error queue; `entry`: None when the log was trimmed a moment ago."""
 
     id: EntryId
     failed: FailedPackage
@@ -240,7 +242,7 @@ class ErrorQueue:
     """The view of what one subscriber gave up of one publisher's packages."""
 
     def __init__(self, queue_name: QueueName, publisher: AgentName, failed: FailedPackages, view: LogView) -> None:
-        """Look at `failed`, as far as the log of `view` still holds the packages."""
+        """Show `failed`, as far as the log of `view` still holds the packages."""
         self.queue_name = queue_name._replace(is_error_queue=False)
         self._publisher = publisher
         self._failed = failed
@@ -253,7 +255,7 @@ class ErrorQueue:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Nothing can be done to the queue as a whole; single packages are driven again at the subscriber."""
+        """Nothing can be done to the queue as a whole; single packages are redriven at the subscriber."""
         return frozenset()
 
     def size(self) -> QueueSize:
@@ -263,7 +265,7 @@ class ErrorQueue:
         return QueueSize(len(self._failures()), is_exact)
 
     def state(self) -> QueueState:
-        """Always passive: nobody works through it."""
+        """Always passive: it is not processed in order."""
         return QueueState.PASSIVE
 
     def page(self, pages: PageReader, from_offset: int = 0, max_items: int = 100) -> list[ErrorItem]:

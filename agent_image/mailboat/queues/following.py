@@ -1,8 +1,8 @@
 """Keeps a log view current: follows the end of the topic, and counts its past in the background.
 
 Both read the journal in bounded steps, each with a reader of its own, and touch the view only when a step is done; so
-nobody who looks at a queue ever waits for them. Counting the past only makes sizes exact. A view is a cache: when the
-log was replaced or lost its end, or a batch could not be taken in, it starts anew, and says so in its counts.
+reads of a queue never block on them. Counting the past only makes sizes exact. A view is a cache: when the
+log was replaced or lost its end, or a batch could not be added, it starts over, which its counts show.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> boo
     begin = Offset(max(view.bounds.earliest_offset, end - step_offsets))
     if begin >= end or view.is_past_counted:
         return False
+    # Read before the log: after a restart meanwhile the step does not count.
     generation = view.generation
     reader = journal.reader(view.topic, begin)
     try:

@@ -1,4 +1,4 @@
-"""The shared picture of a package topic that all queues of a publisher's process look at.
+"""The shared view of a package topic, used by all queues of a publisher's process.
 
 It has two parts within one budget of bytes. The offsets of the packages (`offsets`) say how long each queue is; they
 take half of the budget at most. The details (`columns`) are kept where callers read, which is the end, where new
@@ -77,7 +77,7 @@ class LogView:
 
     @property
     def bounds(self) -> Bounds:
-        """The topic's bounds when they were last heard of."""
+        """The topic's bounds when they were last read."""
         return self._bounds
 
     @property
@@ -127,7 +127,7 @@ class LogView:
             self._evict()
 
     def extend_back(self, decoded: DecodedRecords, known_from: Offset, known_to: Offset, generation: int) -> bool:
-        """Take in a part of the past, if it ends where the known stretch begins; otherwise somebody was faster."""
+        """Add a part of the past, if it ends where the known stretch begins; otherwise another thread was faster."""
         with self._lock:
             if known_to != self._offsets.known_from or known_from >= known_to or generation != self.generation:
                 return False
@@ -204,6 +204,7 @@ class LogView:
         """Keep what a page read from the log, which must lie within one block, for who looks next."""
         if stretch.covers_from < stretch.covers_to <= block_end(stretch.covers_from):
             with self._lock:
+                # A page that was read before a restart may be of another log.
                 if generation == self.generation:
                     self._keep(stretch)
 

@@ -1,8 +1,8 @@
 """Names that people and programs see: of subscriber agents, of their queues, and of the entries in them.
 
-The forms are the original's, so that its recipes work: a queue has the name of its subscriber agent,
+The forms are those of Sling, so that its recipes work: a queue has the name of its subscriber agent,
 `<sling id>-<agent name>`, its error queue ends in `-error`, and an entry is `<topic>-<partition>@<offset>`. Offsets are
-64 bits wide here; the original reads them as 32.
+64 bits wide here; Sling reads them as 32.
 """
 
 from __future__ import annotations

@@ -153,6 +153,7 @@ class OffsetColumns:
         """Forget what the log no longer holds."""
         self._forget_before(before)
         self.known_to = max(self.known_to, before)
+        # Hysteresis: counting the past resumes only at half of the budget, else it would fill up at once.
         self.is_full = self.is_full and self.size_bytes > self._max_bytes // 2
 
     def size_after(self, publisher: AgentName, last_done: int, bounds: Bounds) -> QueueSize:

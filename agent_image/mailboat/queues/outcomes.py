@@ -1,4 +1,4 @@
-"""What became of one package at one subscriber: exactly one outcome, by one pure decision.
+"""The outcome of one package at one subscriber: exactly one, by one pure decision.
 
 A subscriber that is past a package has imported it only if that is known: it announces from which package on it reports
 everything that it did not import, it reported nothing about this one, and no report was lost. Everything else has a
@@ -17,7 +17,7 @@ from mailboat.queues.reports import QueueReports, Report
 
 
 class Outcome(enum.StrEnum):
-    """What became of a package at a subscriber."""
+    """The outcome of a package at a subscriber."""
 
     IMPORTED = "imported"
     SKIPPED = "skipped"
@@ -66,13 +66,13 @@ class OutcomeFacts(NamedTuple):
 
     Attributes:
         offset: The package's.
-        done_to: The subscriber is past everything below, and all that it has to say about that was heard.
+        done_to: The subscriber is past everything below, and all that it reports about that was read.
         is_test: The package is a TEST, which has no content.
         follows: It follows the publisher now.
         is_editable: It confirms every package.
         start: From where on it reports what it does not import; None of one that does not say.
         reports: What it reported.
-        are_statuses_complete: All statuses since the package was appended were heard.
+        are_statuses_complete: All statuses since the package was appended were read.
     """
 
     offset: int
@@ -91,7 +91,7 @@ _NOT_FOLLOWED: Final = Verdict(Outcome.SKIPPED, OutcomeReason.NOT_FOLLOWED)
 
 
 def decide_outcome(facts: OutcomeFacts) -> Verdict:
-    """What became of the package at the subscriber."""
+    """Decide on the outcome of the package at the subscriber."""
     report, is_past = facts.reports.report, facts.offset < facts.done_to
     if report is Report.GIVEN_UP:
         return Verdict(Outcome.GIVEN_UP)

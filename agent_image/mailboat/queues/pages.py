@@ -1,8 +1,8 @@
 """Pages of a queue, by offset: from the view where it has the details, else from the log itself.
 
-A caller reads its own stretch of the log with a reader of its own and waits for nobody. What it read stays in the view
-for the next one. Where the view knows the offsets, a page jumps over other publishers' packages; where it does not, it
-walks through them, but no farther than a limit, and tells where to go on.
+A caller reads its own stretch of the log with a reader of its own and never waits. What it read stays in the view
+for the next one. Where the view has the offsets, a page jumps over other publishers' packages; where it does not, it
+walks through them up to a limit, and returns where to go on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PageLimits:
     """What one page may cost.
 
     Attributes:
-        max_walked_records: How many records are looked at, at most, before the page is given as it is.
+        max_walked_records: How many records are read, at most, before the page is given as it is.
         read: The size of one read from the log.
     """
 
@@ -124,6 +124,7 @@ class _Walk:
         self._view = view
         self._journal = journal
         self._limits = limits
+        # Taken before the first read: what was read of a log that restarted since is not kept.
         self._generation = view.generation
         self._reader: JournalReader | None = None
         self.walked_records = 0

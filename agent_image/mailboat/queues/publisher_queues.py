@@ -1,6 +1,6 @@
 """All queues of one publisher agent: one for each subscriber that follows it, and its error queue where it has one.
 
-Who the subscribers are is asked anew each time, so nobody registers or forgets queues here.
+The subscribers are listed again for each call, so there is no registry of queues.
 """
 
 from __future__ import annotations

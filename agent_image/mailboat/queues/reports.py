@@ -1,7 +1,7 @@
 """What subscribers reported about packages that they did not import: a fold over the status topic.
 
 A subscriber sends REMOVED or REMOVED_FAILED for each package that it passes without importing it, in the order of the
-log, and IMPORTED when it is editable or when a package was driven again. Kept are the packages that were not imported,
+log, and IMPORTED when it is editable or when a package was redriven. Kept are the packages that were not imported,
 as ranges of offsets. Only neighbours with the same reason share a range: the packages between two others may have been
 imported without a status, while the subscriber was not editable. The newest status of a package counts.
 
@@ -47,11 +47,11 @@ class QueueReports(NamedTuple):
     """What is known of one subscriber's reports about one publisher's packages.
 
     Attributes:
-        report: Why it did not import the package at hand; None where it reported no such thing.
+        report: Why it did not import the package; None where it reported no such thing.
         golden: The golden subscriber that it last named.
         first: The lowest offset that it sent a status about; -1 when none.
         last: The highest one; -1 when none.
-        are_complete: Whether no report about the package at hand was forgotten.
+        are_complete: Whether no report about the package was forgotten.
     """
 
     report: Report | None = None
@@ -130,7 +130,7 @@ class PackageReports:
         max_ranges: int = MAX_RANGES,
         max_queues: int = MAX_QUEUES,
     ) -> None:
-        """Hear what is said of the packages of publishers that are wanted; nothing was heard yet."""
+        """Keep reports about packages of wanted publishers; begin without any."""
         self._is_wanted = is_wanted
         self._max_ranges = max_ranges
         self._max_queues = max_queues
@@ -164,7 +164,7 @@ class PackageReports:
             self._has_forgotten_queues = False
 
     def trim(self, before: int) -> None:
-        """Forget what concerns packages below an offset: nobody asks about them any more."""
+        """Forget what concerns packages below an offset: they are no longer of interest."""
         with self._lock:
             for queue in self._queues.values():
                 count = len(queue.firsts)
@@ -217,6 +217,7 @@ class PackageReports:
                 _, gone = self._queues.popitem(last=False)
                 self._range_count -= len(gone.firsts)
                 self._has_forgotten_queues = True
+        # The first queue is the one without a status for longest: at the limit it is forgotten.
         self._queues.move_to_end(key)
         return queue
 
@@ -238,7 +239,7 @@ class PackageReports:
             queue.put_in(offset, report)
 
     def _forget_half(self) -> None:
-        """Of the subscriber with most: nobody hides what others said by saying much."""
+        """Of the subscriber with most: many reports of one subscriber must not displace those of others."""
         queue = max(self._queues.values(), key=lambda one: len(one.firsts))
         places = (len(queue.firsts) + 1) // 2
         queue.forget(places)

@@ -1,7 +1,7 @@
-"""Follows the status topic, and tells whoever listens what subscribers say of packages and commands.
+"""Follows the status topic, and passes subscribers' messages about packages and commands to listeners.
 
-The topic is read once for all listeners. They are folds that can begin anew: when the topic was replaced, or retention
-was faster than the reader, they forget all and hear it from its beginning.
+The topic is read once for all listeners. They are folds that can start over: when the topic was replaced, or retention
+was faster than the reader, they forget all and get it from its beginning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StatusListener(Protocol):
         """Take in a message; any that means nothing here is ignored."""
 
     def clear(self) -> None:
-        """Forget all: the topic is another one, or is read anew."""
+        """Forget all: the topic is another one, or is read from its beginning."""
 
 
 class StatusFollower:
@@ -57,7 +57,7 @@ class StatusFollower:
 
     @property
     def next_offset(self) -> Offset:
-        """The status that is read next; those before it were heard."""
+        """The status that is read next; listeners have those before it."""
         return self._next_offset
 
     def are_complete_since(self, appended_ms: int) -> bool:
@@ -69,13 +69,13 @@ class StatusFollower:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all is heard again that the topic held when listeners had to forget what they knew."""
+        """Whether listeners have again all that the topic held when they had to start over."""
         return self._next_offset >= self._caught_up_at
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came.
 
-        What a listener failed at is heard anew the next time, by all of them.
+        After a failure of a listener, all listeners get the batch again the next time.
 
         Raises:
             JournalUnavailableError: Try again; nothing was lost.
@@ -85,6 +85,7 @@ class StatusFollower:
         except (PositionOutOfRangeError, JournalReplacedError):
             self._restart()
             return 0
+        # Kept until every listener has it: the reader would not give it again.
         self._unheard = batch
         if batch.records:
             self._unread_to_ms = min(self._unread_to_ms, batch.records[0].appended_ms)
@@ -118,6 +119,7 @@ class StatusFollower:
         self._reader = reader
         self._next_offset = self._reader.next_offset
         self._unread_to_ms = self._begun_ms()
+        # Set last: from here on `is_caught_up` may become True again.
         self._caught_up_at = self._journal.bounds(self._topic).next_offset
 
     def _begun_ms(self) -> float:

@@ -1,7 +1,7 @@
 """A subscriber's queue: the packages of one publisher after its position. A view, made when it is asked for.
 
-It can be looked at, page by page; and where the subscriber takes commands, it can be said what a clear or a removal
-would send it. Nothing is changed here: commands are sent by the publisher, and confirmed by the subscriber.
+It is read page by page; where the subscriber takes commands, it says which command a clear or a removal would
+send. Nothing is changed here: commands are sent by the publisher, and confirmed by the subscriber.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SubscriberQueue:
     """The view of one queue at one moment: the subscriber stands where it last announced."""
 
     def __init__(self, standing: Standing, view: LogView, pages: PageReader) -> None:
-        """Look at the packages of `standing.publisher` after `standing.last_done_offset`."""
+        """Show the packages of `standing.publisher` after `standing.last_done_offset`."""
         self.standing = standing
         self._view = view
         self._pages = pages
