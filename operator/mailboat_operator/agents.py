@@ -71,11 +71,11 @@ class Agents:
     """The agents of all publishers."""
 
     def __init__(self, url_of: Callable[[str, str], str] = service_url, waiting: Waiting = nullcontext) -> None:
-        """Connect to nobody yet.
+        """Open no connection yet.
 
         Args:
             url_of: Gives an agent's URL from namespace and publisher.
-            waiting: Entered while somebody waits for an agent.
+            waiting: Entered during a wait for an agent.
         """
         self._url_of = url_of
         self._waiting = waiting
@@ -107,7 +107,7 @@ class Agents:
             return None
 
     async def forget(self, address: AgentAddress, subscriber: str) -> None:
-        """Deregister a subscriber permanently; an unknown one is no error. Raises: see `fleet`."""
+        """Deregister a subscriber permanently; ignores an unknown one. Raises: see `fleet`."""
         try:
             await self._ask(address, operations.forget(subscriber))
         except AgentUnreachableError as error:

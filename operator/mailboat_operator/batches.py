@@ -1,6 +1,6 @@
 """Many small questions asked in one: those that come while the one before is under way go together.
 
-Nobody waits for company: a lone question is asked at once. Two about one name are never in one batch. Used from one
+A lone question is asked at once, without a delay for others. Two about one name are never in one batch. Used from one
 event loop. Called by `connections`.
 """
 
@@ -36,6 +36,7 @@ class Batches(Generic[Q, A]):
         return await future
 
     async def _ask_all(self) -> None:
+        # no await between this check and the end of the task: a later question finds the task done, and starts another
         while self._waiting:
             batch = self._next_batch()
             questions = {name: question for name, (question, _) in batch.items()}

@@ -45,7 +45,7 @@ from mailboat_operator.plan.topic import TopicFound
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
 _CRITICAL: Final = 2
-"""Of syslog. That brokers can't be reached is told as a condition; the library would say it again and again."""
+"""Of syslog. A condition reports that brokers can't be reached; the library would log it again and again."""
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -108,6 +108,7 @@ class Brokers:
 
     async def cluster(self) -> ClusterFound:
         """Ask for the cluster. Raises: BrokersUnreachableError, BrokersRefusedError."""
+        # runs `error_cb`: the client library calls it from `poll`
         self._admin.poll(0)
         try:
             found = await asyncio.wrap_future(self._listing())
@@ -117,10 +118,11 @@ class Brokers:
         return ClusterFound(self.cluster_id, len(found.brokers))
 
     async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound | MailboatError | None]:
-        """Topics by name; None where there is none, and what was wrong where one can't be looked at.
+        """Topics by name; None where there is none, and the error where one can't be described.
 
         Raises: BrokersUnreachableError, BrokersRefusedError.
         """
+        # first a listing: see the module, librdkafka aborts the process without a broker in service
         await self.cluster()
         asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._seconds)
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
@@ -154,6 +156,7 @@ class Brokers:
     def _listing(self) -> Future[ClusterMetadata]:
         """The call blocks: it gets a thread of its own, which the end of the process does not wait for."""
         future: Future[ClusterMetadata] = Future()
+        # a running future can't be cancelled: else `set_result` raises InvalidStateError when the caller has gone
         future.set_running_or_notify_cancel()
 
         def ask() -> None:
@@ -190,7 +193,7 @@ class Brokers:
         return None
 
     def _note(self, error: KafkaError) -> None:
-        """The client tells why it can't connect here, and a request that it only timed out."""
+        """Keep why the client can't connect: the request itself fails with a time-out only."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._reason = error
 
@@ -209,6 +212,7 @@ def _new_topic(wanted: TopicWanted) -> NewTopic:
     return NewTopic(
         wanted.name,
         num_partitions=wanted.partitions,
+        # -1 is the brokers' own `default.replication.factor`
         replication_factor=-1 if wanted.replicas is None else wanted.replicas,
         config=dict(wanted.config),
     )
@@ -248,7 +252,7 @@ def word_of(credentials: Credentials, secret: str, key: str) -> str:
 
 
 def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
-    """What the client library is told. Raises: SecretMissingError, SecretMalformedError."""
+    """Options of the client library. Raises: SecretMissingError, SecretMalformedError."""
     tls, sasl = kafka.tls, kafka.sasl
     transport = "PLAINTEXT" if tls is None else "SSL"
     options: dict[str, Any] = {

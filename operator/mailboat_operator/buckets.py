@@ -25,7 +25,7 @@ from mailboat_operator.api.journal import S3
 
 _SECONDS: Final = 5.0
 _REGION: Final = "us-east-1"
-"""What AWS itself takes where nobody says."""
+"""AWS's default where no region is given."""
 _REGION_HEADER: Final = "x-amz-bucket-region"
 
 
@@ -40,7 +40,7 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
     Raises:
         BucketUnreachableError: Ask again later.
         BucketRefusedError: Naming what is wrong.
-        SecretMalformedError: The authority is no certificate.
+        SecretMalformedError: The authority is not a certificate.
     """
     url, region = bucket_url(s3), s3.region or _REGION
     signed = AWSRequest("HEAD", url)
@@ -65,6 +65,7 @@ def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) ->
     if code < 300:
         return
     home = headers.get(_REGION_HEADER)
+    # AWS names the bucket's region in refusals too
     if home is not None and home != region:
         raise BucketRefusedError(f"bucket {s3.bucket} is in region {home}, not {region}: set spec.blobs.s3.region")
     if code == 404:

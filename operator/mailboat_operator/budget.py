@@ -23,13 +23,14 @@ class Budget:
         self._per_second = per_second
         self._monotonic = monotonic
         self._free_at = 0.0
-        """When the bucket is full again, if nobody takes a token."""
+        """When the bucket is full again, if no token is taken."""
 
     async def take(self) -> None:
         """Wait for a token."""
         if self._per_second is None:
             return
         now = self._monotonic()
+        # GCRA: one time instead of a count of tokens; reserved before the sleep, so waiters keep their order
         self._free_at = max(self._free_at, now) + 1 / self._per_second
         pause = self._free_at - now - _BURST_SECONDS
         if pause > 0:

@@ -1,4 +1,4 @@
-"""Which Topics claim which topic of which brokers: of several the oldest has it, and the others are told so.
+"""Which Topics claim which topic of which brokers: of several the oldest has it, and the others report that.
 
 An index of the Topics and Journals that are served, kept by the watches and filled by a list before the first look. Two
 Journals, of two namespaces too, count as one where they lead to the same brokers. Used from one event loop.
@@ -53,7 +53,7 @@ class TopicClaims:
     """All claims of the namespaces that are served."""
 
     def __init__(self) -> None:
-        """Nobody claims anything yet."""
+        """No claims yet."""
         self._claims: dict[Place, _Claim] = {}
         self._by_last_name: dict[str, set[Place]] = {}
         self._reclaimed: dict[Place, set[Place]] = {}
@@ -86,7 +86,7 @@ class TopicClaims:
         return Rivals(owner, others[0].place if others else None)
 
     def beside(self, manifest: Mapping[str, Any]) -> list[Place]:
-        """Other Topics to look at when this one came, went or changed."""
+        """Other Topics to reconcile when this one came, went or changed."""
         metadata = manifest["metadata"]
         ours = self._claims.get((metadata["namespace"], metadata["name"]))
         names = set() if ours is None else self._by_last_name.get(ours.last_name, set())

@@ -40,7 +40,7 @@ from mailboat_operator.resources import (
 _TOKEN_BYTES: Final = 32
 _CHUNK: Final = 500
 _AT_ONCE: Final = 16
-"""Requests: fewer than the connections that the client keeps. After an answer of brokers to many looks at once each
+"""Requests: fewer than the connections that the client keeps. After brokers answer many reconciliations at once each
 would open one of its own, and close it again; encrypting it costs more than the request."""
 
 
@@ -53,7 +53,7 @@ class Cluster:
         """Connect by the pod's service account, or by KUBECONFIG.
 
         Args:
-            on_write: Told the verb and the kind of every write, before it is sent.
+            on_write: Receives the verb and the kind of every write, before it is sent.
             config: Where to connect to instead.
             budget: What every request takes a token of; None sets no limit.
         """
@@ -68,7 +68,7 @@ class Cluster:
         return str(self._client.namespace)
 
     async def account(self, namespace: str) -> Mapping[str, str] | None:
-        """The account that we act as, as owner references name it; None where it is none of the namespace.
+        """The operator's service account, for owner references; None where it is not one of the namespace.
 
         Raises: see `apply`.
         """
@@ -119,7 +119,7 @@ class Cluster:
             raise mapped(error, f"listing {kind} in {namespace}") from error
 
     async def has_kind(self, kind: str, namespace: str) -> bool:
-        """Whether a kind of somebody else's is installed, and we may see it. Raises: ClusterUnavailableError."""
+        """Whether a foreign kind is installed, and we may see it. Raises: ClusterUnavailableError."""
         try:
             async with self._turn():
                 await self._client.get(RESOURCES[kind], "any", namespace=namespace)
@@ -133,7 +133,7 @@ class Cluster:
     async def apply(self, manifest: Manifest) -> None:
         """Make an object as the manifest says, and take back what was changed of it.
 
-        What somebody put into a list of ours may make the whole invalid, as two ports of one name do: then the lists
+        A foreign entry in a list of ours may make the whole invalid, as two ports of one name do: then the lists
         are replaced as wholes.
 
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
@@ -245,6 +245,7 @@ class Cluster:
         document = {
             "metadata": {
                 "uid": metadata["uid"],
+                # makes the merge patch conditional (409): it replaces the whole list, also the finalizers of others
                 "resourceVersion": metadata["resourceVersion"],
                 "finalizers": [*others, FINALIZER] if is_held else others,
             }

@@ -1,8 +1,8 @@
-"""Connections to the brokers of all Journals: kept between looks, asked in batches, and left in peace while they fail.
+"""Connections to the brokers of all Journals: kept between reconciliations, asked in batches, with backoff on failure.
 
-Who asks brokers that did not answer a moment ago is told so at once, and when to ask again; the pause grows. After it
-one question tries them, and until that is answered nobody else waits for it. While somebody waits for an answer, others
-may work: brokers that are silent hold up nobody but their own topics. Used from one event loop.
+A question to brokers that just failed is refused at once, with the time for a retry; the pause grows. After it
+one question probes them, and until that is answered all others are refused. During a wait for an answer other objects
+are reconciled: silent brokers delay their own topics alone. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IDLE_SECONDS: Final = 600.0
 _ONLY: Final = "cluster"
 
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
-"""What is entered while somebody waits for brokers."""
+"""Context entered during a wait for brokers."""
 
 
 class Connection:
@@ -130,10 +130,10 @@ class Connections:
         monotonic: Callable[[], float] = time.monotonic,
         answer_seconds: float = 8.0,
     ) -> None:
-        """Connect to nobody yet.
+        """Open no connection yet.
 
         Args:
-            waiting: Entered while somebody waits for brokers.
+            waiting: Entered during a wait for brokers.
             connect: Makes a client; gets the time limit of its requests.
             monotonic: The clock of pauses.
             answer_seconds: Time limit of a request to brokers.

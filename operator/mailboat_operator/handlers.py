@@ -1,7 +1,7 @@
-"""What is watched, with kopf: every cause is nothing but a wish to look at an object.
+"""The watches, with kopf: each event only queues a reconciliation of an object.
 
 Only raw events are taken, so kopf puts no finalizer and no annotation on anything, and keeps no progress. What changed
-in a status alone, ours above all, is no cause. Children are watched by our label, all but Secrets, which are never
+in a status alone, ours above all, queues nothing. Children are watched by our label, all but Secrets, which are never
 listed. Called by `main`.
 """
 
@@ -20,7 +20,7 @@ from mailboat_operator.manifests.names import FIELD_MANAGER, MANAGED_BY
 from mailboat_operator.reconciliation import ObjectKey
 
 INACTIVITY_SECONDS: Final = 70.0
-"""A watch is begun anew after so long without a word; the API server sends bookmarks every minute."""
+"""A watch is restarted after so long without an event; the API server sends bookmarks every minute."""
 
 _KOPF_FINALIZER: Final = f"{GROUP}/kopf"
 """Never put on anything: kopf takes its finalizer off whatever has no handler of deletions, so it must not be ours."""
@@ -35,7 +35,7 @@ CHILDREN: Final = (
     ("spark.apache.org", "v1", "sparkapplications"),
     ("sparkoperator.k8s.io", "v1beta2", "sparkapplications"),
 )
-"""Kinds of children whose changes are told; Topics, a Journal's children, are among our own kinds."""
+"""Kinds of children that are watched; Topics, a Journal's children, are among our own kinds."""
 
 
 class Wish(NamedTuple):
@@ -48,7 +48,7 @@ class Wish(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What the watch told of an object last.
+    """The last event of an object.
 
     Attributes:
         wish: What of it is asked for.
@@ -60,17 +60,17 @@ class Heard(NamedTuple):
 
 
 class Watched:
-    """The objects that there are, as the watches tell."""
+    """The existing objects, by the watches' events."""
 
     def __init__(self, ask: Callable[[ObjectKey], None], claims: TopicClaims) -> None:
-        """Nothing is known yet; `ask` is told whom to look at."""
+        """Nothing is known yet; `ask` receives the objects to reconcile."""
         self._ask = ask
         self._claims = claims
         self._heard: dict[ObjectKey, Heard] = {}
 
     @property
     def heard(self) -> Mapping[ObjectKey, Heard]:
-        """What was told of each object that is there."""
+        """The last event of each existing object."""
         return self._heard
 
     async def object_changed(self, type: str | None, body: Mapping[str, Any], **_: object) -> None:  # noqa: A002
@@ -104,7 +104,7 @@ class Watched:
                 self._ask(other)
 
     def _ask_others(self, key: ObjectKey, body: Manifest, *, is_gone: bool) -> None:
-        """Whoever names a journal stands beside it, and whoever claims a topic has others that do."""
+        """Queue the objects that refer to this Journal, or claim the same topic."""
         if key.kind == "Journal":
             self._claims.saw(body, is_gone=is_gone)
             for other in self._heard:
@@ -165,11 +165,11 @@ def version_of(body: Mapping[str, Any]) -> int:
 def silent_objects(
     heard: Mapping[ObjectKey, Heard], heard_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
 ) -> list[ObjectKey]:
-    """Objects of which no watch told what a list did.
+    """Objects whose listed state was not seen by a watch.
 
     Args:
-        heard: What the watches told until now.
-        heard_before: Of whom they had told when the list was asked for.
+        heard: The last event of each object until now.
+        heard_before: The objects with events when the list was requested.
         listed: The versions in the list.
     """
     late = {key for key, version in listed.items() if key not in heard or heard[key].version < version}

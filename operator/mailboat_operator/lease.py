@@ -76,7 +76,7 @@ def may_take(sighting: Sighting | None, settings: LeaseSettings, now: float) -> 
 
     Args:
         sighting: The record; None when there is none.
-        settings: Who asks.
+        settings: Of this replica.
         now: By the clock of the sighting.
     """
     if sighting is None:
@@ -106,7 +106,7 @@ class Lease:
         on_answer: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is asked yet; `on_answer` is told whenever the API answers."""
+        """Send no request yet; `on_answer` is called whenever the API answers."""
         self._on_answer = on_answer
         self._cluster = cluster
         self._settings = settings
@@ -129,6 +129,7 @@ class Lease:
             await asyncio.sleep(self._settings.retry_seconds)
             started = self._monotonic()
             if await self._try_safely():
+                # from before the request: the API server stored the renewal some time after that
                 renewed = started
             elif self._is_held_by_another():
                 break
@@ -139,6 +140,7 @@ class Lease:
         try:
             found = await self._look()
             if found is not None and self._is_ours(found["spec"]):
+                # the API server refuses a duration of 0; without a holder the lease is free at once all the same
                 spec = {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._cluster.replace({**found, "spec": spec})
         except MailboatError as error:
@@ -157,6 +159,7 @@ class Lease:
                 if not self._is_ours(found["spec"]):
                     metadata["ownerReferences"] = await self._owners()
                 made = await self._cluster.replace({**found, "metadata": metadata, "spec": self._record(found["spec"])})
+        # another replica wrote first: `create` and `replace` are conditional
         except ClusterConflictError:
             return False
         self._see(made)
@@ -164,6 +167,7 @@ class Lease:
 
     async def _try_safely(self) -> bool:
         try:
+            # half of the time: a request that hangs leaves time for one more attempt
             return await asyncio.wait_for(self.try_once(), self._settings.renew_seconds / 2)
         except (MailboatError, TimeoutError) as error:
             _LOG.warning("the lease could not be read: %s", error)
@@ -209,6 +213,7 @@ class Lease:
         return {**(found["metadata"].get("annotations") or {}), _VERSION: self._settings.version}
 
     def _record(self, before: Manifest) -> Manifest:
+        # a MicroTime: the API expects six decimals
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         is_ours = self._is_ours(before)
         transitions = int(before.get("leaseTransitions") or 0)

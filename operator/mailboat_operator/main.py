@@ -53,13 +53,14 @@ async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
         is_lost = await _first(_lead(settings, metrics, health, lease), stopping)
         return _LOST_EXIT_CODE if is_lost else 0
     finally:
+        # after all parts have ended: the next leader must not meet a write of this process
         await lease.release()
         await cluster.close()
         await probes.stop()
 
 
 async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:
-    """Act until the lease is lost, or kopf, which has signal handlers of its own, was told to stop; whether it is lost.
+    """Act until the lease is lost, or kopf, which has signal handlers of its own, is stopped; whether it is lost.
 
     Raises: whatever ended a part of us that should never end.
     """
@@ -88,13 +89,14 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
     finally:
         for task in tasks:
             task.cancel()
+        # until the parts have ended they use the clients that are closed below
         await asyncio.gather(*tasks, return_exceptions=True)
         await agents.close()
         await cluster.close()
 
 
 async def _watch(settings: OperatorSettings, watched: Watched, rounds: Rounds, systems: Systems) -> None:
-    """Let nobody be looked at before all claims are known."""
+    """Start the watches once all claims are known: no object is reconciled before."""
     await rounds.prime(systems.claims)
     is_clusterwide = not settings.namespaces
     await kopf.operator(
@@ -123,6 +125,7 @@ def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettin
         name=settings.lease_name,
         identity=settings.identity,
         duration_seconds=settings.lease_seconds,
+        # in the proportions of client-go's defaults: 15, 10 and 2 seconds
         renew_seconds=settings.lease_seconds * 2 / 3,
         retry_seconds=settings.lease_seconds / 7.5,
         version=__version__,
@@ -130,7 +133,7 @@ def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettin
 
 
 def configure_logs(level: str) -> None:
-    """One JSON object a line, to standard error; requests of the clients are nobody's news."""
+    """One JSON object a line, to standard error; requests of the clients are not logged."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)

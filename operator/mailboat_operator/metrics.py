@@ -48,7 +48,7 @@ class OperatorMetrics:
         )
 
     def looked(self, kind: str, outcome: str, seconds: float) -> None:
-        """An object was looked at; `outcome` is `ready`, `pending`, or the name of an error."""
+        """An object was reconciled; `outcome` is `ready`, `pending`, or the name of an error."""
         self._looks.labels(kind, outcome).inc()
         self._seconds.labels(kind).observe(seconds)
 
@@ -61,12 +61,12 @@ class OperatorMetrics:
         self._events.labels(reason).inc()
 
     def queued(self, waiting: int, under_way: int) -> None:
-        """So many objects wait for a look, and so many are being looked at."""
+        """So many objects are queued, and so many are being reconciled."""
         self._waiting.set(waiting)
         self._under_way.set(under_way)
 
     def silent(self, count: int) -> None:
-        """So many objects were changed, and no watch told of it."""
+        """So many objects were changed without an event of a watch."""
         self._silent.set(count)
 
     def figures(self, kind: str, namespace: str, name: str, figures: Mapping[str, float]) -> None:

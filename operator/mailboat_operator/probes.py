@@ -1,6 +1,6 @@
 """What the cluster asks of the operator itself: `/healthz`, `/readyz`, `/metrics`.
 
-Alive is who answers, as all work is done by the event loop that answers, and whose watches told of everything that a
+Alive is who answers, as all work is done by the event loop that answers, and whose watches reported everything that a
 list found. Ready is who was in touch with the API a moment ago; a replica that waits for the lease is, too: it is there
 to take over.
 """
@@ -33,13 +33,13 @@ class Health:
         self._in_touch_at = self._monotonic()
 
     def heard_nothing_of(self, silent: Sequence[object]) -> None:
-        """No watch told of these objects, each by its name; of none when watches flow."""
+        """No watch reported these objects, each by its name; empty when watches flow."""
         self._metrics.silent(len(silent))
         self._illness = f"watches are silent: no event for {silent[0]}" if silent else None
 
     @property
     def illness(self) -> str | None:
-        """Why the process should be started anew; None when it should not."""
+        """Why the process should be restarted; None when it should not."""
         return self._illness
 
     @property
@@ -54,7 +54,7 @@ class Probes:
     """The server of the probes."""
 
     def __init__(self, metrics: OperatorMetrics, health: Health, port: int) -> None:
-        """Listen to nobody yet; port 0 takes a free one."""
+        """Do not listen yet; port 0 takes a free one."""
         self._metrics = metrics
         self._health = health
         self._port = port

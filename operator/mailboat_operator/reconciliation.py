@@ -1,7 +1,7 @@
 """Observe, plan, act: for one object, whatever the cause, from all that there is.
 
 Nothing is remembered from one time to the next, so a crash between any two writes is put right by the next look. An
-object that can't be understood is told so in its own status; no other object learns of it. Called by `workers`.
+object that can't be decoded gets the error in its own status; no other object is affected. Called by `workers`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
 
 class Reconciler:
-    """Brings what there is to what is asked for. Called for several objects at once, never twice for one."""
+    """Brings the actual state to the desired state. Called for several objects at once, never twice for one."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Reconciler:
         on_report: Callable[[str], None],
         systems: Systems | None = None,
     ) -> None:
-        """Act through `cluster` and `agents`; `on_report` is told the reason of every Event.
+        """Act through `cluster` and `agents`; `on_report` receives the reason of every Event.
 
         What `systems` holds is shared by all looks; None begins with nothing.
         """
@@ -111,7 +111,7 @@ class Reconciler:
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
-        """Look at one object and act.
+        """Reconcile one object.
 
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
         """
@@ -119,6 +119,7 @@ class Reconciler:
         if found is None:
             return Outcome(is_ready=True)
         plan = await self._plan_for(found)
+        # the finalizer in a write of its own, before anything is made that it must clean up
         if plan.preparation is not None:
             found = await self._cluster.hold(found, is_held=plan.preparation.is_held)
             plan = await self._plan_for(found)
@@ -127,6 +128,7 @@ class Reconciler:
                 return Outcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
             await self._act(found, action)
         if plan.status is not None:
+            # after the actions: a crash in between leaves an old status, never one that claims what was not done
             await self._cluster.write_status(found, plan.status)
         return Outcome(
             _is_ready(found.get("status") if plan.status is None else plan.status), plan.again_seconds, plan.figures

@@ -45,7 +45,7 @@ FAILURES: Final = (ApiError, httpx2.HTTPError)
 SELF_REVIEW: Final = create_global_resource(
     "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", verbs=["post"]
 )
-"""Who we are; everybody may ask that."""
+"""The operator's own identity; every account may read its own."""
 
 RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyType(
     {
@@ -116,7 +116,7 @@ def is_of_going_namespace(error: MailboatError) -> bool:
 
 
 def is_out_of_sight(error: Exception) -> bool:
-    """Whether there is no such kind, or none that we may see: the API knows no words for a path that nobody serves."""
+    """Whether there is no such kind, or none that we may see: the answer for an unserved path is not a Status."""
     return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
 
 

@@ -1,7 +1,7 @@
-"""Looking at everything now and then, and checking by it that the watches tell of everything.
+"""Periodic resync, which also checks that the watches report everything.
 
-A list says what there is. What it has and no watch told of within a grace, or what a watch should have told is gone,
-proves a watch silent: the objects are looked at all the same, and the process counts as ill until the watches flow
+A list has the actual state. An object in it that no watch reported within a grace, or a deletion that none reported,
+proves a watch silent: the objects are reconciled all the same, and the process counts as ill until the watches flow
 again. Called by `main`.
 """
 
@@ -38,7 +38,7 @@ class Rounds:
         self._namespaces = namespaces or (_EVERYWHERE,)
 
     async def prime(self, claims: TopicClaims) -> None:
-        """Fill in who claims which topic, before anybody is looked at. Raises: ClusterRefusedError."""
+        """Fill in who claims which topic, before the first reconciliation. Raises: ClusterRefusedError."""
         for kind in ("Journal", "Topic"):
             for manifest in await self._list_at_last(kind):
                 claims.saw(manifest)
@@ -47,6 +47,7 @@ class Rounds:
         """Go round every so many seconds, until cancelled."""
         while True:
             await asyncio.sleep(seconds)
+            # before the list: an object that is created after it may be missing from the list
             before = list(watched.heard)
             try:
                 listed = await self._versions()

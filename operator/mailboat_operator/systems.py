@@ -1,6 +1,6 @@
-"""What Journals lead to beside the cluster, and what is remembered of it from one look to the next.
+"""External systems of Journals, and what is remembered of them between reconciliations.
 
-Nothing here needs to outlive the process: the next one connects anew, and lists claims anew.
+Nothing here needs to outlive the process: the next one connects and lists claims again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Systems:
         connections: To the brokers.
         claims: Which Topics claim which topics.
         spark_image: What driver and executors of builds run; None for builds that say it themselves.
-        waiting: Entered while somebody waits for a bucket.
+        waiting: Entered during a wait for a bucket.
         policy: What the settings say of all agents.
         refusals: Claims that the API server does not enlarge.
     """

@@ -1,10 +1,10 @@
-"""Which objects to look at, and when: each at most once at a time, several at once, failed ones again after a pause.
+"""Which objects to reconcile, and when: each at most once at a time, several at once, failed ones after a pause.
 
 An object that fails, hangs or is refused delays no other one, nor does one that waits for brokers, a bucket or an
 agent: it works not, and is not counted. Those that need brokers have a queue of their own, so that however many of them
-wait, the others go on. News go before what is looked at for its own sake. A wish for an object that is waiting already
-is no second one; a wish for one that is being looked at now is kept for after. Where the API names a time to wait,
-nobody's wish comes before it. Used from one event loop.
+wait, the others go on. News go before the periodic resync. A wish for an object that is queued already
+is merged with it; a wish for one that is being reconciled is kept for after. Where the API names a time to wait,
+no wish comes before it. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Slots:
 
 
 class _Queue:
-    """Objects that wait for a look, and how many of them are being looked at."""
+    """Objects that are queued, and how many of them are being reconciled."""
 
     def __init__(self, most: int) -> None:
         self._news: dict[ObjectKey, None] = {}
@@ -98,10 +98,10 @@ class _Queue:
 
 
 class Workers:
-    """The objects to look at, and those who do."""
+    """The work queue, and its workers."""
 
     def __init__(self, reconciler: Reconciler, metrics: OperatorMetrics, slots: Slots) -> None:
-        """Nobody works before `run`."""
+        """Nothing is reconciled before `run`."""
         self._reconciler = reconciler
         self._metrics = metrics
         self._slots = slots
@@ -115,7 +115,7 @@ class Workers:
         self._held: set[ObjectKey] = set()
 
     def ask(self, key: ObjectKey, *, is_news: bool = True) -> None:
-        """Have an object looked at soon; what is no news comes after all that is."""
+        """Queue an object; without news it comes after all objects with news."""
         if key in self._held:
             return
         timer = self._timers.pop(key, None)
@@ -128,7 +128,7 @@ class Workers:
             self._slots.freed.set()
 
     async def run(self) -> None:
-        """Work until cancelled; what is being looked at then is given up between two requests."""
+        """Work until cancelled; running reconciliations are then given up between two requests."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._slots.freed.clear()
@@ -137,7 +137,7 @@ class Workers:
                 await self._slots.freed.wait()
 
     def _next(self) -> ObjectKey | None:
-        """Whom to look at now, of the queue with fewer under way; its slot is taken before anything else happens."""
+        """The next object, of the queue with fewer under way; its slot is taken before anything else happens."""
         queues = sorted(self._queues.values(), key=lambda queue: queue.under_way)
         for is_news in (True, False) if self._slots.is_free else ():
             for queue in queues:
@@ -164,6 +164,7 @@ class Workers:
             self._queue_of(key).under_way -= 1
             self._slots.give()
             self._count()
+        # only now: `ask` for a key in `_running` would note the wish again and queue nothing
         is_wanted = key in self._again
         self._again.discard(key)
         if is_wanted and key not in self._held:
@@ -176,9 +177,10 @@ class Workers:
         self.ask(key, is_news=False)
 
     async def _look(self, key: ObjectKey) -> float | None:
-        """Look at one object; in how many seconds again, None when nothing calls for it."""
+        """Reconcile one object; in how many seconds again, None when nothing calls for it."""
         started = time.monotonic()
         try:
+            # a reconciliation that hangs would keep its slot
             outcome = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
             self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other objects go on

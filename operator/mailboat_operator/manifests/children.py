@@ -14,7 +14,7 @@ from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.manifests.names import APPLIED, child_labels, child_name, selector_labels
 
 Manifest = dict[str, Any]
-"""An object of Kubernetes as JSON knows it."""
+"""A Kubernetes object as JSON."""
 
 KUBEFLOW_APPLICATION: Final = "SparkApplication.sparkoperator.k8s.io"
 APACHE_APPLICATION: Final = "SparkApplication.spark.apache.org"

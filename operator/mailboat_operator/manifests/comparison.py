@@ -64,6 +64,6 @@ def _are_equal_quantities(wanted: object, found: object) -> bool:
 
 
 def quantity(value: object) -> Decimal | None:
-    """The number that a quantity of Kubernetes stands for; None for what is no quantity."""
+    """The number that a quantity of Kubernetes stands for; None for anything else."""
     match = _QUANTITY.match(value) if isinstance(value, str) else None
     return None if match is None else Decimal(match[1]) * _FACTORS[match[2] or ""]

@@ -82,7 +82,7 @@ def _topic_names(spec: JournalSpec) -> TopicNamesConfig:
 
 
 def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
-    """What all agents of a journal are told: where the log and the blobs are, who may call, how to log."""
+    """Configuration of all agents of a journal: where the log and the blobs are, who may call, how to log."""
     mounts = {mount.folder: mount for mount in journal_mounts(spec)}
     retention = spec.topics.retention
     consumption = retention.consumption

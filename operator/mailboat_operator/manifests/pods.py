@@ -1,4 +1,4 @@
-"""Pods of agents: the agent's container, the user's containers beside it, and what the restricted profile asks for.
+"""Pods of agents: the agent's container, the user's containers, and what the restricted profile asks for.
 
 A template's records have no field for anything privileged; what the profile wants beside is set here, for every
 container alike, so that nothing of a template can weaken it.
@@ -37,7 +37,7 @@ from mailboat_operator.manifests.names import COMPONENT, CONFIG_DIGEST, INSTANCE
 
 HTTP_PORT_NAME: Final = "mailboat"
 GRACE_SECONDS: Final = 45
-"""For the package at hand (25 s at most by the agent's own default), the farewell, and some air."""
+"""For the current package (25 s at most by the agent's own default), the farewell, and a margin."""
 
 CONTAINER_SECURITY: Final = MappingProxyType(
     {
@@ -92,7 +92,7 @@ class AgentPod:
         config_digest: Of everything that the agent reads at its start.
         secrets: That the agent reads.
         volume: Name of the claim template with the agent's home.
-        arguments: Of `mailboat agent run`, beside configuration and home.
+        arguments: Of `mailboat agent run`, besides configuration and home.
         resources: Of the agent.
         volumes: More volumes of the pod.
         agent_mounts: Of these, in the agent.
@@ -100,7 +100,7 @@ class AgentPod:
         preparation: Arguments of `mailboat` that run before the agent, with its configuration and home; none: nothing.
         service_account: Of the pod; None for the namespace's default.
         is_spread: Whether members go to different nodes as far as that is possible.
-        drain_seconds: The user's containers are told to stop so long after the pod was taken out of its Service.
+        drain_seconds: The user's containers are stopped so long after the pod was taken out of its Service.
         template: The user's containers, and where pods may run.
     """
 

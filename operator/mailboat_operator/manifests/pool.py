@@ -1,8 +1,8 @@
 """What a SubscriberPool becomes: members with names and claims of their own, and Services that lead to them.
 
-A member is called as its pod, for ever: its claim holds its content, its position and the id of its instance. The
+A member is always named after its pod: its claim holds its content, its position and the id of its instance. The
 user's containers find the content read-only in `/content`. A pod is ready when its member has caught up and the user's
-containers are ready, so the serving Service leads to nobody earlier.
+containers are ready, so the serving Service has no endpoint earlier.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def pool_children(
 
 
 def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
-    """What each member's agent reads; its own name it is told beside."""
+    """Configuration of each member's agent, without its own name."""
     spec = pool.spec
     retries, readiness = spec.retries, spec.readiness
     member = SubscriberAgentConfig(

@@ -57,7 +57,7 @@ def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
 
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
-    """The Secrets that its agent reads beside those of the journal."""
+    """The Secrets that its agent reads besides those of the journal."""
     callers = [_caller_mount(one) for one in publisher.spec.http.tokens]
     return [token_mount(token_secret_name(publisher)), *callers, *webhook_mounts(publisher)]
 

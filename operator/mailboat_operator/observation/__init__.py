@@ -1,4 +1,4 @@
-"""What there is around one object: read, understood, and handed to its plan. One module a kind.
+"""The state around one object: read, decoded, and handed to its plan. One module a kind.
 
 Each module's `look_at_<kind>` reads everything that its plan decides by and gives the plan. Nothing is remembered from
 one look to the next. Called by `reconciliation`, which acts.

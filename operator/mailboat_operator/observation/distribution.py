@@ -1,4 +1,4 @@
-"""A Distribution: its publisher's agent, asked once by the object's uid, then asked what became of it.
+"""A Distribution: its publisher's agent, asked once by the object's uid, then asked for the outcome.
 
 A crash between the request and the word of it in the status does no harm: the same request is sent again, and the
 publisher finds it under its id.
@@ -27,7 +27,7 @@ from mailboat_operator.plan.distribution import (
 from mailboat_operator.plan.finishing import plan_finished
 
 _GONE: Final = "DistributionMissing"
-"""The journal does not hold the package any more, so nobody can tell who has it."""
+"""The journal does not hold the package any more, so its subscribers are unknown."""
 
 
 async def look_at_distribution(sight: Sight, distribution: Distribution) -> Plan:

@@ -47,7 +47,7 @@ class Sight:
     def __init__(
         self, cluster: Cluster, agents: Agents, image: AgentImage, systems: Systems, clock: Callable[[], datetime]
     ) -> None:
-        """Read through `cluster`, `agents` and `systems`; `image` is what agents run, `clock` tells the time."""
+        """Read through `cluster`, `agents` and `systems`; `image` is what agents run, `clock` has the time."""
         self.cluster = cluster
         self.agents = agents
         self.systems = systems
@@ -109,7 +109,7 @@ class Sight:
         return AgentAddress(metadata.namespace, metadata.name, token)
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
-        """Everybody on a journal, as one of its publishers tells; None when none of the first few answers."""
+        """All subscribers of a journal, read from one of its publishers; None when none of the first few answers."""
         for publisher in publishers[:_ASKED]:
             try:
                 address = await self.address(publisher)
@@ -120,7 +120,7 @@ class Sight:
         return None
 
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
-        """Those of the names that exist, whoever made them."""
+        """Those of the names that exist, also foreign ones."""
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
         return {key: child for key, child in found.items() if child is not None}
 
@@ -176,7 +176,7 @@ class Sight:
             namespace: Where the object is.
             journal_name: The Journal that it names.
             children: That it may have.
-            own_secrets: Secrets of the user's that its agents need beside those of the journal.
+            own_secrets: Secrets of the user's that its agents need besides those of the journal.
         """
         journal = await self.journal(namespace, journal_name)
         wanted = [*own_secrets, *(() if journal is None else (one.secret for one in journal_mounts(journal.spec)))]

@@ -1,6 +1,6 @@
 """A Topic: the brokers of its Journal, and the topic as it is there.
 
-What the plan asks of the brokers is done here, while looking, since the status tells what came of it.
+What the plan asks of the brokers is done here, while observing, since the status contains the result.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def _connect_to_delete(sight: Sight, journal: Journal) -> Connection:
 
 
 async def _seen(brokers: Connection, wanted: TopicWanted) -> TopicFound | None:
-    """A topic that was just made or changed; the brokers may need a moment to tell of it, or of all its partitions."""
+    """A topic that was just made or changed; brokers may need a moment to describe it with all its partitions."""
     for pause in _PAUSES:
         found = await brokers.topic(wanted.name)
         if found is not None and found.partitions >= wanted.partitions:

@@ -20,7 +20,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a child once, and never touch it again: a Secret whose value nobody else knows.
+    """Make a child once, and never touch it again: a Secret with a generated value.
 
     Attributes:
         manifest: All but the data.
@@ -33,7 +33,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an object that is not wanted any more: the very one that was looked at, and no other of its name.
+    """Remove an object that is not wanted any more: the very one that was observed, and no other of its name.
 
     Attributes:
         key: Which.
@@ -180,7 +180,7 @@ class Plan:
     Attributes:
         actions: In order.
         status: The whole status to be; None leaves it as it is.
-        again_seconds: When to look again at the latest, for what no watch tells; None leaves it to news and the resync.
+        again_seconds: When to reconcile again at the latest, without news; None leaves it to news and the resync.
         figures: For the operator's metrics, by their names.
     """
 
@@ -191,6 +191,6 @@ class Plan:
 
     @property
     def preparation(self) -> Hold | None:
-        """The finalizer alone, after which the object is looked at anew at once; None where the plan is another."""
+        """The finalizer alone, after which the object is planned again at once; None where the plan is another."""
         is_alone = self.status is None and len(self.actions) == 1 and self.again_seconds == 0.0
         return self.actions[0] if is_alone and isinstance(self.actions[0], Hold) else None

@@ -1,4 +1,4 @@
-"""What becomes of children: made, put right, or removed, and what else is to be said about it."""
+"""Decisions about children: created, corrected, or removed, with their Events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:
 
 
 def plan_secret(manifest: Manifest, live: Live) -> Iterator[Action]:
-    """A Secret that is made once, with a token that nobody else knows."""
+    """A Secret that is made once, with a generated token."""
     if key_of(manifest) not in live:
         yield Create(manifest, (TOKEN_KEY,))
 
@@ -72,7 +72,7 @@ def deletion(key: ChildKey, live: Live) -> Delete:
 
 
 def controller_uid(manifest: Manifest) -> str | None:
-    """Who looks after an object; None for nobody."""
+    """The UID of the controlling owner of an object; None where there is none."""
     references: Sequence[Mapping[str, Any]] = manifest["metadata"].get("ownerReferences") or ()
     return next((one["uid"] for one in references if one.get("controller")), None)
 

@@ -26,6 +26,6 @@ def plan_finished(one: Distribution | PackageBuild, now: datetime) -> Plan:
 
 
 def pause_after_finishing(one: Distribution | PackageBuild) -> float:
-    """In how many seconds to look at what finishes now."""
+    """In how many seconds to reconcile what finishes now."""
     ttl = one.spec.ttl_seconds_after_finished
     return LONGEST_SLEEP_SECONDS if ttl is None else min(float(ttl), LONGEST_SLEEP_SECONDS)

@@ -17,7 +17,7 @@ from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
 from mailboat_operator.api.conditions import REASON
 
 FOLLOW_SECONDS: Final = 30.0
-"""How often publishers and pools are looked at for their figures alone."""
+"""How often publishers and pools are reconciled for their figures alone."""
 
 _LONGEST_MESSAGE: Final = 512
 _SOONEST_SECONDS: Final = 2.0
@@ -78,7 +78,7 @@ def ordinal_of(member: str, pool: str) -> int | None:
 
 
 def max_lag(members: Sequence[SubscriberStatusView]) -> int | None:
-    """Of the slowest; None where nobody says."""
+    """Of the slowest; None where unknown."""
     return max((one.lag for one in members if one.lag is not None), default=None)
 
 

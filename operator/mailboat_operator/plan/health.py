@@ -50,7 +50,7 @@ class Health:
     """What is said of a pool's members.
 
     Attributes:
-        caught_up: How many have caught up; None where nobody could be asked.
+        caught_up: How many have caught up; None where no agent answered.
         max_lag: Packages that the slowest is behind, in coarse steps.
         blocked: How many stand at a package that they can't import, or stopped.
         last_error: What keeps the first of them.

@@ -110,7 +110,7 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
 
 
 def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:
-    """What its agent tells; what was known last where it could not be asked."""
+    """The figures of its agent; the last known ones where it did not answer."""
     if fleet is None:
         return before
     following, last_at = followers(fleet, name), published_at(fleet).get(name, before.last_published_at)

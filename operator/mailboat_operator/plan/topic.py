@@ -2,7 +2,7 @@
 
 Only what the spec says is kept as it is there; other configuration belongs to the brokers or to others. A topic that
 this object did not create, one that existed before it or was recreated under its name, is left alone until an
-annotation names its id. `plan.reclaiming` says what becomes of the topic when the object is deleted.
+annotation names its id. `plan.reclaiming` decides about the topic when the object is deleted.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class GoldenPool:
 
     Attributes:
         is_editable: Whether it confirms each package.
-        waits_for: The pool that it waits for itself; None for nobody.
+        waits_for: The pool that it waits for itself; None for no pool.
     """
 
     is_editable: bool
@@ -78,11 +78,11 @@ class Surroundings:
     Attributes:
         journal: The Journal that it names; None when there is none, or none that can be understood.
         secrets: Those that the agents need, as far as they exist.
-        children: Those of the names that are wanted, whoever made them.
+        children: Those of the names that are wanted, also foreign ones.
         image: What agents run.
         now: When this was observed.
         staging: The pools that are waited for, and those that they wait for, as far as they exist.
-        fleet: Everybody on the journal; None where no agent could be asked.
+        fleet: All subscribers of the journal; None where no agent answered.
         has_keda: Whether KEDA is installed.
         pools: The pools on a publisher's journal.
         publishers: Names of the Publishers on a pool's journal.
@@ -129,7 +129,7 @@ def hindrance(
         metadata: Of the object.
         journal_name: The Journal that it names.
         around: What was observed.
-        mounts: Secrets of the user's that the agents need beside those of the journal.
+        mounts: Secrets of the user's that the agents need besides those of the journal.
         suspend: What its spec says.
     """
     if is_paused(metadata, suspend=suspend):
@@ -187,7 +187,7 @@ def _missing_entries(mounts: Sequence[SecretMount], found: Mapping[str, SecretFo
 
 
 def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> str:
-    """Changes with the content of the Secrets, so that agents are started anew with new credentials."""
+    """Changes with the content of the Secrets, so that agents are restarted with new credentials."""
     return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
 
 
