@@ -17,7 +17,7 @@ import typer
 from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
-from mailboat.cli.glossary import errors_page
+from mailboat.cli.glossary import errors_page, explanations
 from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.config.pages import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
@@ -27,6 +27,8 @@ from mailboat_operator.api.page import resources_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
+"""What the dashboard shows of an error, as seen from `docs`."""
 EVERYWHERE = {"home", "verbose", "help"}
 """Options that every command has."""
 SEVERAL = 3
@@ -43,6 +45,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",
+        EXPLANATIONS: json.dumps({one.name: one.text for one in explanations().values()}, indent=0) + "\n",
     }
 
 

@@ -217,8 +217,8 @@ def test_the_first_page_links_to_what_is_served(agent: httpx2.Client) -> None:
     page = agent.get("/")
     assert page.status_code == 200
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
-    links = re.findall(r'href="([^"]+)"', page.text)
-    assert links == ["/api/docs", "/api/openapi.json", "/api/v1/status", "/healthz", "/readyz", "/metrics"]
+    links = re.findall(r'(?:href|src)="(/[^"]+)"', page.text)
+    assert {"/api/docs", "/api/openapi.json", "/healthz", "/readyz", "/metrics", "/dashboard/app.js"} <= set(links)
     assert all(agent.get(link).status_code == 200 for link in links)
 
 

@@ -416,6 +416,19 @@ class GivenUpPage:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerView:
+    """The caller of a request, and its rights.
+
+    Attributes:
+        name: The name of the token; `local` where the agent has no tokens.
+        verbs: What the token allows; `admin` allows all.
+    """
+
+    name: str
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ForgottenView:
     """A subscriber that was taken off the books.
 

@@ -29,11 +29,12 @@ from mailboat.config.document import HttpConfig
 from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import Call
+from mailboat.http.dashboard import DASHBOARD_FILES, dashboard
 from mailboat.http.description import describe
 from mailboat.http.event_stream import EventStreams
 from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
-from mailboat.http.probes import home, with_ports
+from mailboat.http.probes import with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
 from mailboat.http.routes import (
     builds,
@@ -55,13 +56,6 @@ _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_LINKS: Final = (
-    ("/api/docs", "The API for people: every operation, its parameters and answers."),
-    ("/api/openapi.json", "The API for programs: OpenAPI 3.1."),
-    ("/api/v1/status", "Journal, publishers and subscribers; needs a token with the verb `view`, if there are tokens."),
-)
-"""What the page at `/` links to, with the probes."""
-
 _SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
 
 
@@ -95,7 +89,8 @@ def _described_api() -> FastAPI:
     async def docs(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
-    app.add_route("/", home(*_LINKS), include_in_schema=False)
+    for path in DASHBOARD_FILES:
+        app.add_route(path, dashboard, include_in_schema=False)
     app.add_route("/api/openapi.json", openapi, include_in_schema=False)
     app.add_route("/api/docs", docs, include_in_schema=False)
     return app

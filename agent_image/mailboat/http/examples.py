@@ -35,6 +35,7 @@ from mailboat.api.records import (
     BuildFollowerView,
     BuildProgressView,
     BuildView,
+    CallerView,
     CauseView,
     CommandView,
     DistributionView,
@@ -171,6 +172,7 @@ QUEUE_PAGE: Final[Document] = document_of(QueuePage(_QUEUE, (_ITEM,), 98))
 PLAN: Final[Document] = document_of(PublicationPlan(1, 41, 12, 48_000, 1, 48_000, ("/news/a",), ("/news/a/old",)))
 COMMAND: Final[Document] = document_of(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
 GIVEN_UP: Final[Document] = document_of(GivenUpView("edge-1", "author", 97, _PACKAGE, 11, _AT, ("/news/a",), _CAUSE))
+CALLER: Final[Document] = document_of(CallerView("ops", ("clear", "view")))
 FORGOTTEN: Final[Document] = document_of(ForgottenView("edge-7", registered=False, instances=(_INSTANCE,)))
 MESSAGE: Final[Document] = document_of(
     MessageView(

@@ -28,6 +28,7 @@ from mailboat.http.access import LOCAL, Caller, TokenBook, is_cross_site, is_fro
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
+from mailboat.http.dashboard import DASHBOARD_FILES
 from mailboat.http.rates import RateLimiter, network_of
 from mailboat.telemetry.requests import RequestRecorder
 
@@ -38,8 +39,8 @@ _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Answered without a token, whatever the caller's rate and however many connections there are."""
 
-OPEN_PATHS: Final = PROBE_PATHS | {"/", "/api/docs", "/api/openapi.json"}
-"""Answered without a token: probes send none, and the description of the API holds no data."""
+OPEN_PATHS: Final = PROBE_PATHS | {"/api/docs", "/api/openapi.json", *DASHBOARD_FILES}
+"""Answered without a token: probes send none, and the API's description and the dashboard's files hold no data."""
 
 RESERVED: Final = "is_reserved"
 """The entry of a request's state that is true on a connection that is kept back for probes."""

@@ -88,9 +88,9 @@ async def metrics(request: Request) -> Response:
     return Response(shown.content, headers={"content-type": shown.content_type})
 
 
-def home(*links: tuple[str, str]) -> Endpoint:
-    """The endpoint at `/`: a page that links to what the process serves, the probes included."""
-    page = link_page((*links, *_LINKS))
+def home() -> Endpoint:
+    """The endpoint at `/` of an agent without a control API: a page that links to what it serves."""
+    page = link_page(_LINKS)
 
     async def show(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})

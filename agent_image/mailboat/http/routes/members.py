@@ -9,12 +9,13 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.events import MEDIA_TYPE
-from mailboat.api.records import ForgottenView, PublisherView, StatusView, SubscriberStatusView
+from mailboat.api.records import CallerView, ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
+from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
-from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
+from mailboat.http.examples import CALLER, FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
 from mailboat.model.identifiers import natural_key
@@ -39,6 +40,13 @@ _OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": {"type": "stri
 def show_status(ports: Ports) -> StatusView:
     """Journal, publishers, and how far every subscriber is."""
     return ports.control.status()
+
+
+@router.get("/caller", **operation(Verb.VIEW, "The caller's rights", example=CALLER))
+def show_caller(call: CurrentCall) -> CallerView:
+    """The name of the token that the request carries, and its verbs."""
+    caller = LOCAL if call.caller is None else call.caller
+    return CallerView(caller.name, tuple(sorted(map(str, caller.verbs))))
 
 
 @router.get("/publishers", **operation(Verb.VIEW, "List publishers", example=[PUBLISHER]))

@@ -1,0 +1,40 @@
+"""The dashboard at `/`: static files of the wheel, which hold no data; the page asks the API for that with a token.
+
+No file is built, and none comes from elsewhere. The policy lets the page run its own scripts only, and make HTML of
+no text (Trusted Types), so what a stranger wrote into a path or an error stays text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+_FOLDER: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
+_HEADERS: Final = MappingProxyType(
+    {
+        "Content-Security-Policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+            "form-action 'none'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
+        ),
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+    }
+)
+
+DASHBOARD_FILES: Final = MappingProxyType(
+    {"/" if file.name == "index.html" else f"/dashboard/{file.name}": file for file in sorted(_FOLDER.iterdir())}
+)
+"""The file of each path."""
+
+
+async def dashboard(request: Request) -> Response:
+    """A file of the dashboard."""
+    file = DASHBOARD_FILES[request.url.path]
+    return Response(file.read_bytes(), headers=dict(_HEADERS), media_type=_TYPES[file.suffix])

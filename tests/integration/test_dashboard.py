@@ -1,0 +1,218 @@
+"""The dashboard in a real browser: its views, actions, rights, size, barriers, hostile texts and broken connections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.api.records import CauseView
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.config.storage import Secret
+from mailboat.http import event_stream
+from mailboat.http.dashboard import DASHBOARD_FILES
+from mailboat.model.requests import parse_request
+from playwright.sync_api import Browser, Page, expect
+from support.browser import barriers, chromium
+from support.fake_control import FakeControl, FakeSubscriber
+
+FIRST_LOAD_BYTES = 200_000
+CAUSE = CauseView("StorageFull", "no space left on device", "/content/images", "Traceback\n  File x\nOSError: 28")
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(15_000)
+    shown = context.new_page()
+    faults: list[str] = []
+    shown.on("pageerror", lambda error: faults.append(str(error)))
+    shown.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
+    yield shown
+    context.close()
+    assert faults == []
+
+
+def fleet(count: int = 12) -> FakeControl:
+    """A publisher with 30 packages, and subscribers of which one retries, one has given up a package, and some lag."""
+    control = FakeControl(*(FakeSubscriber(f"edge-{n}") for n in range(1, count + 1)))
+    for number in range(30):
+        control.distribute("author", parse_request("ADD", (f"/content/page-{number}",), user_id="ops"))
+    for number, one in enumerate(control.subscribers.values()):
+        one.next_offset = 30 if number % 4 else 30 - number % 12
+    control.subscribers["edge-1"].next_offset = 12
+    control.subscribers["edge-1"].error = CAUSE
+    control.give_up("edge-2", 20, CAUSE)
+    return control
+
+
+def save(page: Page, name: str) -> None:
+    """Keep a screenshot where the documentation is generated; nothing in a test run."""
+    folder = os.environ.get("SCREENSHOTS")
+    if folder:
+        page.wait_for_timeout(2_500)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url)
+    expect(page.get_by_label("Subscribers by state")).to_contain_text("12 subscribers")
+    expect(page.get_by_role("row", name="edge-1 18")).to_be_visible()
+    assert barriers(page) == []
+    save(page, "overview")
+    control.subscribers["edge-1"].error = None
+    control.subscribers["edge-1"].next_offset = 30
+    expect(page.get_by_role("row", name="retrying")).to_have_count(0, timeout=5_000)
+
+
+def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url + "/#/subscribers/edge-1")
+    blocked = page.get_by_role("region", name="What blocks it").or_(page.get_by_role("region", name="What is retried"))
+    expect(blocked).to_contain_text("StorageFull no space left on device")
+    expect(blocked).to_contain_text("Meaning and next step")
+    expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(19)
+    assert barriers(page) == []
+    save(page, "subscriber")
+    page.get_by_role("button", name="Clear queue…").click()
+    dialog = page.get_by_role("dialog", name="Clear the queue of edge-1?")
+    assert barriers(page) == []
+    dialog.get_by_role("button", name="Cancel").click()
+    assert control.subscribers["edge-1"].next_offset == 12
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop it").click()
+    expect(page.get_by_role("status")).to_contain_text("done: 1 packages dropped")
+    page.get_by_role("button", name="Clear queue…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop them").click()
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()
+    assert control.subscribers["edge-1"].next_offset == 30
+
+
+def test_failed_package_is_redriven(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url + "/#/errors")
+    expect(page.get_by_role("main")).to_contain_text("offset 20 of author, 11 attempts")
+    assert barriers(page) == []
+    page.get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("No package is in an error queue.")).to_be_visible()
+
+
+def test_package_is_published_and_its_way_is_shown(page: Page, serve: Any) -> None:
+    control = fleet()
+    page.goto(serve(control).url + "/#/packages")
+    expect(page.get_by_role("table", name="Packages").get_by_role("row")).to_have_count(21)
+    assert barriers(page) == []
+    save(page, "packages")
+    page.get_by_label("Paths, one a line").fill("/news/1\n/news/2")
+    page.get_by_role("button", name="Publish…").click()
+    page.get_by_role("dialog", name="ADD as author?").get_by_role("button", name="Publish").click()
+    expect(page.get_by_role("status")).to_contain_text("published at offset 30")
+    page.get_by_role("link", name="/news/1 /news/2").click()
+    expect(page.get_by_role("heading", name="ADD at offset 30")).to_be_visible()
+    expect(page.get_by_role("heading", name="Waiting: 12")).to_be_visible()
+    assert barriers(page) == []
+
+
+def test_500_subscribers_are_paged_filtered_and_loaded_within_the_limit(page: Page, serve: Any) -> None:
+    loaded: list[int] = []
+    page.on("response", lambda answer: loaded.append(len(answer.body())) if "/api/" not in answer.url else None)
+    page.goto(serve(fleet(500)).url)
+    expect(page.get_by_text("Page 1 of 10")).to_be_visible()
+    assert page.get_by_role("list", name="Subscribers, those").get_by_role("listitem").count() == 500
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_text("Page 2 of 10")).to_be_visible()
+    save(page, "500-subscribers")
+    page.get_by_label("Name contains").fill("edge-499")
+    expect(page.get_by_role("table", name="Subscribers").get_by_role("row")).to_have_count(2)
+    assert barriers(page) == []
+    assert sum(loaded) <= FIRST_LOAD_BYTES
+
+
+def test_broken_connection_is_stale_until_it_is_back(page: Page, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(event_stream, "LONGEST_SECONDS", 1.0)  # the stream ends, and the page connects again
+    page.goto(serve(fleet()).url)
+    expect(page.get_by_text("live as local")).to_be_visible()
+    page.route("**/api/v1/events", lambda route: route.abort())
+    expect(page.get_by_role("alert")).to_contain_text("stale since", timeout=10_000)
+    page.unroute("**/api/v1/events")
+    expect(page.get_by_text("live as local")).to_be_visible(timeout=20_000)
+
+
+def test_token_with_view_only_reads_and_a_wrong_one_is_refused(page: Page, serve: Any, tmp_path: Path) -> None:
+    (tmp_path / "reader").write_text("reader-token-0123456789abcdef")
+    token = TokenConfig("reader", Secret(file=str(tmp_path / "reader")), (Verb.VIEW,))
+    page.goto(serve(fleet(), HttpConfig(tokens=(token,))).url + "/#/subscribers/edge-1")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert barriers(page) == []
+    page.get_by_label("Token of this agent").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("does not accept this token")
+    page.get_by_label("Token of this agent").fill("reader-token-0123456789abcdef")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("live as reader")).to_be_visible()
+    expect(page.get_by_role("button", name="Clear queue…")).to_be_disabled()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
+    hostile = CauseView("StorageFull", HOSTILE, HOSTILE, HOSTILE)
+    control = FakeControl(FakeSubscriber(HOSTILE, error=hostile, is_editable=True), FakeSubscriber("edge"))
+    control.distribute("author", parse_request("ADD", ("/" + HOSTILE.replace("/", "").replace(" ", ""),)))
+    control.give_up("edge", 0, hostile)
+    url = serve(control).url
+    for view in ("", "#/errors", "#/packages", "#/subscribers/edge", "#/subscribers/" + HOSTILE.replace("/", "%2F")):
+        page.goto(f"{url}/{view}")
+        expect(page.get_by_role("main")).to_contain_text("onerror=")
+        assert page.locator("img, main script").count() == 0
+    assert page.title() == "Mailboat"
+
+
+def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(browser: Browser, serve: Any) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = context.new_page()
+    url = serve(fleet()).url
+    for view in ("", "#/subscribers/edge-1", "#/packages", "#/errors"):
+        page.goto(f"{url}/{view}")
+        expect(page.get_by_text("live as local")).to_be_visible()
+        expect(page.get_by_text("Loading…")).to_have_count(0)
+        assert barriers(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+    page.goto(f"{url}/#/subscribers/edge-1")
+    save(page, "narrow-dark")
+    context.close()
+
+
+def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
+    page.goto(serve(fleet()).url)
+    expect(page.get_by_text("live as local")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("edge-")
+
+
+def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, serve: Any) -> None:
+    url = serve(fleet(2)).url
+    for path in DASHBOARD_FILES:
+        answer = page.request.get(url + path)
+        assert answer.ok
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-frame-options"] == "DENY"

@@ -1,0 +1,57 @@
+"""Debian's Chromium, driven by Playwright, and axe-core, which looks for barriers in a page.
+
+axe-core is one file of an npm package. `npm pack` fetches the package once into the cache; its digest stands here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+AXE_VERSION: Final = "4.14.1"
+AXE_SHA256: Final = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
+_AXE_FILE: Final = "package/axe.min.js"
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless browser, closed at the end."""
+    program = shutil.which("chromium")
+    assert program is not None, "Chromium is missing (Debian: apt-get install chromium)"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+def axe_source() -> str:
+    """The script of axe-core, from the cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
+    archive = cache / f"axe-core-{AXE_VERSION}.tgz"
+    if not archive.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "pack", "--silent", f"axe-core@{AXE_VERSION}", "--pack-destination", str(cache)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == AXE_SHA256, f"{archive} is not the package that is known"
+    with tarfile.open(archive) as opened:
+        file = opened.extractfile(_AXE_FILE)
+        assert file is not None
+        return file.read().decode()
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core finds wrong with the page as it is shown; each rule with the elements concerned."""
+    page.evaluate(axe_source())  # evaluated by the browser's debugger, which no content security policy concerns
+    found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found["violations"]]
