@@ -99,11 +99,13 @@ class HttpJobs:
         Args:
             worker: The worker.
             free: How many more calls it can make.
-            held: The calls that it makes, and whether it knows that they should stop.
+            held: The calls that it makes, and whether it was asked to stop each.
             wait_seconds: How long the agent may wait for calls.
         """
         name, slots, topics = worker
-        held_calls = [{"job": show_job_id(job), "token": token, "told": told} for (token, job), told in held.items()]
+        held_calls = [
+            {"job": show_job_id(job), "token": token, "stop_seen": seen} for (token, job), seen in held.items()
+        ]
         body = {"slots": slots, "topics": list(topics), "free": free, "held": held_calls, "wait_seconds": wait_seconds}
         path = f"{_PREFIX}/workers/{quote(name, safe='')}/claims"
         return self._ask(Operation("POST", path, ClaimsView, body=body, wait_seconds=wait_seconds))
@@ -135,7 +137,7 @@ class HttpJobs:
 
     def _on_jobs(self, verb: str, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         body = {"jobs": [show_job_id(job) for job in jobs]}
-        return self._ask(Operation("POST", f"{_PREFIX}/{verb}", tuple[JobStateView, ...], body=body))
+        return self._ask(Operation("POST", f"{_PREFIX}/commands/{verb}", tuple[JobStateView, ...], body=body))
 
 
 def _job_body(job: NewJob) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class JobDetailView:
 
 @dataclass(frozen=True, slots=True)
 class JobStateView:
-    """What became of a job by a request.
+    """The state of a job after a request.
 
     Attributes:
         job: Its id.
@@ -120,7 +120,7 @@ class JobQueueView:
 
 @dataclass(frozen=True, slots=True)
 class QueueChangeView:
-    """What became of a queue.
+    """The outcome of a change to a queue.
 
     Attributes:
         queue: Its name.
@@ -199,7 +199,7 @@ class ClaimsView:
 
 @dataclass(frozen=True, slots=True)
 class ReportedView:
-    """What became of a report.
+    """The outcome of a report.
 
     Attributes:
         lost: Calls whose lease is over, or belongs to another worker: what was reported of them does not count.

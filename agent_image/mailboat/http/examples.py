@@ -21,6 +21,7 @@ from mailboat.api.archive import (
     VerificationView,
 )
 from mailboat.api.job_records import (
+    CallView,
     ClaimedJobView,
     ClaimedView,
     ClaimsView,
@@ -204,7 +205,8 @@ JOB_QUEUE: Final[Document] = document_of(
 QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
 JOB_CLAIMS: Final[Document] = document_of(
     ClaimsView(
-        (ClaimedView("1042-0", 1043, 1, 30.0, (ClaimedJobView("1042-0", "purge.cdn", "news", "eyJrZXlzIjpbXX0="),)),)
+        (ClaimedView("1042-0", 1043, 1, 30.0, (ClaimedJobView("1042-0", "purge.cdn", "news", "eyJrZXlzIjpbXX0="),)),),
+        lost=(CallView("1040-0", 1041),),
     )
 )
 

@@ -39,7 +39,7 @@ _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _MOST_TICK_DELAY_MS: Final = 20.0
-"""Spreads the workers, so that one record shows all of them that a delay is over."""
+"""Spreads the workers, so that one record ends a delay for all of them."""
 
 
 class LogSource:

@@ -199,12 +199,12 @@ class HeldCall:
     Attributes:
         job: The first of its jobs.
         token: Its fencing token.
-        told: Whether the worker knows that it should stop.
+        stop_seen: Whether the worker was asked to stop it.
     """
 
     job: JobText
     token: TokenNumber
-    told: bool = False
+    stop_seen: bool = False
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -381,19 +381,19 @@ async def clear_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) -> 
     return await run_in_threadpool(ports.jobs.clear, queue)
 
 
-@router.post("/stop", **operation(Verb.ADMIN, "Stop jobs", example=[JOB_STATE], also=(404,)))
+@router.post("/commands/stop", **operation(Verb.ADMIN, "Stop jobs", example=[JOB_STATE], also=(404,)))
 async def stop_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
     """Queued jobs stop at once, running ones when their handler notices."""
     return await _command(ports, call, JobAction.STOP, order)
 
 
-@router.post("/remove", **operation(Verb.ADMIN, "Remove jobs", example=[JOB_STATE], also=(404,)))
+@router.post("/commands/remove", **operation(Verb.ADMIN, "Remove jobs", example=[JOB_STATE], also=(404,)))
 async def remove_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
     """Drops queued jobs, and forgets ended ones. Running jobs are refused (400)."""
     return await _command(ports, call, JobAction.REMOVE, order)
 
 
-@router.post("/retry", **operation(Verb.ADMIN, "Retry jobs", example=[JOB_STATE], also=(404,), status=202))
+@router.post("/commands/retry", **operation(Verb.ADMIN, "Retry jobs", example=[JOB_STATE], also=(404,), status=202))
 async def retry_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
     """Adds jobs that ended again, with new ids and no attempts."""
     call.what.update({"jobs": list(order.jobs[:10])})
@@ -410,7 +410,7 @@ def show_job(job: JobPath, ports: Ports) -> JobDetailView:
 async def claim_jobs(worker: WorkerPath, order: ClaimOrder, ports: Ports, request: Request) -> ClaimsView:
     """A long poll: answers at once when there are calls to make or to stop, else after `wait_seconds` with nothing."""
     offer = Offer(worker, order.slots, tuple(parse_pattern(topic) for topic in order.topics))
-    held = {CallId(Token(each.token), parse_job_id(each.job)): each.told for each in order.held}
+    held = {CallId(Token(each.token), parse_job_id(each.job)): each.stop_seen for each in order.held}
     ends = ports.clock.monotonic() + order.wait_seconds
     pause = _FIRST_PAUSE_SECONDS
     while True:
