@@ -98,7 +98,7 @@ def test_roots_and_columns_can_be_chosen_and_the_bytes_of_files_are_one(spark: S
     ("options", "message"),
     [
         ({"tasks": "none"}, "tasks is 'none'"),
-        ({"roots": "/en"}, "no JSON list"),
+        ({"roots": "/en"}, "not a JSON list"),
         ({"roots": "[]"}, "wants a JSON list"),
         ({"roots": '["en"]'}, "does not start with '/'"),
         ({"roots": '["/fr"]'}, "SourceMissing"),

@@ -467,7 +467,10 @@ def test_basic_authentication_takes_the_token_as_password(control: FakeControl, 
 
 def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    with HttpControl(url, "unknown") as stranger, pytest.raises(AccessDeniedError, match="requires a token") as refused:
+    with (
+        HttpControl(url, "unknown") as stranger,
+        pytest.raises(AccessDeniedError, match="requires a valid token") as refused,
+    ):
         stranger.status()
     assert refused.value.next_step == "pass one with --token-file FILE or in MAILBOAT_TOKEN"
     with HttpControl(url, "token-of-viewer") as viewer, pytest.raises(AccessDeniedError, match="does not permit"):

@@ -144,15 +144,21 @@ UNCHANGEABLE = {
         "spec.partitions",
         "never be fewer",
     ),
-    "the prefix of a journal": ("Journal", {}, {"topics": {"prefix": "other-"}}, "spec.topics.prefix", "left behind"),
+    "the prefix of a journal": (
+        "Journal",
+        {},
+        {"topics": {"prefix": "other-"}},
+        "spec.topics.prefix",
+        "messages would stay",
+    ),
     "names of single topics": (
         "Journal",
         {},
         {"topics": {"names": {"package": "mine"}}},
         "spec.topics.names",
-        "left behind",
+        "messages would stay",
     ),
-    "no prefix any more": ("Journal", {}, {"topics": {"prefix": None}}, "spec.topics.prefix", "left behind"),
+    "no prefix any more": ("Journal", {}, {"topics": {"prefix": None}}, "spec.topics.prefix", "messages would stay"),
     "the journal of a publisher": (
         "Publisher",
         {},
@@ -195,13 +201,19 @@ UNCHANGEABLE = {
         "spec.target",
         "can't be converted",
     ),
-    "the paths of a distribution": ("Distribution", {}, {"paths": [{"path": "/de"}]}, "spec.paths", "it was asked for"),
+    "the paths of a distribution": (
+        "Distribution",
+        {},
+        {"paths": [{"path": "/de"}]},
+        "spec.paths",
+        "has been requested",
+    ),
     "the action of a distribution": (
         "Distribution",
         {"paths": [{"path": "/en"}]},
         {"paths": [{"path": "/en"}], "action": "Delete"},
         "spec.action",
-        "it was asked for",
+        "has been requested",
     ),
     "the roots of a build that was asked for": (
         "PackageBuild",
@@ -229,7 +241,7 @@ UNCHANGEABLE = {
         {},
         {"publisherRef": {"name": "other"}},
         "spec.publisherRef",
-        "it was asked for",
+        "has been requested",
     ),
 }
 CHANGEABLE = {

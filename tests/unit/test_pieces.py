@@ -239,7 +239,7 @@ def test_pieces_of_publishers_that_are_not_followed_are_not_collected(bench: Ben
 
 def test_what_is_no_piece_is_passed_by(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.store.take(Record(Offset(7), b"\xff", PIECE_HEADERS), None)
-    assert "offset 7 is no piece" in caplog.text
+    assert "offset 7 is not a piece" in caplog.text
 
 
 def test_a_full_disk_while_collecting_costs_the_collection_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

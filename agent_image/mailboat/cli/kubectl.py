@@ -38,6 +38,11 @@ REMOTE_COMMANDS: Final[Mapping[str, str]] = {
     "queues": "pending packages per subscriber; drop the ones that block",
     "errors": "list failed packages and retry them",
     "subscribers": "list the subscribers; remove one from the registry",
+    "events": "print status changes as they happen",
+    "jobs": "add and list jobs, and manage their queues",
+    "worker": "run a handler for jobs where this command runs",
+    "journal": "show topics and messages, and verify them",
+    "blobs": "list stored blobs and remove unreferenced ones",
 }
 """The commands that ask an agent, as the help lists them."""
 

@@ -141,14 +141,18 @@ class JournalArchive:
 
     def topics(self) -> Sequence[TopicView]:
         found = []
+        missing: TopicMissingError | None = None
         for role in TopicRole:
             name = self._workspace.topic(role)
             try:
                 bounds = self._workspace.journal.bounds(name)
                 identity = str(self._workspace.journal.identity(name))
-            except TopicMissingError:
+            except TopicMissingError as error:
+                missing = missing or error
                 continue
             found.append(TopicView(role.value, name, bounds.earliest_offset, bounds.next_offset, identity))
+        if missing is not None and not found:
+            raise missing  # a journal without any topic was not set up; an empty list would hide that
         return found
 
     def records(self, role: str, from_offset: int | None = None, max_items: int = 20) -> Sequence[RecordView]:
