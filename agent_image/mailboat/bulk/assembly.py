@@ -1,6 +1,6 @@
 """What a home's configuration makes of a build: its recipe, and what its driver works with.
 
-The composition of bulk builds, beside the agents' own: the command, the driver of a cluster and the sink of Spark all
+The composition of bulk builds, apart from the agents' own: the command, the driver of a cluster and the Spark sink all
 build with the same. Nothing is opened here that the workspace does not close.
 """
 

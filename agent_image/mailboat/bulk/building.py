@@ -1,7 +1,7 @@
 """Building one package of a bulk build: what an executor does, with the source and the blob store and nothing else.
 
 The bytes are a function of the nodes and the recipe, so tasks that are tried again or run twice store the same blobs
-under the same names. After a package is built, its part of the source is listed once more: what was read is what was
+under the same names. After a package is built, its part of the source is listed again: what was read is what was
 listed, or the bin fails as SourceChanged, and nothing of it is in the manifest. A package is never torn.
 """
 
@@ -60,7 +60,7 @@ class BinBuilder:
         self._namespaces = namespaces_of(ports.source)
 
     def build(self, one: Bin) -> BinResult:
-        """Build and store a package; what is wrong with its content is told and not raised.
+        """Build and store a package; what is wrong with its content is returned and not raised.
 
         Raises:
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it; try the bin again.
@@ -100,6 +100,7 @@ class BinBuilder:
             is_inline = summary.length_bytes <= recipe.inline_package_bytes
             payload = stream.read() if is_inline else None
             if not is_inline:
+                # after `_check_unchanged`: a package of a source that changed meanwhile is never stored
                 self._ports.blobs.put(stream, summary.package_digest)
         return BuiltBin(
             one.kind,

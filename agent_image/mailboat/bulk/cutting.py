@@ -28,7 +28,7 @@ MAX_PATH_BYTES: Final = 128 * 1024
 """Of all roots of one package: its message names each of them."""
 
 MAX_NODES: Final = 10_000
-"""Of one package, whatever the budget says: its message names each binary that travels beside it, of most nodes one."""
+"""Of one package, whatever the budget says: its message names each binary stored apart from it, of most nodes one."""
 
 _BOUNDARY: Final = 4
 """Of 256: about so many of the skeleton's nodes begin a package, whatever the budget leaves room for."""
@@ -114,7 +114,7 @@ Loose = ListedNode | Unit | SkeletonNode | Unlisted
 """What a cut can begin with: nodes as they are listed, and what cuts of branches left open."""
 
 Cut = Bin | Loose
-"""What a cut of a branch gives: whole bins, and what is for whoever cuts above it."""
+"""What a cut of a branch gives: whole bins, and what is left for the cut above it."""
 
 
 @dataclass(slots=True)

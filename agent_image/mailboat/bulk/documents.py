@@ -1,6 +1,6 @@
 """Documents of builds: JSON that becomes a record only where every field has the type that the record says.
 
-What a document does not say is the field's default, and what it says beside the fields of the record was added by a
+A field missing in a document has its default, and what a document has besides the fields of the record was added by a
 later version. A record within another one has all its fields, or their defaults, and no others.
 """
 
@@ -20,7 +20,7 @@ def record_of(kind: type[R], document: bytes) -> R:
     """The record in a document.
 
     Raises:
-        ValueError: The document is no JSON, or says something that the record can't be made of.
+        ValueError: The document is not JSON, or does not fit the record.
     """
     try:
         record: R = _record(kind, json.loads(document), may_say_more=True)

@@ -61,7 +61,7 @@ def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequ
 
 
 def is_derived(build_id: BuildId) -> bool:
-    """Whether a build was given no id, so that nobody asks for it by its name."""
+    """Whether a build was given no id, so that it is not requested by its name."""
     return _DERIVED.fullmatch(build_id) is not None
 
 
@@ -71,10 +71,10 @@ def request_id_of(build_id: BuildId, sequence: int) -> RequestId:
 
 
 def package_id_of(build_id: BuildId, sequence: int, package_digest: bytes, created_ms: int) -> PackageId:
-    """The id of a package, in the original's form.
+    """The id of a package, in Sling's form.
 
     The time is that of the build's first attempt, the UUID of version 8 (RFC 9562, 5.8) is made of build, sequence and
-    content: whoever builds and publishes the package, it has this id.
+    content: the package has this id, whichever process builds and publishes it.
     """
     total = hashlib.sha256(f"{build_id}\0{sequence}\0".encode() + package_digest).digest()
     number = int.from_bytes(total[:16]) & ~(0xF << 76) & ~(0x3 << 62) | 0x8 << 76 | 0x2 << 62

@@ -1,4 +1,4 @@
-"""The builds that are known: a small document each, beside their manifests, which says what is built and how far."""
+"""The known builds: a small document each, next to their manifests, which says what is built and how far."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Build:
         bins: How many packages the tree is cut into.
         present: Those of them that the log had from an earlier build.
         total: Packages that the build publishes.
-        scan_from: Where the log ended as the source was listed: none of them stands before.
+        scan_from: Where the log ended as the source was listed: none of them has a lower offset.
         problems: What could not be listed or built.
         last_package_id: The last package published of the source, by this build or before it.
         last_offset: And its offset.
@@ -111,7 +111,7 @@ class Library:
         """A build of the same that was begun and not ended, the newest one that can go on.
 
         While it is built, what it has of an earlier revision serves any other. What it publishes is of one revision,
-        and so is what somebody gave a name.
+        and so is a build with a given id.
         """
         begun = (one for one in reversed(self.builds()) if one.recipe == recipe)
         return next((one for one in begun if _can_go_on(one, revision)), None)
@@ -121,6 +121,7 @@ class Library:
         Manifest(self.documents, build_id, ()).remove()
         for name in self.documents.names(f"{build_id}.claim-"):
             self.documents.remove(name)  # of a driver that died when all was done
+        # last: after a crash in between the build is still listed, and can be forgotten again
         self.documents.remove(f"{build_id}{_SUFFIX}")
 
     def prune(self, recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a build: one row for each package, in Parquet, kept beside the packages.
+"""The manifest of a build: one row for each package, in Parquet, kept next to the packages.
 
 It is what a build resumes from and what an audit reads. Rows are added as bins come, in any order; when all are there,
 one more document says which of them the build has. A bin whose signature is here need not be built again. Memory is
@@ -153,7 +153,7 @@ class Manifest:
         self._documents.write(self._order_name, _parquet(table))
 
     def order(self) -> frozenset[bytes]:
-        """Which rows the build has, by signature. Attempts at earlier revisions may have left others beside them.
+        """Which rows the build has, by signature. Attempts at earlier revisions may have left others.
 
         Raises: ManifestDamagedError, also before `store_order`; as `NamedDocuments.read`.
         """

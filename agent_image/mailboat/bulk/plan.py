@@ -49,7 +49,7 @@ _MOST_COLLISIONS: Final = 100
 
 
 class NameCollisions:
-    """Finds names in one folder that differ in case or Unicode form only, in a listing that passes by.
+    """Finds names in one folder that differ in case or Unicode form only, in a streamed listing.
 
     Memory is that of the names of the open folders.
     """

@@ -25,7 +25,7 @@ class Recipe:
         inline_package_bytes: Packages up to this size stand in the manifest and travel in the message.
         are_collisions_refused: See `PackageContents`.
         log: The identity of the log: whose packages are stored, for the blob store.
-        publisher: Who publishes them; empty in documents of builds that say nothing of it, which are nobody's.
+        publisher: The publisher; empty in documents of builds without one.
         file_identity: What files of a plain folder are recognised by.
     """
 
@@ -75,7 +75,7 @@ class StoredBinary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BuiltBin:
-    """A package of a build as its manifest tells it.
+    """A package of a build, as in its manifest.
 
     Attributes:
         kind: See `BinKind`.
@@ -114,7 +114,7 @@ class BuiltBin:
 
 
 BinResult = BuiltBin | Problem
-"""What became of a bin."""
+"""The result of a bin."""
 
 
 def filter_of(one: Bin | BuiltBin) -> WorkspaceFilter:

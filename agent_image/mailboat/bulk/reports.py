@@ -1,4 +1,4 @@
-"""What a build tells while it runs, and what it comes to."""
+"""Progress of a build, and its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mailboat.publisher.appender import Placed
 
 
 class Progress(Protocol):
-    """Who is told how far a build is."""
+    """Receives the progress of a build."""
 
     def begin(self, stage: str, total: int | None = None) -> None:
         """A stage begins: `cut`, `build`, `publish`; of so many packages, if that is known."""
@@ -23,7 +23,7 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Nobody is told."""
+    """Ignores the progress."""
 
     def begin(self, stage: str, total: int | None = None) -> None:
         """See `Progress`."""

@@ -149,7 +149,7 @@ class BuildRun:
         return self._build_derived(bins, problems, self._remembered())
 
     def _further_round(self, before: Build) -> BuildReport:
-        """Bring what was published beside a build, and turned back by it, to what the source has now."""
+        """Bring what others published during a build, and the build reverted, to what the source has now."""
         self._beside, self._is_all = None, False
         bins, problems = self._cut()
         return self._build_derived(bins, problems, before)

@@ -14,7 +14,7 @@ from mailboat.model.paths import NodePath, is_within, name_of, parent_of
 
 @runtime_checkable
 class BranchingSource(Protocol):
-    """A source that knows the children of a node without reading what is below them."""
+    """A source that can list the children of a node without reading what is below them."""
 
     def child_names(self, path: NodePath) -> Sequence[str]:
         """The names below `path`, in walk order; none where there is nothing. Raises: as `Source.walk`."""

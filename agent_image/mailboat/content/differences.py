@@ -1,7 +1,7 @@
 """The difference of two trees, as a stream: what one has and the other has not, or has otherwise.
 
 Both sides are compared by the digests of their nodes in key order, one step at a time, so memory holds neither tree;
-only nodes that differ are read, to tell what differs in them. A source that can't give its digests in that order is
+only nodes that differ are read, to find what differs in them. A source that can't give its digests in that order is
 listed into a temporary SQLite file first.
 """
 

@@ -1,4 +1,4 @@
-"""Foreign failures of files and databases, told as ours: the border between the targets and the operating system."""
+"""Maps foreign failures of files and databases to ours: the border between targets and the operating system."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ class TranslatedFailures:
 
 
 def discard(file: BinaryIO) -> None:
-    """Close a temporary file of which nobody needs the content. On a full disk its last bytes can't be written."""
+    """Close a temporary file whose content is not needed. On a full disk its last bytes can't be written."""
     with suppress(OSError):
         file.close()

@@ -1,4 +1,4 @@
-"""The large binaries of a sqlite target: a content-addressed folder beside the database file.
+"""The large binaries of a sqlite target: a content-addressed folder next to the database file.
 
 A blob is durable before the transaction that names it commits. Blobs that no node names any more stay until
 `sweep_blobs` of `targets/sqlite.py`, so a rolled-back batch costs space only. The folder is made when the first blob

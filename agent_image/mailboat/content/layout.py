@@ -1,7 +1,7 @@
 """How a tree lies in a folder: what the folder source reads, and the targets `files:` and `generations:` write.
 
 A plain file is a file and a plain folder is a folder, verbatim. Any other node is a folder with the file `.node.json`,
-which tells its types, properties and order of children; its binaries lie beside it as `.node.<SHA-256>.bin`. A name
+which has its types, properties and order of children; its binaries lie next to it as `.node.<SHA-256>.bin`. A name
 that would collide with these, or that the top folder keeps for itself, is written with the prefix `.node.name.`. The
 top folder is the node `/` only where it has a `.node.json`; its `.node.namespaces.json` says what the prefixes in names
 stand for. Specified in `docs/formats/folder.md`.
@@ -57,7 +57,7 @@ def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> s
     """The node's name that an entry of a folder stands for; None for what belongs to a node, or to the top folder.
 
     Raises:
-        PathRefusedError: It has a reserved name that no target writes, so somebody's file would be left out in
+        PathRefusedError: It has a reserved name that no target writes, so a user's file would be left out in
             silence, or come back under another name. Or it is not valid UTF-8. Rename it.
     """
     if not entry.isprintable() and any("\ud800" <= character <= "\udfff" for character in entry):
@@ -111,7 +111,7 @@ def write_sidecar(node: Node) -> bytes:
 
 
 def read_sidecar(path: NodePath, content: bytes, open_binary: OpenBinary) -> Node:
-    """The node that a `.node.json` tells. Raises: PackageCorruptError, naming the path."""
+    """The node in a `.node.json`. Raises: PackageCorruptError, naming the path."""
     try:
         document = _object(json.loads(content))
         node = Node(

@@ -1,8 +1,8 @@
 """What a tree looks like without its content: paths, sizes, and signatures that change when the content does.
 
-A source that knows its nodes without reading them, as a folder does, is a `ListedSource`; any other is walked, and its
+A source that can list its nodes without reading them, as a folder, is a `ListedSource`; any other is walked, and its
 nodes' digests are their signatures. What can't be read is listed, too, with the reason: so the rest can be published,
-and nobody takes it for removed. Called by bulk builds, on the driver and on executors.
+and it is not taken for removed. Called by bulk builds, on the driver and on executors.
 """
 
 from __future__ import annotations

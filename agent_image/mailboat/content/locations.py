@@ -46,7 +46,7 @@ class TargetLocation(Frozen):
 
 
 def parse_target(text: str) -> TargetLocation:
-    """Read what a user gave as a target. Raises: UsageError, saying what there is."""
+    """Parse what a user gave as a target. Raises: UsageError, listing the kinds."""
     kind, colon, place = text.partition(":")
     if not colon or kind not in TARGET_KINDS:
         raise UsageError(
@@ -80,7 +80,7 @@ def open_target(text: str, failpoints: Failpoints | None = None) -> Target:
 
 @contextmanager
 def opened_ledger(text: str) -> Iterator[TargetLedger]:
-    """What a target keeps beside its content, also while a subscriber imports into it: for status and redrives.
+    """What a target keeps besides its content, also while a subscriber imports into it: for status and redrives.
 
     Raises:
         SourceMissingError: There is no such target.
@@ -95,11 +95,11 @@ def opened_ledger(text: str) -> Iterator[TargetLedger]:
 
 
 def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
-    """Open something to read: a target, what an opener knows, or a folder.
+    """Open something to read: a target, what an opener supports, or a folder.
 
     Raises:
         SourceMissingError: There is nothing of that name.
-        UsageError: It is a file that no format knows.
+        UsageError: It is a file of an unknown format.
     """
     kind, colon, _ = text.partition(":")
     if colon and kind in TARGET_KINDS:

@@ -2,7 +2,7 @@
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
 adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing (importmode.md of
-Apache Jackrabbit FileVault; where the original's importers disagree with it, the document counts).
+Apache Jackrabbit FileVault; where FileVault's own importers disagree with it, the document counts).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class DigestedSource(Protocol):
-    """A source that knows digests without giving nodes."""
+    """A source that has digests without giving nodes."""
 
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
         """Path and `node_digest` of every node of a subtree: parents first, siblings by name."""
@@ -61,7 +61,7 @@ class DigestedSource(Protocol):
 
 @runtime_checkable
 class NamedSource(Protocol):
-    """A source that knows what the prefixes in its names stand for."""
+    """A source that has the namespaces of the prefixes in its names."""
 
     def namespaces(self) -> NamespaceTable:
         """The namespaces of prefixes that are not generally known; grows while nodes are read.
@@ -86,7 +86,7 @@ class DescribedSource(NamedSource, Protocol):
 
 
 class Attempt(Frozen):
-    """That the package at `offset` failed before: persisted, so that a restart does not start counting anew."""
+    """That the package at `offset` failed before: persisted, so that a restart does not reset the count."""
 
     offset: Offset
     count: int
@@ -143,7 +143,7 @@ class PendingStatus:
 
 
 class Ledger(Protocol):
-    """What a subscriber keeps beside the content. Each call is one durable step of its own, outside of a batch."""
+    """What a subscriber keeps besides the content. Each call is one durable step of its own, outside of a batch."""
 
     @property
     def commands(self) -> CommandLedger:
@@ -171,7 +171,7 @@ class Ledger(Protocol):
     ) -> None:
         """Move the position without content: at a first start, or as a person decided (`--accept-gap`, restore).
 
-        Forgets that packages of the `accepted` publishers were passed over, and stores the report starts, if given.
+        Forgets that packages of the `accepted` publishers were skipped, and stores the report starts, if given.
         """
 
     @property
@@ -289,7 +289,7 @@ class Target(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """What is kept beside the content."""
+        """What is kept besides the content."""
 
     def batch(self) -> Batch:
         """Begin a transaction. One at a time."""

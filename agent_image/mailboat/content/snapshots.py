@@ -87,10 +87,10 @@ class Snapshot:
 
 
 def write_snapshot(file: Path, head: SnapshotHead, write_package: Callable[[BinaryIO], SnapshotTail]) -> SnapshotTail:
-    """Write a snapshot beside its place, make it durable, and rename it: a name always stands for a whole one.
+    """Write a snapshot to a draft, make it durable, and rename it: a name always stands for a whole one.
 
     Args:
-        file: Where to; what is there is replaced.
+        file: Where to; an existing file is replaced.
         head: What it stands for.
         write_package: Writes the package, front to back, into the stream that it is given.
 
@@ -112,7 +112,7 @@ def opened_snapshot(file: Path) -> Iterator[Snapshot]:
     """Open a snapshot, and read it once from end to end to check it.
 
     Raises:
-        SnapshotCorruptError: It is none, or damaged.
+        SnapshotCorruptError: It is not a snapshot, or damaged.
         UsageError: There is no such file.
     """
     with TranslatedFailures(str(file)):

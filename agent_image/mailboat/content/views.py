@@ -1,6 +1,6 @@
 """A target's content, position and error queue as one, to copy it: also while a subscriber imports into it.
 
-    nobody imports    any kind: the target is locked while it is read
+    idle              any kind: the target is locked while it is read
     sqlite, busy      one read transaction sees the content and the position of one commit
     generations, busy the committed generation, which stays as it is for as long as it is kept
     files, busy       TargetBusy: its files change in place
@@ -8,7 +8,7 @@
 Where generations wait for the end of a bulk build, the position is that of the generation that is shown, and what was
 given up since is left out: who goes on from such a copy imports the rest again.
 
-Called by whoever takes snapshots.
+Called to take snapshots.
 """
 
 from __future__ import annotations

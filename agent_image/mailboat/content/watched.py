@@ -1,4 +1,4 @@
-"""Sources, nodes and records that say how many bytes of content went by, for progress on a terminal."""
+"""Sources, nodes and records that report the bytes of content processed, for progress on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
 
 Watch = Callable[[int], None]
-"""Called with a number of bytes that went by."""
+"""Called with a number of processed bytes."""
 
 
 class Phases(Protocol):
@@ -34,8 +34,8 @@ class WatchedSource:
 
         Args:
             source: The source.
-            on_walk: Told of the content of nodes that `walk` gives, as it is read.
-            on_node: Told of the content of nodes that `node` gives.
+            on_walk: Receives the bytes of nodes that `walk` gives, as they are read.
+            on_node: Receives the bytes of nodes that `node` gives.
         """
         self._source = source
         self._on_walk = on_walk
@@ -48,7 +48,7 @@ class WatchedSource:
 
     @property
     def names(self) -> NamespaceTable | None:
-        """What the prefixes of the source stand for, as far as it knows."""
+        """What the prefixes of the source stand for, as far as known."""
         return namespaces_of(self._source)
 
     @property
@@ -78,7 +78,7 @@ class WatchedSource:
 
 
 def unwatched(source: Source) -> Source:
-    """The source without a watch, for nodes that are read once more."""
+    """The source without a watch, for nodes that are read a second time."""
     return source.unwatched if isinstance(source, WatchedSource) else source
 
 
@@ -90,7 +90,7 @@ def description_of(source: Source) -> DescribedSource | None:
 
 
 def namespaces_of(source: Source) -> NamespaceTable | None:
-    """What the prefixes of a source stand for, a table that grows while nodes are read; None where it knows nothing.
+    """What the prefixes of a source stand for, a table that grows while nodes are read; None where it has none.
 
     Raises: as `NamedSource.namespaces`.
     """

@@ -1,6 +1,6 @@
 """What the driver and its tasks exchange: work as JSON, results and errors as columns. Never a pickled object.
 
-A row may come from a file of somebody else: the sink takes any DataFrame with its columns. So nothing here runs what it
+A row may come from a foreign file: the sink takes any DataFrame with its columns. So nothing here runs what it
 reads: work becomes a record field by field, an error is a name, a message and facts, and a built package is the row of
 its manifest.
 """
@@ -203,7 +203,7 @@ class BuildRow(NamedTuple):
 
     Attributes:
         signature: Of the bin; None where `result` ended the task.
-        result: What became of it.
+        result: Its outcome.
         cells: A built package as the row of a manifest; empty otherwise.
     """
 
@@ -278,7 +278,7 @@ def packed(rows: Iterable[BuildRow]) -> bytes:
 
 
 def unpacked(stream: bytes) -> Iterator[tuple[bytes, BinResult | MailboatError]]:
-    """The rows of an Arrow stream: of each the signature of its bin, and what became of it."""
+    """The rows of an Arrow stream: of each the signature of its bin, and its result."""
     with pa.ipc.open_stream(stream) as batches_read:
         for batch in batches_read:
             for row in batch.to_pylist():

@@ -3,7 +3,7 @@
     spark.read.format("mailboat.packages").load(".mailboat").where("offset >= 100").groupBy("publisher").count()
 
 One row for each record, at the bounds of the moment of planning; those that can't be decoded are rows with an `error`,
-so nothing is left out in silence. The options `from` and `before` say which offsets are read, `offsetsPerTask` how many
+so nothing is left out silently. The options `from` and `before` say which offsets are read, `offsetsPerTask` how many
 by one task. Payloads are no column: `mailboat packages` fetches them.
 """
 

@@ -23,7 +23,7 @@ class BatchFormat(DataSource):
     """A format that is read or written by batches, and not by streams.
 
     Attributes:
-        known_options: The names of its options, beside `path`.
+        known_options: The names of its options, besides `path`.
     """
 
     known_options: ClassVar[frozenset[str]] = frozenset()
@@ -42,7 +42,7 @@ class BatchFormat(DataSource):
 
 
 def check_options(options: Mapping[str, str], known: frozenset[str]) -> None:
-    """Make sure that every option beside `path` is known. Raises: UsageError."""
+    """Check that every option besides `path` is known. Raises: UsageError."""
     names = {name.lower(): name for name in known}
     for given in options:
         if given.lower() in names or given.lower() == "path":

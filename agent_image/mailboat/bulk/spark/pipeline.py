@@ -48,7 +48,7 @@ from mailboat.errors import MailboatError, RetryableError, StorageFullError, Sto
 BRANCHES_PER_CORE: Final = 16
 TASKS_PER_CORE: Final = 4
 NODE_WEIGHT_BYTES: Final = 4 * 1024
-"""What a node costs beside its bytes, for even tasks."""
+"""What a node costs besides its bytes, for even tasks."""
 DRIVER_NODES: Final = 50_000
 """Listing and cutting so many takes about as long as a session takes to start; and a finished build needs none."""
 DRIVER_PACKAGES: Final = 200
@@ -101,7 +101,7 @@ class SparkPipeline:
         self._small = SmallBuild() if small is None else small
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
-        """Cut the source into bins, in no order; what can't be listed is told.
+        """Cut the source into bins, in no order; what can't be listed is returned, too.
 
         Raises:
             SourceMissingError: A root is not in the source.
@@ -123,7 +123,7 @@ class SparkPipeline:
         yield from finish_cut(loose, recipe.budget)
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
-        """Build and store the packages of some bins, in no order; what is wrong with their content is told.
+        """Build and store the packages of some bins, in no order; what is wrong with their content is returned.
 
         Raises:
             StorageFullError, StorageReadOnlyError: Of an executor, after all that was built was given.

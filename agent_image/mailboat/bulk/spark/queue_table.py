@@ -110,7 +110,7 @@ class QueueReader(DataSourceReader):
         self._columns = list(chosen(QUEUE_COLUMNS, names))
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Stretches from the lowest position on; asks everybody's position."""
+        """Stretches from the lowest position on; reads the positions of all subscribers."""
         with self._place.open() as workspace:
             waiters = tuple(_waiters(workspace))
             lowest = min((one.next_offset for one in waiters), default=MAX_OFFSET)

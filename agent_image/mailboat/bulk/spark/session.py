@@ -63,7 +63,7 @@ class SparkUnavailableError(RetryableError):
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is told.
+    """Settings of a session.
 
     Attributes:
         master: `local[*]`, `spark://HOST:PORT`, `k8s://…`; None is what `spark-submit` was told.
@@ -170,7 +170,7 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
 
 
 def _configuration(settings: SessionSettings) -> SparkConf:
-    """Our defaults below what Spark reads itself: only a running Java machine knows its files and spark-submit."""
+    """Our defaults below what Spark reads itself: only a running Java machine has its files and spark-submit."""
     from pyspark import SparkConf, SparkContext
 
     fixed = settings.fixed()

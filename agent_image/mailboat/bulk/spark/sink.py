@@ -60,12 +60,12 @@ WRITE_OPTIONS: Final = frozenset(
 
 @dataclass(frozen=True)
 class BuiltTask(WriterCommitMessage):
-    """What became of the bins of one task: rows as an Arrow stream, see `exchange.packed`."""
+    """Results of the bins of one task: rows as an Arrow stream, see `exchange.packed`."""
 
     rows: bytes
 
     def results(self) -> dict[bytes, BinResult]:
-        """What became of each bin, by its signature. Raises: what ended the task."""
+        """The result of each bin, by its signature. Raises: what ended the task."""
         found = dict[bytes, BinResult]()
         for signature, result in unpacked(self.rows):
             if isinstance(result, MailboatError):
@@ -76,7 +76,7 @@ class BuiltTask(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class SinkOrder:
-    """What the sink is told.
+    """Options of the sink.
 
     Attributes:
         place: The home.

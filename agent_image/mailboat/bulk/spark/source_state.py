@@ -1,6 +1,6 @@
-"""Which state a source is in, where that can be told at once: a target by its position, a file by its signature.
+"""Which state a source is in, where that is cheap to find: a target by its position, a file by its signature.
 
-A plain folder or checkout has none: what is read of it is looked at node by node. Used by readers whose tasks are to
+A plain folder or checkout has none: what is read of it is checked node by node. Used by readers whose tasks are to
 see one state of a source.
 """
 

@@ -1,4 +1,4 @@
-"""Tells errors of Spark from our own, without importing PySpark: it is an extra."""
+"""Distinguishes errors of Spark from our own, without importing PySpark: it is an extra."""
 
 from __future__ import annotations
 

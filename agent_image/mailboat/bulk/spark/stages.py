@@ -35,7 +35,7 @@ _WORK: Final = "task INT, work BINARY"
 _LOOK_SECONDS: Final = 0.2
 
 Advance = Callable[[int], None]
-"""Told how many items of a stage are done; a task tells when it ends, so this comes in steps."""
+"""Receives how many items of a stage are done; a task reports when it ends, so this comes in steps."""
 
 
 class SparkJobFailedError(RetryableError):
@@ -139,7 +139,7 @@ class StageRunner:
         return max(1, self._session.sparkContext.defaultParallelism)
 
     def frame(self, stage: Stage, works: Sequence[bytes]) -> DataFrame:
-        """The stage as a DataFrame that nobody has computed yet."""
+        """The stage as a DataFrame that was not computed yet."""
         return self._counted(stage, works, self._session.sparkContext.accumulator(0))
 
     def _counted(self, stage: Stage, works: Sequence[bytes], done: Any) -> DataFrame:

@@ -102,7 +102,7 @@ def find_differences(runner: StageRunner, comparison: Comparison) -> Iterator[Ta
 def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, list[bytes]]:
     """The stage that compares, and its work. Raises: SourceMissingError.
 
-    A target that can't be opened here is for one task, as a whole: so it is told once where it can't be opened at all.
+    A target that can't be opened here is for one task, as a whole: so a target that can't be opened is reported once.
     """
     with closing(open_source(comparison.source)) as source:
         branches = plan_branches(source, comparison.roots, runner.parallelism * BRANCHES_PER_CORE)

@@ -61,7 +61,7 @@ SETTLED_SECONDS: Final = 2.0
 """A file changed more recently could change again within the same tick of its time: its digest isn't remembered."""
 
 MOST_UNREAD: Final = 1024
-"""Files that wait for somebody to read them; of more, the digests are not remembered."""
+"""Files that wait to be read; of more, the digests are not remembered."""
 
 _REFUSALS: Final = (PathRefusedError, PackageCorruptError, UsageError)
 """Why one entry can't be published."""
@@ -86,7 +86,7 @@ class DigestCache(Protocol):
 
 
 class _Unread(NamedTuple):
-    """A file whose digest is worth remembering once somebody has read it."""
+    """A file whose digest is worth remembering once it was read."""
 
     path: NodePath
     signature: FileSignature
@@ -157,7 +157,7 @@ class FolderSource:
             return self._names(place, is_by_name=False)
 
     def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
-        """See `ListedSource`: files are looked at and not read."""
+        """See `ListedSource`: files are listed with their status and not read."""
         with self._walking():
             yield from self._listed(path, is_deep=is_deep)
 

@@ -1,8 +1,8 @@
-"""What lies in a source folder, looked at with care: names, kinds, links, and whether a file changed while it was read.
+"""The entries of a source folder, checked: names, kinds, links, and whether a file changed while it was read.
 
 A symbolic link to a file or folder inside of the source is followed, as its owner means the content; one that leads
 outside, nowhere, or to a folder that it lies in itself is refused with its path. Sockets, devices and names that are
-not UTF-8 are refused, too: what can't be published should not be left out in silence.
+not UTF-8 are refused, too: what can't be published should not be left out silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mailboat.folder_handle import FolderHandle, FolderTrail, ForeignEntryError,
 from mailboat.model.nodes import Binary
 
 _BUFFER_BYTES: Final = 1024 * 1024
-"""For large files. With a smaller one each read takes its memory anew, and page faults cost more than a copy."""
+"""For large files. With a smaller one each read allocates its memory, and page faults cost more than a copy."""
 _LINK_STEP: Final = "remove the link, or publish other paths"
 
 
@@ -187,7 +187,7 @@ def open_unchanged(root: str, disk: str, signature: FileSignature) -> BinaryIO:
 
 
 class _UnchangedFile(io.RawIOBase):
-    """Looks at the file's status when it is opened and whenever its end is met."""
+    """Checks the file's status when it is opened and whenever its end is met."""
 
     def __init__(self, root: str, disk: str, signature: FileSignature) -> None:
         super().__init__()

@@ -76,6 +76,7 @@ class KnownFiles:
             file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS
         )
         turn_on_write_ahead_log(connection)
+        # after a power failure the last entries may be missing, which costs time only
         connection.execute("PRAGMA synchronous = NORMAL")
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
             connection.execute("DROP TABLE IF EXISTS file")

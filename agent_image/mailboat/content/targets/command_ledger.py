@@ -1,4 +1,4 @@
-"""The commands of all targets, in SQLite, beside the rest of the ledger."""
+"""The commands of all targets, in SQLite, next to the rest of the ledger."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TargetCommands:
     """See `CommandLedger`. Shares connection and lock with the target's ledger."""
 
     def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that nobody uses without the lock."""
+        """Serve from a connection that is used under the lock only."""
         self._connection = connection
         self._lock = lock
         self._uri = uri

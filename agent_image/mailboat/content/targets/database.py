@@ -90,10 +90,13 @@ def create_database(
 ) -> None:
     """Make an empty target database of that kind. Raises: OSError, sqlite3.Error; nothing is left then."""
     half = f"{name}.new"
+    # SQLite would roll the journal of a killed process back into the new file
     folder.remove(f"{half}-journal")
     folder.create_file(half, mode).close()  # SQLite gives its other files the mode of this one
     connection = sqlite3.connect(f"{folder.place}/{half}", isolation_level=None)
     try:
+        # EXTRA also synchronises the folder after the journal is removed:
+        # https://www.sqlite.org/pragma.html#pragma_synchronous
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
         _add_since(connection, 1)
@@ -140,6 +143,8 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
 
 def connect_reader(file: Path) -> sqlite3.Connection:
     """A connection that reads only; from a folder that can't be written, too, if its writer closed the database."""
+    # a database in WAL mode can't be read without its -shm file, which can't be made here:
+    # https://www.sqlite.org/wal.html#read_only_databases
     is_resting = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
     return _connect(file, "mode=ro&immutable=1" if is_resting else "mode=ro")
 
@@ -197,6 +202,7 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
+        # read again inside the transaction: another process may have upgraded the file since
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version < SCHEMA_VERSION:
             _add_since(connection, version)

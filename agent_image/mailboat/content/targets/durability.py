@@ -62,6 +62,7 @@ class Durability:
         return True
 
     def _sync_one(self, path: str) -> None:
+        # O_NONBLOCK: opening a pipe that took the place of the file must not block
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -77,6 +78,7 @@ class Durability:
             syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
             if syncfs is None:
                 os.sync()
+            # before Linux 5.8 it reports no write errors: https://man7.org/linux/man-pages/man2/syncfs.2.html
             elif syncfs(handle) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), self._folder)

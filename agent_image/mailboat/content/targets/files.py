@@ -58,6 +58,7 @@ class _InPlace:
         self._failpoints = failpoints
         self._is_shown = False
         if self._intake.has_redo():
+            # the killed process may have renamed files that it did not synchronise
             state.durability.touch_everything()
         self._finish()
         self._show_namespaces()

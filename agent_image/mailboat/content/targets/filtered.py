@@ -1,6 +1,6 @@
-"""Changes whose filters have rules or modes: node by node, with a look at what is there.
+"""Changes whose filters have rules or modes: node by node, compared with the target's nodes.
 
-The exact and slow road beside `TreeTable.apply_simple`. A covered node that the package does not carry is removed by
+The exact and slow alternative to `TreeTable.apply_simple`. A covered node that the package does not carry is removed by
 REPLACE, the deepest first; it stays where something below it is not covered, as that is never changed and needs it.
 """
 

@@ -5,7 +5,7 @@ resolved `current` once reads one whole tree for as long as that generation is k
 commit; the commit in `state.db` names it; the link is flipped after, by a rename. A crash between the two is finished
 when the target is opened next. The name is `<next offset, 20 digits>-<first 8 digits of the tree digest>`, in the way
 of git-sync, whose readers know a revision by the name that the link leads to. A commit that changes nothing but the
-position makes no generation, so that readers are not told of changes that are none.
+position makes no generation, so that readers see no change where there is none.
 
 While a bulk build is open (`Batch.note_builds`), commits make no generation either: what changed stays noted in `redo`,
 its bytes stay staged, and the first commit without an open build shows it all as one.
@@ -86,7 +86,7 @@ def open_generations_source(folder: Path) -> FolderSource:
 
     Raises:
         SourceMissingError: There is no such target.
-        TargetCorruptError: `current` leads to something that is no generation.
+        TargetCorruptError: `current` leads to something that is not a generation.
     """
     uri = f"{KIND}:{folder}"
     name = _link_target(f"{folder}/{CURRENT}")
@@ -204,10 +204,12 @@ class _Generations:
         if not is_there:
             draft = f"{CURRENT}.new"
             self._own.remove(draft)
+            # a link can't be changed in place: a second one is made and renamed over it, so readers always find one
             os.symlink(self._names[0], draft, dir_fd=self._own.descriptor)
             self._own.move(draft, self._root, CURRENT)
         self._state.durability.touch(self._root.place)
         self._state.durability.sync()
+        # the link is durable before older generations go: after a crash it must not lead to a removed one
         self._flipped = self._names[0]
         self._prune()
 
@@ -232,6 +234,7 @@ class _Generations:
             durability.touch(building.place)
             durability.sync()
         self._own.remove(_LINKED)
+        # a killed process may have left a generation of this name that it had not committed
         self._throw_away(name)
         self._own.move(_BUILDING, self._root, name)
         durability.touch(self._root.place)

@@ -1,4 +1,4 @@
-"""Calls of the hook `after` of all targets, in SQLite, beside the rest of the ledger."""
+"""Calls of the hook `after` of all targets, in SQLite, next to the rest of the ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TargetHookCalls:
     """See `HookCallLedger`. Shares connection and lock with the target's ledger."""
 
     def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that nobody uses without the lock."""
+        """Serve from a connection that is used under the lock only."""
         self._connection = connection
         self._lock = lock
         self._uri = uri

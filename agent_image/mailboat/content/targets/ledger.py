@@ -34,10 +34,10 @@ _STORE_POSITION: Final = (
 
 
 class TargetLedger:
-    """What a subscriber keeps beside the content; see `Ledger`."""
+    """What a subscriber keeps besides the content; see `Ledger`."""
 
     def __init__(self, connection: sqlite3.Connection, uri: str) -> None:
-        """Serve from a connection that nobody else uses."""
+        """Serve from a connection that has no other user."""
         self._connection = connection
         self._uri = uri
         self._lock = threading.Lock()

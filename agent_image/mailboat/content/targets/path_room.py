@@ -14,7 +14,7 @@ from mailboat.errors import PathRefusedError
 from mailboat.model.paths import NodePath
 
 _BESIDE_BYTES: Final = len("/" + binary_file(bytes(32)))
-"""Any node may get a sidecar and binaries beside it, if only because another package puts something below it."""
+"""Any node may get a sidecar and binaries next to it, if only because another package puts something below it."""
 _ESCAPE_BYTES: Final = 16
 _UTF8_BYTES: Final = 4
 

@@ -1,7 +1,7 @@
 """The folder `.mailboat/` in which a target of files keeps lock, state and staged files; and who may have the rest.
 
 A folder becomes a target only when it is empty: nothing of a stranger is ever overwritten or removed. State that was
-there and is gone is reported, never begun anew.
+there and is gone is reported, never recreated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StateFolder:
 
     Attributes:
         uri: As a user would give the target.
-        root: The target's folder, held open, so that nobody can exchange it for a link.
+        root: The target's folder, held open, so that it can't be exchanged for a link.
         own: Its folder `.mailboat/`, held open too.
         lock: Held.
         connection: For batches.
@@ -96,6 +96,7 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> State
         if not _has_state(root):
             _check_is_free(root, uri)
         own = undo.enter_context(root.make_folder(STATE_FOLDER))
+        # locked before the state is checked: of two processes one makes it
         lock = TargetLock(own, _LOCK_FILE, uri)
         undo.callback(lock.release)
         if own.status(STATE_FILE) is None:

@@ -230,7 +230,7 @@ class TreeTable:
             high = page[-1][0]
 
     def delete_alone(self, key: Key) -> int:
-        """Remove one node, unless others that nobody asked to remove lie below it. How many were removed.
+        """Remove one node, unless others that are not to be removed lie below it. How many were removed.
 
         The root goes in any case: nothing needs a node there.
         """

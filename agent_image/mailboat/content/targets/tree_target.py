@@ -118,6 +118,7 @@ class TreeTarget:
         finally:
             self._parts.ledger_connection.close()
             self._parts.connection.close()
+            # last: the next process must not meet an open connection of this one
             self._parts.lock.release()
 
     def _count_commit(self) -> None:
@@ -136,6 +137,7 @@ class TreeBatch:
         self._is_open = False
         self._has_failed = False
         try:
+            # IMMEDIATE waits for the write lock now; a transaction that reads first can fail at its first write
             parts.connection.execute("BEGIN IMMEDIATE")
             self._is_open = True
             parts.showing.begin()
@@ -238,6 +240,7 @@ class TreeBatch:
             self._additions.write(self._parts.connection, position, self._changes)
             self._parts.showing.prepare(position)
             self._parts.connection.execute("COMMIT")
+            # committed: a failure of `show` is not rolled back, the next batch or start shows what is missing
             self._is_open = False
             self._when_committed()
             self._parts.showing.show()
