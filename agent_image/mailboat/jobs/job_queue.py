@@ -50,6 +50,7 @@ class _ReadyJobs:
         rest = (run[place] for place in range(self._start, len(run)))
         seen: set[int] = set()
         for job in merge(rest, tuple(late)) if late else rest:
+            # A job may have entries of several attempts, in both lists.
             if job not in seen and table.is_ready(job, now_ms):
                 seen.add(job)
                 yield JobId(job)

@@ -58,6 +58,7 @@ class LogSource:
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
         now = self._clock.monotonic()
         wait = 0.0
+        # Not before: records that are not read yet may give the jobs to other workers.
         if self._caught_up:
             self._announce(offer, now)
             self._fire()

@@ -134,7 +134,7 @@ class JobTopic:
             headers, value = encode_job_record(record)
             try:
                 decode_job_record(headers, value)
-            except MessageCorruptError as error:  # every reader would ignore the record, and nobody would be told
+            except MessageCorruptError as error:  # every reader would ignore the record without an error
                 raise UsageError(error.message) from error
             new.append(NewRecord(value, headers))
         return self._journal.append(self._topic, new)

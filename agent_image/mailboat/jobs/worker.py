@@ -157,6 +157,7 @@ class JobWorker:
             call.stop()
         self._await_calls(_CUT_OFF_SECONDS)
         self._source.leave(self.worker_id)
+        # Without a wait: a handler that ignores the stop must not delay the end; its lease expires.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._source.close()
 

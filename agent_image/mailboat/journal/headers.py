@@ -16,7 +16,7 @@ _LENGTH: Final = struct.Struct(">I")
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-_REMEMBERED: Final = 256  # beyond that somebody writes a new value into every record
+_REMEMBERED: Final = 256  # more means that a writer puts a new value into every record
 
 
 class HeaderCodec:

@@ -150,6 +150,7 @@ class KafkaJournal:
         try:
             return self._appender.append(topic, records)
         except AppendUncertainError as error:
+            # The topic may have been deleted or recreated: the next append asks for it first.
             self._doubt(topic)
             if error.where.get("kafka") == _PARTITION_GONE:
                 with suppress(JournalUnavailableError):
@@ -184,7 +185,7 @@ class KafkaJournal:
             self._topics.delete_before(topic, before)
         return self._topics.bounds(topic)
 
-    def remove_expired(self, border: Border | None = None) -> int:  # noqa: ARG002  # brokers ask nobody
+    def remove_expired(self, border: Border | None = None) -> int:  # noqa: ARG002  # brokers decide alone
         """See `Journal.remove_expired`: the brokers do it, by whole segments."""
         self._check_open()
         return 0

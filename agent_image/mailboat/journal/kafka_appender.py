@@ -91,7 +91,7 @@ class _Client:
         self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
         self._has_met = False
-        self.is_over = False  # nobody hands out reports any more but the one who ends it
+        self.is_over = False  # only `end` hands out reports from now on
         self._appends = 0
         self._is_wanted = threading.Event()  # something is being appended, or it is over
         self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)

@@ -88,7 +88,7 @@ class KafkaLookup:
         while not deadline.is_over():
             message = client.poll(min(_POLL_SECONDS, deadline.remaining_seconds()))
             if message is None:
-                self._topics.bounds(topic)  # it may have been deleted since: the client would wait for it in vain
+                self._topics.bounds(topic)  # raises for a topic deleted since, which the client never reports
                 continue
             if message.topic() != topic:
                 continue

@@ -27,7 +27,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
 _LOOK_SECONDS: Final = 0.2  # how soon an interrupt is heard: the library's wait can't be ended by another thread
-_IDLE_CHECK_SECONDS: Final = 5.0  # how soon a read that waits is told of a replaced topic, which it gives nothing of
+_IDLE_CHECK_SECONDS: Final = 5.0  # how soon a waiting read detects a replaced topic
 _CHUNK: Final = 64
 _LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
 

@@ -133,15 +133,18 @@ def producer_options(settings: KafkaSettings) -> ClientOptions:
     """
     return {
         **client_options(settings),
+        # KIP-98: retries inside of librdkafka keep the order and write each record once
         "enable.idempotence": True,
         "acks": "all",
         "message.timeout.ms": 0,
         "request.timeout.ms": 5000,
+        # callers append batches: waiting for more records only adds latency
         "linger.ms": 0,
         "batch.size": BATCH_BYTES,
         "compression.type": "zstd",
         "message.max.bytes": _LARGEST_RECORD_BYTES,
         "queue.buffering.max.kbytes": _LARGEST_RECORD_BYTES // 1024,
+        # by default librdkafka hides for 30 seconds that a topic is missing
         "topic.metadata.propagation.max.ms": 1000,
     }
 
@@ -153,11 +156,14 @@ def consumer_options(settings: KafkaSettings) -> ClientOptions:
         "group.id": settings.client_id,  # the library wants one even for assigned partitions
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        # a position outside of the topic is an error, never moved
         "auto.offset.reset": "error",
+        # the reader checks the identity of the topic at its end
         "enable.partition.eof": True,
         "check.crcs": True,
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": int(settings.fetch_wait_seconds * 1000),
+        # by default librdkafka pauses for 1000 ms when its queue is full, and for 500 ms after an error
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         # half of what is fetched ahead is on its way, the other half is being read: a request for each MiB, as the

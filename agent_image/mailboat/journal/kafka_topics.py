@@ -28,6 +28,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
 _T = TypeVar("_T")
+# Short: `_repeat` then asks again, with fresh metadata, when a broker has died.
 _ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
 _LOG: Final = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class KafkaTopics:
         Raises: JournalUnavailableError, JournalAccessDeniedError.
         """
         if self._cluster_id is None:
+            # Two threads may ask at once: both get the same answer.
             self._cluster_id = self._repeat(self._ask_cluster_id, "describing the cluster")
         return self._cluster_id
 

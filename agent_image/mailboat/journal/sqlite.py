@@ -72,6 +72,7 @@ class SqliteJournal:
         writing = connect(path, BUSY_WAIT_SECONDS, self._settings.synchronous)
         self._writer = SqliteWriter(path, writing, clock, self._bell, busy_seconds)
         self._file = file_identity(path)
+        # Weak references: a reader that its owner forgot is freed, with its descriptors (`Listener`).
         self._readers: weakref.WeakSet[SqliteReader] = weakref.WeakSet()
         self._is_closed = False
 

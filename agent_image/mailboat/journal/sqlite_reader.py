@@ -99,7 +99,7 @@ class SqliteReader:
     def interrupt(self) -> None:
         """See `JournalReader.interrupt`."""
         self._listener.interrupt()
-        self._is_interrupted = True  # last, so that whoever sees it also takes the interrupt from the listener
+        self._is_interrupted = True  # last: a read that sees it also takes the interrupt from the listener
 
     def close(self) -> None:
         """See `JournalReader.close`. From another thread it ends the read that is going on."""

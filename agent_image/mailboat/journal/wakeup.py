@@ -32,7 +32,7 @@ _FALSE_ALARMS: Final = 32  # more in a row and the pipe does not work as it shou
 
 def ring(bell: Path | str) -> None:
     """Wake everyone who listens at the named pipe."""
-    with suppress(OSError):  # nobody listens (ENXIO), nobody ever did (ENOENT), or they look again by themselves
+    with suppress(OSError):  # no reader (ENXIO), no pipe (ENOENT), or readers poll in the end
         os.close(os.open(bell, _RING_FLAGS))
 
 
@@ -48,12 +48,12 @@ class Listener:
         self._ear: int | None = None
         self._false_alarms = 0
         self._is_closed = False
-        self._closing = threading.Lock()  # a descriptor that was closed may be somebody else's by now
+        self._closing = threading.Lock()  # the number of a closed descriptor may be in use again by now
         self._interrupt_reads, self._interrupt_writes = os.pipe()
         os.set_blocking(self._interrupt_reads, False)
         os.set_blocking(self._interrupt_writes, False)
         self._descriptors = {self._interrupt_reads, self._interrupt_writes}
-        self._close_all = weakref.finalize(self, _close, self._descriptors)  # also when nobody closes the listener
+        self._close_all = weakref.finalize(self, _close, self._descriptors)  # also without a call of `close`
 
     @property
     def is_armed(self) -> bool:

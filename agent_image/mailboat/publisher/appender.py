@@ -256,6 +256,7 @@ class Appender:
         if not intents:
             return
         found = self._find_intended(intents)
+        # A record without an acknowledgement may become readable later; a later durable record settles that.
         if len(found) < len(intents) and not self._ports.journal.upkeep.are_appends_seen_at_once:
             self._draw_line()
             found = self._find_intended(intents)

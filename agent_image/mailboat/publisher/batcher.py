@@ -64,7 +64,7 @@ class _Ticket:
     def result(self) -> Receipt:
         if isinstance(self.answer, Receipt):
             return self.answer
-        assert self.answer is not None  # noqa: S101  # who waits for a ticket wakes when it is answered
+        assert self.answer is not None  # noqa: S101  # a caller leaves its loop when the ticket is answered
         raise self.answer
 
 
@@ -180,7 +180,7 @@ class PublishBatcher:
             for receipt in self._publisher.publish_all([one.request for one in batch], source):
                 # Receipts come in the order of the requests, so the first one without an answer gets this one.
                 waiting.pop(0).resolve(receipt)
-        except Exception as error:  # noqa: BLE001  # answered to who asked, whatever it is
+        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets it
             if len(waiting) == 1 or isinstance(error, _FAILURES_OF_ALL):
                 _answer_all(waiting, error)
                 return

@@ -37,7 +37,7 @@ from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
 _SPOOL_BYTES: Final = 1024 * 1024
-_SHIPPED_PROPERTIES: Final = ("acHandling",)  # the others are for those who install a package by hand
+_SHIPPED_PROPERTIES: Final = ("acHandling",)  # the others are for installations by hand
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
 ObserveNode = Callable[[Node], None]
@@ -120,6 +120,7 @@ class PackageBuilder:
                 return BuiltPackage(draft._replace(payload=stream.read()), summary)
             if self._settings.are_large_refused:
                 raise _too_large_for_a_message(summary, self._settings.inline_package_bytes)
+            # The blob is durable before the message that refers to it is appended.
             return self._referring(draft, summary, self._store_package(draft, stream))
 
     def _build_in_pieces(
@@ -133,6 +134,7 @@ class PackageBuilder:
             content = writer.content
             if content is not None and len(content) <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=content), summary)
+            # `finish` waits for all pieces: the message must not precede them in the log.
             return self._referring(draft, summary, str(writer.finish()))
 
     def _referring(self, draft: PackageMessage, summary: PackageSummary, reference: str) -> BuiltPackage:

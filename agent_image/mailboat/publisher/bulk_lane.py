@@ -157,6 +157,7 @@ class BulkLane:
         """
         package_id, offset = end
         published = self._ports.state.published
+        # An interrupted attempt may have staged these nodes already.
         published.discard(package_id)
         source_id = published.follow(uri, self.identity())
         with published.stager(package_id, (source_id,)) as staged:

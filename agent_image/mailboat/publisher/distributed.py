@@ -121,7 +121,7 @@ class Audience:
         """Apply an announcement; True for a new subscriber. None is a position that can't be believed."""
         known = self._members.get(queue_name)
         if known is None and len(self._members) >= MAX_MEMBERS:
-            return False  # who is known is not pushed out by invented names
+            return False  # invented names do not displace known subscribers
         member = known or _Member(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
         member.hear(0 if next_offset is None else next_offset, heard_seconds, facts)
@@ -183,6 +183,7 @@ class Audience:
         for past in self._absent:
             if past.queue_name not in found and _counts(past, candidate):
                 found[past.queue_name] = known.missed(past.queue_name, candidate, past.next_offset or 0, past.facts)
+        # Last: the report of a subscriber itself overrides what was concluded before.
         for name in known.without(candidate.offset):
             found[name] = known.missed(name, candidate, candidate.offset + 1, _NO_FACTS)
         return tuple(sorted(Missed(str(name), reason) for name, reason in found.items() if reason)[:MAX_MISSED])
@@ -260,6 +261,7 @@ def plan_distributed(
             break
         if candidate.offset >= lowest:
             counted = [done for since, done in members if since <= candidate.appended_ms]
+            # Events keep the order of the log: the first package that waits holds back all behind it.
             if candidate.offset >= min(counted or [lowest]):
                 break
         found.append(Distributed(candidate, missed(candidate)))

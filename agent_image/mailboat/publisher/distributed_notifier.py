@@ -258,7 +258,7 @@ class EventRun:
         """
         has_changed = self._hear(wait_seconds)
         if self._announcements.next_offset < self._announced_to:
-            return ()  # somebody may have joined meanwhile whom the package has to wait for
+            return ()  # a subscriber that the package has to wait for may have joined
         # Statuses after announcements: a position counts only with the statuses that belong to it.
         while self._statuses.follow(0.0) or not self._statuses.is_caught_up:
             pass
@@ -316,6 +316,7 @@ class EventRun:
     def _forget_absent(self) -> None:
         if self._audience.has_absent and not self._pending:
             bounds = self._ports.journal.bounds(self._settings.package_topic)
+            # Only at the end of the log: a package that is not read yet may have to name them.
             if self._packages.next_offset >= bounds.next_offset:
                 self._audience.forget_absent()
 

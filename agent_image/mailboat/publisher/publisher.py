@@ -171,6 +171,7 @@ class Publisher:
     def _flush(self, pending: list[Preparation]) -> Iterator[Receipt]:
         if not pending:
             return
+        # Cleared first: after a failure, `_publish_all` flushes again and must not repeat this batch.
         batch, pending[:] = list(pending), []
         try:
             placed = self._appender.append([one.prepared for one in batch])

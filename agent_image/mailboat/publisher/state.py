@@ -203,7 +203,7 @@ class PublisherLocks:
         """Signal to builds that a publication is being made; see `probe_publication`."""
         handle = self._open("publishing")
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody publishes
+            fcntl.flock(handle, fcntl.LOCK_SH)  # `probe_publication` holds it for an instant
             yield
         finally:
             os.close(handle)
@@ -228,7 +228,7 @@ class PublisherLocks:
         """Wait visibly: `give_way` detects the wait."""
         waiting = self._open(f"{purpose}-waiting")
         try:
-            fcntl.flock(waiting, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody waits
+            fcntl.flock(waiting, fcntl.LOCK_SH)  # `give_way` holds it for an instant
             self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
         finally:
             os.close(waiting)

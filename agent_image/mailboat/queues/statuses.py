@@ -99,6 +99,7 @@ class StatusFollower:
         if batch.records:
             self._beat(0.0)
         self._unheard = None
+        # Only now: other threads take everything below it as passed to the listeners.
         self._next_offset = self._reader.next_offset
         return len(batch.records)
 

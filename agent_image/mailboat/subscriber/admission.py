@@ -360,6 +360,7 @@ class Exposure:
         """Add what has changed to the batch that is committed next."""
         if self._planned != self._stored:
             batch.note_builds(list(self._planned.values()))
+            # Stored only with `committed`: the batch may still be rolled back.
             self._settled = self._planned
 
     def committed(self) -> None:

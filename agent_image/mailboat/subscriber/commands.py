@@ -389,6 +389,7 @@ class CommandListener:
 
     def catch_up(self, position: Position) -> None:
         """Read from the position to the current end, before anything is imported. Raises: the journal's errors."""
+        # In another log the offset of the position means nothing.
         is_known = position.identity == self._journal.identity(self._addressee.topic)
         self._open(position if is_known else Edge.EARLIEST)
         while not self._read(0.0).is_at_end:

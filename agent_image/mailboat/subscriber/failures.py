@@ -396,6 +396,7 @@ class Redriver:
             )
 
     def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, position: Position) -> None:
+        # A package in the error queue changed nothing, so it supersedes nothing.
         failed = {one.offset for one in self._ports.target.ledger.given_up()}
         for offset, newer in self._messages_between(entry.offset, position.next_offset):
             has_content = newer.action is not Action.TEST and offset not in failed

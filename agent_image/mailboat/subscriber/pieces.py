@@ -288,7 +288,7 @@ class PieceStore:
             if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
                 yield piece
             elif record.offset == run.first_offset:
-                return  # nobody appended that: the log is not read for a mere claim
+                return  # a false reference: the log is not read for a mere claim
 
     def _records(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[Record]:
         with closing(self._journal.reader(self._topic, run.first_offset)) as reader:
@@ -300,6 +300,7 @@ class PieceStore:
                     self.figures.missing += 1
                     raise _trimmed(key, run, self._topic) from error
                 yield from (record for record in batch.records if record.offset <= run.last_offset)
+                # The message was read, so its pieces exist: this read got an older end of the log, which is transient.
                 if not batch.records and batch.is_at_end:
                     raise RetryableError("the journal gives no pieces before a package's message", topic=self._topic)
 

@@ -267,6 +267,7 @@ class GoldenWatch:
         """What the golden subscriber announced last, looked up once a look."""
         now = self._clock.monotonic()
         if now - self._asked_at >= self._staging.announcement_seconds:
+            # Set before the look-up: a failure is not repeated for every package.
             self._asked_at = now
             self._announcement = self._last_announcement()
         return self._announcement
