@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.running import BuildOrder
-from mailboat.composition.sources import open_source, own_roots
+from mailboat.composition.sources import open_source
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
 from mailboat.model.paths import NodePath
+from mailboat.publisher.publisher import own_roots
 from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import LocalStages, recipe_for, run
 from support.engines import Engine

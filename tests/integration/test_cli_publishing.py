@@ -235,6 +235,26 @@ def test_a_filter_that_leaves_something_out_is_not_widened(boat: Any, tmp_path: 
     assert (ran.code, "has rules or a mode for /content/site" in ran.err) == (2, True)
 
 
+def test_changes_are_looked_for_within_the_filter_only(boat: Any, site: Path, tmp_path: Path) -> None:
+    target = f"files:{tmp_path / 'web'}"
+    (site / "content" / "other").mkdir(parents=True)
+    (site / "content" / "other" / "a.txt").write_text("a")
+    boat.do("publish", site, "/content")
+    boat.do("publish", vault_zip(tmp_path / "a.zip", '<filter root="/content/site"/>'), "--changed")
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    paths = [row["path"] for row in boat.json("content", "ls", target, "--deep")]
+    assert "/content/other/a.txt" in paths
+    assert "/content/site" in paths
+    assert "/apps/site" not in paths
+
+
+def test_changes_within_a_filter_with_rules_are_refused(boat: Any, tmp_path: Path) -> None:
+    rules = '<filter root="/content/site" mode="merge"/>'
+    for command in ("publish", "plan"):
+        ran = boat.run(command, vault_zip(tmp_path / "a.zip", rules), "--changed")
+        assert (ran.code, "has rules or a mode for /content/site" in ran.err) == (2, True)
+
+
 def test_a_checkout_without_a_filter_needs_paths(boat: Any, tmp_path: Path) -> None:
     (tmp_path / "checkout" / "jcr_root").mkdir(parents=True)
     ran = boat.run("publish", tmp_path / "checkout")

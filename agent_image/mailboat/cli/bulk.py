@@ -27,11 +27,12 @@ from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
 from mailboat.composition.home import Home, configured_home
 from mailboat.composition.settings import variable
-from mailboat.composition.sources import absolute_source, open_source, own_roots
+from mailboat.composition.sources import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.publisher.publisher import own_roots
 
 if TYPE_CHECKING:
     from mailboat.bulk.library import Build

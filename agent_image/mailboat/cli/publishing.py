@@ -22,7 +22,7 @@ from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
-from mailboat.composition.sources import open_source, own_roots
+from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.content.port import Source
 from mailboat.content.watched import WatchedSource
@@ -33,7 +33,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.appender import Receipt
-from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.publisher import Publisher, own_roots
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")

@@ -7,7 +7,6 @@ when it is met: plain folders are the most common source.
 from __future__ import annotations
 
 import re
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,9 +18,7 @@ from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.known_files import KnownFiles
 from mailboat.errors import UsageError
-from mailboat.model.filters import ImportMode
 from mailboat.model.identifiers import FileIdentity
-from mailboat.model.paths import NodePath
 
 FILEVAULT_ROOT: Final = "jcr_root"
 FILEVAULT_META: Final = "META-INF/vault"
@@ -68,28 +65,6 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
         return locations.open_source(absolute_target(text))
     openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files, identity)]
     return locations.open_source(str(expanded_path(text).absolute()), openers)
-
-
-def own_roots(source: Source) -> tuple[NodePath, ...]:
-    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source.
-
-    Raises:
-        UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.
-    """
-    if isinstance(source, FolderSource):
-        return ()  # the most common source, for which the other format need not be loaded
-    from mailboat.packages.filevault.sources import VaultSource
-
-    found = source.filter if isinstance(source, VaultSource) else None
-    if found is None:
-        return ()
-    for one in found.sets:
-        if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
-            raise UsageError(
-                f"the filter of {source.uri} has rules or a mode for {one.root}, which a publication does not carry",
-                next_step=f"to replace all below it: mailboat publish --source {shlex.quote(source.uri)} {one.root}",
-            )
-    return tuple(one.root for one in found.sets)
 
 
 def _open_folder(known_files: Path | None, identity: FileIdentity, path: Path) -> Source | None:

@@ -8,6 +8,7 @@ what a publish would ship, and change nothing. Called by the command line, the H
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from typing import Final
 from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
-from mailboat.content.watched import namespaces_of
+from mailboat.content.watched import description_of, namespaces_of
 from mailboat.errors import UsageError
+from mailboat.model.filters import ImportMode
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
@@ -109,16 +111,17 @@ class Publisher:
 
         Args:
             source: What to read.
-            roots: What of it.
+            roots: What of it. The root alone stands for the roots of the source's own filter, where it has one.
             user_id: The user who asked.
             on_compared: Called with the bytes of content that will be published, before the first package.
 
         Raises:
             PublisherBusyError: Another process does the same at this time.
             SourceChangedError: The source changed meanwhile; what was yielded is published, call again for the rest.
+            UsageError: As `own_roots`.
         """
         self._appender.reconcile()
-        return self._shipper.ship(source, roots, user_id, on_compared)
+        return self._shipper.ship(source, _roots_within(source, roots), user_id, on_compared)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the message of a request id or package id stands, if this publisher has a receipt. From any thread."""
@@ -134,7 +137,7 @@ class Publisher:
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
-        groups = self._shipper.checked_groups(source, roots)
+        groups = self._shipper.checked_groups(source, _roots_within(source, roots))
         return plan_groups(groups, refuse_collisions=self._settings.refuse_collisions)
 
     def _found_or_prepared(
@@ -335,3 +338,27 @@ def plan_groups(groups: Iterable[ChangeGroup], *, refuse_collisions: bool) -> Pu
     return PublicationPlan(
         packages, nodes, files, content_bytes, deletes, largest, tuple(shown), tuple(sorted(removed))
     )
+
+
+def own_roots(source: Source) -> tuple[NodePath, ...]:
+    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source.
+
+    Raises:
+        UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.
+    """
+    described = description_of(source)
+    found = None if described is None else described.filter
+    if found is None:
+        return ()
+    for one in found.sets:
+        if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
+            raise UsageError(
+                f"the filter of {source.uri} has rules or a mode for {one.root}, which a publication does not carry",
+                next_step=f"to replace all below it: mailboat publish --source {shlex.quote(source.uri)} {one.root}",
+            )
+    return tuple(one.root for one in found.sets)
+
+
+def _roots_within(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
+    """The roots to compare. Content outside of a source's filter is not the source's: it must not be deleted."""
+    return (own_roots(source) or roots) if tuple(roots) == (ROOT,) else roots
