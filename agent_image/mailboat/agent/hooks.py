@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from mailboat.config.document import HooksConfig
 
+# a stop or the time limit is noticed so much later at most
 _LOOK_SECONDS: Final = 0.2
 _TAIL_BYTES: Final = 2000
 _LINE_CHARACTERS: Final = 300

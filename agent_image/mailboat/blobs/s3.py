@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _FOLDER: Final = "sha256/"
 _DIGEST_NOTE: Final = "sha256"
 _COPY_BYTES: Final = 5 * GIBIBYTE  # the most that S3 copies by one request
+# each attempt may lose its object to a sweep that was announced before it
 _ROUNDS: Final = 3
 
 

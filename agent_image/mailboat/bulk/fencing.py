@@ -30,6 +30,7 @@ from mailboat.model.identifiers import BuildId
 
 LEASE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
+# in each lease: three in a row may fail before the claim counts as dead
 _RENEWALS: Final = 4
 _DIGITS: Final = 6
 """Of a claim's number: so the order of names is that of numbers."""

@@ -294,6 +294,7 @@ def make_identity(path: Path) -> None:
         Draft(folder) as draft,
     ):
         draft.stream.write(f"{uuid.uuid4()}\n".encode())
+        # refused where another process was first: then its id counts
         draft.link(folder, INSTANCE_FILE)
 
 

@@ -206,6 +206,7 @@ def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> Re
     Raises: JournalUnavailableError, SnapshotCorruptError, what the store raises.
     """
     found = References()
+    # a snapshot that is stored from now on is missing here, and has a young blob
     for _, snapshot in stored_snapshots(workspace.blobs):
         found.digests.add(snapshot.digest)
         found.snapshots += 1

@@ -83,6 +83,7 @@ def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) 
     if found.topic_id != topic.status.topic_id:
         return plan_kept(topic, "it was recreated by another client")
     report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
+    # the topic before the finalizer: after a crash in between the object is still there, and finds its topic gone
     return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
 
 

@@ -38,6 +38,7 @@ def next_step(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Ste
     if current is None or current <= wanted:
         return Step(wanted, None)
     going = under_way("ScalingDown", f"{current} members, on the way to {wanted}")
+    # the StatefulSet still removes the member before: members go one at a time
     if count_of(live, name, "replicas") > current:
         return Step(current, going)
     if _may_go(pool, current, count_of(live, name, "readyReplicas"), fleet):

@@ -179,6 +179,7 @@ class StageRunner:
         from pyspark import StorageLevel
 
         done = self._session.sparkContext.accumulator(0)
+        # persisted: the job below computes each task once, and the iterator fetches its rows without another run
         kept = self._counted(stage, works, done).persist(StorageLevel.DISK_ONLY)
         began = self._clock.monotonic()
         elapsed = dict.fromkeys(range(len(works)), 0.0)

@@ -99,6 +99,7 @@ class DiskTree:
         for name, binary in files.items():
             if not self._move_in(name, binary, number):
                 self._check_there(name, binary)
+        # binaries before the sidecar that names them, unused ones after it: who reads a sidecar finds its binaries
         draft = self._staging.write("sidecar", write_sidecar(node))
         had_one = self._trail.last.status(SIDECAR) is not None
         self._rename_in(draft, SIDECAR)

@@ -29,8 +29,10 @@ def _link(existing: FolderHandle, new: FolderHandle, name: str) -> None:
     try:
         os.link(name, name, src_dir_fd=existing.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
     except OSError as error:
+        # ext4 takes 65,000 links to a file (EMLINK); some file systems take none
         if error.errno not in {errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP}:
             raise
         with existing.open_file(name) as source, new.create_file(name, PUBLIC_FILE) as copy:
             shutil.copyfileobj(source, copy)
+            # a link shares durable bytes with its original file, a copy has bytes of its own
             os.fsync(copy.fileno())

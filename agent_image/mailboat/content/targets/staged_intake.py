@@ -154,6 +154,7 @@ class StagedIntake:
                     held, Binary(digest=binary.digest, length_bytes=binary.length_bytes, opener=lambda: shown)
                 )
         self._connection.execute("UPDATE nodes SET held = ? WHERE key = ?", (held, key))
+        # the trigger fires for a changed body only, and this changed `held`
         self._connection.execute("INSERT OR IGNORE INTO redo VALUES (?)", (key,))
 
     def _is_file(self, key: Key) -> bool:
