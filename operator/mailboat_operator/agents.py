@@ -79,6 +79,7 @@ class Agents:
         """
         self._url_of = url_of
         self._waiting = waiting
+        # the token is for the agent's Service alone: no redirects, and no proxy of the environment
         self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
 
     async def fleet(self, address: AgentAddress) -> StatusView:
@@ -145,6 +146,7 @@ class Agents:
 
 async def _bounded(answer: httpx2.Response) -> bytes:
     found = bytearray()
+    # piece by piece: a response without an end must not fill the memory
     async for piece in answer.aiter_bytes():
         found += piece
         if len(found) > _LARGEST_ANSWER:

@@ -38,6 +38,7 @@ from mailboat_operator.resources import (
 )
 
 _TOKEN_BYTES: Final = 32
+# objects in one page of a list, as `kubectl` asks for them
 _CHUNK: Final = 500
 _AT_ONCE: Final = 16
 """Requests: fewer than the connections that the client keeps. After brokers answer many reconciliations at once each

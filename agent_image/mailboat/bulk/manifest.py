@@ -132,6 +132,7 @@ class Manifest:
         self._pending.setdefault(bisect_right(self._borders, one.order), []).append(one)
         self._pending_bytes += _weight(one)
         if self._pending_bytes >= HELD_BYTES:
+            # the largest bucket goes: few large documents instead of many small ones
             self._store(max(self._pending, key=lambda bucket: sum(map(_weight, self._pending[bucket]))))
 
     def flush(self) -> None:
@@ -149,6 +150,7 @@ class Manifest:
     def store_order(self, signatures: Iterable[bytes]) -> None:
         """Say which rows the build has, by their signatures, in order: from now on it is whole."""
         self.flush()
+        # after the rows: a crash in between leaves a manifest without an order, which is not whole
         table = _table([{"signature": one} for one in signatures], ORDER_SCHEMA)
         self._documents.write(self._order_name, _parquet(table))
 

@@ -127,6 +127,7 @@ class RepeatFilter(logging.Filter):
             if now - written < REPEAT_SECONDS:
                 self._kinds[key] = written, left_out + 1
                 return False
+            # inserted again at the end: the dictionary is in order of the last lines, and the oldest kind leaves first
             self._kinds.pop(key, None)
             while len(self._kinds) >= _MOST_KINDS:
                 del self._kinds[next(iter(self._kinds))]

@@ -1,6 +1,6 @@
 """Whom the publishers' books should hold no more: members of pools that were deleted.
 
-Everybody on the books is waited for, for an hour after the last word. A Publisher notes the pools beside it in its
+Publishers wait for registered subscribers for an hour after their last announcement. A Publisher notes pools in its
 status, so that it knows whose members they were when a pool is gone, whatever happened meanwhile; a finalizer on pools
 would do the same, and hang where the operator is uninstalled first. Pure; called for publishers.
 """
@@ -24,7 +24,7 @@ _MOST: Final = 100
 def known_pools(
     before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
 ) -> list[KnownPool]:
-    """What to note: every pool that there is, and those that are gone as long as a member is on the books."""
+    """What to note: every existing pool, and deleted ones as long as a member is registered."""
     members = {one.name: one.members for one in before}
     for pool in pools:
         name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
@@ -42,13 +42,13 @@ def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fle
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
-    """Whether there is a pool whose members are still on the books."""
+    """Whether a deleted pool still has registered members."""
     there = {pool.metadata.name for pool in pools}
     return any(one.name not in there for one in known)
 
 
 def _of(pool: str, count: int, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
-    """A name beyond those that the pool ever had is somebody else's."""
+    """The pool's members; a name beyond those that the pool ever had is foreign."""
     for one in () if fleet is None else members_of(fleet, pool):
         number = ordinal_of(one.name, pool)
         if number is not None and number < count:

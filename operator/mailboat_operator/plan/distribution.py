@@ -1,4 +1,4 @@
-"""What a Distribution needs: to be asked for once, followed until nobody is waited for, and to go after its time.
+"""What a Distribution needs: to be requested once, followed until no subscriber is pending, and removed after its TTL.
 
 Whom it waits for: everybody that the publisher knows, and the members that pools beside it should have, also those that
 nobody has heard of yet. A member that a pool has no more is not waited for.
@@ -80,7 +80,7 @@ def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: dat
 
 
 def plan_refused(distribution: Distribution, problem: tuple[str, str], now: datetime) -> Plan:
-    """It fails for good: the publisher would refuse it again."""
+    """It fails permanently: the publisher would refuse it again."""
     name = distribution.spec.publisher_ref.name
     return _finished(distribution, distribution.status, problem[0], f"Publisher {name}: {problem[1]}", now)
 
@@ -124,7 +124,7 @@ def _followed(
     failed: Mapping[str, tuple[str, str]],
     now: datetime,
 ) -> Plan:
-    """Not there yet. What was given up is told at once, the rest goes on."""
+    """Not there yet. What was given up is reported at once, the rest goes on."""
     reason, text = "Published", f"{status.done} subscribers imported it; waiting for {_listed(waiting)}"
     reports: tuple[Action, ...] = ()
     if failed:

@@ -1,4 +1,4 @@
-"""What becomes of an object that has finished: nothing, until its time is over. Pure; for all kinds that finish."""
+"""A finished object stays as it is until its TTL is over, then it is deleted. Pure; for all kinds that finish."""
 
 from __future__ import annotations
 

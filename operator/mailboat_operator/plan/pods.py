@@ -57,6 +57,7 @@ class Trouble(NamedTuple):
 def present(pods: Iterable[Manifest]) -> Sequence[Manifest]:
     """The pods that are not being deleted, in order of their ordinals."""
     kept = [one for one in pods if "deletionTimestamp" not in one["metadata"]]
+    # by length first: `pool-10` comes after `pool-9`
     return sorted(kept, key=lambda one: (len(one["metadata"]["name"]), one["metadata"]["name"]))
 
 

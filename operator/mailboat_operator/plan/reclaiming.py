@@ -1,4 +1,4 @@
-"""What becomes of a topic, and what it holds, when its Topic is deleted.
+"""Decides about a topic, and what it holds, when its Topic is deleted.
 
 A Topic whose reclaim policy is Delete has our finalizer from before its topic is made, so that its deletion waits for
 us. Only a topic that is known by its id as this object's is deleted, and only where no other Topic claims it; whatever
@@ -25,7 +25,7 @@ from mailboat_operator.plan.topic import Rivals, TopicFound, plan_topic_status
 from mailboat_operator.plan.workload import is_paused
 
 RECLAIM_SECONDS: Final = 300.0
-"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they are gone for good."""
+"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they never come back."""
 
 
 def is_held(metadata: Metadata) -> bool:
@@ -45,7 +45,7 @@ def is_reclaimed(topic: Topic, journal: Journal) -> bool:
     """Whether the topic is to be deleted with its object.
 
     The policy of the Journal that made a Topic counts at the moment of the deletion: a Journal that is being deleted
-    passes a changed policy on to nobody.
+    does not pass a changed policy on.
     """
     policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if _is_child(topic, journal) else [])]
     return all(policy is ReclaimPolicy.DELETE for policy in policies)

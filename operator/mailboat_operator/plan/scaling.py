@@ -1,7 +1,7 @@
-"""How many members run now, on the way to how many are wanted; and whom nobody should wait for any more.
+"""How many members run now, on the way to how many are wanted; and which members to deregister.
 
 More members are made at once. Fewer go one after the other, the highest first, each only when the one before is gone,
-and only while the others that serve are as many as will be left. So there is always somebody who serves.
+and only while the others that serve are as many as will be left. So there is always a member that serves.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def next_step(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Ste
 def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequence[str]:
     """Members that were scaled away, whose pods are gone, and that publishers still know.
 
-    A name beyond those that the pool ever had is somebody else's, and none of our business.
+    A name beyond those that the pool ever had is foreign, and left alone.
     """
     name, most = pool.metadata.name, pool.status.most_replicas or 0
     if fleet is None or pool.metadata.is_deleted:

@@ -62,7 +62,7 @@ class Times:
 
 
 def run_of(owner: PackageBuild, build: PackageBuild) -> Run | None:
-    """A build as a run of the owner's timetable; None when its name is none of those."""
+    """A build as a run of the owner's timetable; None for other names."""
     minutes = build.metadata.name.removeprefix(f"{owner.metadata.name}-")
     if not minutes.isdecimal() or len(minutes) > 9:
         return None
@@ -97,7 +97,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
 
     Raises:
         CronSimError: the fields make no time.
-        StopIteration: no time comes within the years that are looked at.
+        StopIteration: no time comes within the years that are searched.
         KeyError, OSError, ValueError: there is no such zone.
     """
     zone = ZoneInfo(schedule.time_zone)

@@ -107,6 +107,7 @@ class SourceFolders:
             before = os.fstat(file.fileno())
             if before.st_size > limit_bytes:
                 return None
+            # one byte more than the status says shows a file that grew since
             data = file.read(before.st_size + 1)
             after = os.fstat(file.fileno())
         if len(data) != before.st_size or after.st_mtime_ns != before.st_mtime_ns:

@@ -19,6 +19,7 @@ class TargetLock:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            # for the message only: the holder may not have written its id yet
             holder = os.pread(self._handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._handle)
             raise TargetBusyError(

@@ -87,6 +87,7 @@ def sweep_blobs(file: Path, *, is_dry_run: bool = False) -> int:
 
 
 def _check_nothing_is_left(file: Path, uri: str) -> None:
+    # SQLite would apply a WAL that was left behind to the new file
     for rest in (file.with_name(f"{file.name}-wal"), blob_folder(file)):
         if rest.exists():
             raise TargetCorruptError(
