@@ -52,7 +52,7 @@ def test_j19_missed_due_times_follow_the_policy(missed: Missed, expected: int, w
 
 
 def test_missed_due_times_of_a_long_time_are_bounded() -> None:
-    fold = a_fold(Schedule("tick", JOB, cron="* * * * * *", missed=Missed.ALL))
+    fold = a_fold(Schedule("tick", JOB, cron="* * * * *", missed=Missed.ALL))
     assert fired(fold, START + 400 * 24 * 60 * MINUTE) == MAX_MISSED
 
 
