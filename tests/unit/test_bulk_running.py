@@ -43,6 +43,10 @@ from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.properties import format_properties
+from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
+from mailboat.packages.registry import FILEVAULT
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscriber import Until
@@ -369,6 +373,27 @@ def test_the_packages_of_a_build_have_the_same_bytes_and_ids_whoever_builds_them
     ids = {package_id_of(BuildId("b"), 3, one.package_digest, 1) for one in found[0]}
     assert len(ids) == len(found[0])
     assert all(one.startswith("dstrpck-1-") and one[24] == "8" for one in ids)
+
+
+def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:
+    page = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured"/>'
+    for file, text in (
+        ("jcr_root/a/.content.xml", page),
+        ("META-INF/vault/properties.xml", format_properties({"acHandling": "merge"})),
+    ):
+        place = tmp_path / "checkout" / file
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    source = open_checkout_source(tmp_path / "checkout")
+    recipe = replace(recipe_for(engine, tmp_path / "checkout", ["/a"]), package_type=FILEVAULT)
+    builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {FILEVAULT: FilevaultCodec()}))
+    (one,) = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
+    built = builder.build(one)
+    assert isinstance(built, BuiltBin)
+    assert built.payload is not None
+    (tmp_path / "built.zip").write_bytes(built.payload)
+    with closing(open_archive_source(tmp_path / "built.zip")) as package:
+        assert package.properties["acHandling"] == "merge"
 
 
 def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) -> None:

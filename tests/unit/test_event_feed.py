@@ -172,3 +172,17 @@ def test_stream_with_comments_and_unknown_fields_is_read() -> None:
 def test_event_that_is_not_json_is_a_defect_of_the_agent() -> None:
     with pytest.raises(AgentDefectError, match="not JSON"):
         decoded(b"data: {\n\n")
+
+
+def test_reader_that_lost_events_goes_on_with_the_whole_status(
+    looks: Looks, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "MAX_EVENTS", 1)
+    place, _ = feed.snapshot(is_gap=False)
+    for lag in (2, 1):
+        looks.change(lag=lag)
+        feed.poll()
+    place, frame = feed.after_or_gap(place, 1_000_000)
+    (event,) = decoded(frame)
+    assert (event.type, event.data["gap"]) == ("snapshot", True)
+    assert feed.after_or_gap(place, 1_000_000) == (place, b"")

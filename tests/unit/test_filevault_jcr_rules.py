@@ -69,6 +69,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.PATH, "/a//b", "an empty step"),
         (PropertyType.PATH, "/a*", "has '\\*'"),
         (PropertyType.NAME, "a|b", "has '\\|'"),
+        (PropertyType.NAME, "", "it is empty"),
     ],
 )
 def test_a_value_that_oak_refuses_is_refused(kind: PropertyType, value: str, rule: str) -> None:

@@ -56,6 +56,12 @@ def test_the_payload_describes_the_package_and_the_key_is_filled_in() -> None:
     }
 
 
+def test_a_removal_concerns_everything_below() -> None:
+    job = JobRule("/**", "purge.cdn").job(an_event("/a", action=Action.DELETE))
+    assert job is not None
+    assert json.loads(job.payload)["has_deep_paths"] is True
+
+
 def test_the_request_id_is_the_same_for_the_same_package_and_rule_only() -> None:
     rule, other = JobRule("/**", "purge.cdn"), JobRule("/**", "webhook.crm")
     jobs = [rule.job(an_event("/a")), rule.job(an_event("/a")), rule.job(an_event("/a", offset=8))]

@@ -20,13 +20,13 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, ListedSource, Unlisted
 from mailboat.content.port import Source
-from mailboat.content.watched import namespaces_of
+from mailboat.content.watched import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.registry import FILEVAULT
-from mailboat.publisher.builder import ancestors_in, with_stored_binaries
+from mailboat.publisher.builder import ancestors_in, shipped_properties, with_stored_binaries
 from mailboat.publisher.published import change_digest
 
 _SPOOL_BYTES: Final = 1024 * 1024
@@ -58,6 +58,8 @@ class BinBuilder:
         whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
         self._above = ancestors_in(filter_of(whole), ports.source)
         self._namespaces = namespaces_of(ports.source)
+        described = description_of(ports.source)
+        self._properties = {} if described is None else shipped_properties(described.package_properties())
 
     def build(self, one: Bin) -> BinResult:
         """Build and store a package; what is wrong with its content is returned and not raised.
@@ -90,6 +92,7 @@ class BinBuilder:
                 self._above,
                 inline_binary_bytes=recipe.inline_binary_bytes,
                 refuse_collisions=recipe.are_collisions_refused,
+                properties=self._properties,
                 namespaces=self._namespaces,
                 is_for_repositories=codec.package_type == FILEVAULT,
             )

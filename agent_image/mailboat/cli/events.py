@@ -93,7 +93,7 @@ def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[Stream
             while follow:
                 clock.wait(threading.Event(), _PAUSE_SECONDS / 2)
                 feed.poll()
-                while (found := feed.after(place, _MAX_FRAMES)) and found[1]:
+                while (found := feed.after_or_gap(place, _MAX_FRAMES))[1]:
                     place, frame = found
                     yield from _decoded(frame)
         finally:

@@ -150,6 +150,10 @@ class EventFeed:
                     break
             return number + len(frames), b"".join(frames)
 
+    def after_or_gap(self, number: int, max_bytes: int) -> tuple[int, bytes]:
+        """As `after`; where some are lost, the whole status, marked as a gap, and the place after it."""
+        return self.after(number, max_bytes) or self.snapshot(is_gap=True)
+
     def _first(self) -> int:
         return self._kept[0].number if self._kept else self._next
 

@@ -332,7 +332,8 @@ def _queue_view(fold: JobFold, queue: Queue) -> JobQueueView:
 def _check_job(fold: JobFold, job: JobId) -> None:
     if fold.table.state(job) is None:
         raise JobMissingError(
-            f"job {show_job_id(job)} is not known", next_step="it ended and left the history; see mailboat jobs ls"
+            f"job {show_job_id(job)} is not known: it was never added, or it ended and left the history",
+            next_step="mailboat jobs ls",
         )
 
 

@@ -101,7 +101,8 @@ def _payload(event: PackageEvent, paths: Sequence[NodePath]) -> bytes:
         "publisher": event.publisher,
         "paths": shown,
         "more_paths": len(paths) - len(shown),
-        "has_deep_paths": any(path in deep for path in shown),
+        # A DELETE means everything below its paths without saying so.
+        "has_deep_paths": event.action is Action.DELETE or any(path in deep for path in shown),
     }
     if event.action is not None:
         document["action"] = event.action.name

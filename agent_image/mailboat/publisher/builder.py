@@ -164,7 +164,7 @@ class PackageBuilder:
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.refuse_collisions,
             is_for_repositories=self._codec().package_type == FILEVAULT,
-            properties={key: shipment.properties[key] for key in _SHIPPED_PROPERTIES if key in shipment.properties},
+            properties=shipped_properties(shipment.properties),
             namespaces=shipment.namespaces,
         )
 
@@ -281,6 +281,11 @@ def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node])
     if described is None:
         return Shipment(owned, nodes, ancestors, namespaces)
     return Shipment(owned, nodes, ancestors, namespaces, described.package_properties())
+
+
+def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What of a source's package properties a published package keeps."""
+    return {key: properties[key] for key in _SHIPPED_PROPERTIES if key in properties}
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:

@@ -44,7 +44,7 @@ export function overview(app) {
     h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), topology(fleet, all)),
     h("div", { class: "grid" },
       h("section", null, plot("Total lag", fleet.total, "lag", " packages")),
-      h("section", null, plot("Imported by all subscribers", fleet.total, "rate", "/s"))),
+      h("section", null, plot("Processed by all subscribers", fleet.total, "rate", "/s"))),
     h("section", { "aria-labelledby": "all-subscribers" }, h("h2", { id: "all-subscribers" }, "Subscribers"), subscribers(app, all, view)),
   ];
 }

@@ -56,6 +56,8 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
     found = _FORBIDDEN.search(name)
     if found is not None:
         return f"it has {found[0]!r}"
+    if not name:
+        return "it is empty"  # Oak would store a String instead
     prefix, colon, local = name.partition(":")
     if not colon:
         local = prefix
