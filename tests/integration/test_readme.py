@@ -57,6 +57,16 @@ def type_in(commands: list[str], folder: Path) -> list[tuple[int, list[str]]]:
     shell = subprocess.Popen(["bash"], cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
     try:
         out, err = shell.communicate(script, timeout=SESSION_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        done = (error.output or b"").decode(errors="replace").count(MARK)
+        files = {
+            one.name: one.read_text(errors="replace")[-3000:]
+            for one in (folder / "out", folder / "err")
+            if one.exists()
+        }
+        raise AssertionError(
+            f"no end after {SESSION_SECONDS:g} s of: $ {commands[done]}\n{error.stderr!r}\n{files}"
+        ) from error
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
