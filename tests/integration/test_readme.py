@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 from support.free_ports import free_ports
@@ -23,7 +27,9 @@ MARK = "=====done====="
 PORT = "8099"
 LIMITS = {"timeout 30 ": "timeout 120 ", "--wait 30": "--wait 120"}
 """What a reader waits for at most, and what a machine with other work may take: a command starts in 5 s at load 20."""
-SESSION_SECONDS = 280.0
+STEP_SECONDS = 150.0
+"""Longer than the limits of all commands on the pages: a command that ends later waits without a limit."""
+
 HOW_TO = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/how-to").glob("*.md"))
 
 
@@ -44,37 +50,57 @@ def sessions(page: Path) -> list[tuple[str, list[str]]]:
     return found
 
 
-def type_in(commands: list[str], folder: Path) -> list[tuple[int, list[str]]]:
-    """Run the commands in one shell; exit code and printed lines of each. Nothing that they started is left."""
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("COV", "MAILBOAT"))},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "HOME": str(folder),
-        "COLUMNS": "100",
-    }
-    script = "".join(f"{command}\nprintf '\\n%s %d\\n' {shlex.quote(MARK)} $?\n" for command in commands)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    shell = subprocess.Popen(["bash"], cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
-    try:
-        out, err = shell.communicate(script, timeout=SESSION_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        done = (error.output or b"").decode(errors="replace").count(MARK)
-        files = {
-            one.name: one.read_text(errors="replace")[-3000:]
-            for one in (folder / "out", folder / "err")
-            if one.exists()
+class Shell:
+    """One shell, to which commands are typed one after the other. Nothing that they started is left at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("COV", "MAILBOAT"))},
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "COLUMNS": "100",
+            "PYTHONFAULTHANDLER": "1",  # SIGABRT makes each process print where its threads are
         }
-        raise AssertionError(
-            f"no end after {SESSION_SECONDS:g} s of: $ {commands[done]}\n{error.stderr!r}\n{files}"
-        ) from error
-    finally:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `__exit__`
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        self._process = subprocess.Popen(
+            ["bash"], cwd=folder, env=environment, start_new_session=True, bufsize=0, **pipes
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
-        shell.wait()
-    printed = re.split(rf"\n{MARK} (\d+)\n", out)
-    assert len(printed) == 2 * len(commands) + 1, out + err
-    pairs = zip(printed[1::2], printed[0::2], strict=False)
-    return [(int(code), text.strip("\n").splitlines()) for code, text in pairs]
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+        self._errors.close()
+
+    def type_in(self, command: str, seconds: float = STEP_SECONDS) -> tuple[int, list[str]]:
+        """Exit code and printed lines of a command; it fails the test where the command takes longer than that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\nprintf '\\n%s %d\\n' {shlex.quote(MARK)} $?\n".encode())
+        assert self._process.stdout is not None
+        printed, ends = b"", time.monotonic() + seconds
+        while (end := re.search(rb"\n%s (\d+)\n" % MARK.encode(), printed)) is None:
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, ends - time.monotonic()))
+            piece = os.read(self._process.stdout.fileno(), 65_536) if ready else b""
+            if not piece:
+                pytest.fail(f"no end within {seconds:g} s of: $ {command}\n{printed.decode()}\n{self.traces()}")
+            printed += piece
+        return int(end[1]), printed[: end.start()].decode().strip("\n").splitlines()
+
+    def traces(self) -> str:
+        """What the shell and the commands in the background wrote, after each process added where its threads are."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5.0)
+        self._errors.seek(0)
+        texts = {"the shell": self._errors.read()}
+        texts |= {one.name: one.read_bytes() for one in self._folder.iterdir() if one.name in {"out", "err"}}
+        return "\n".join(f"--- {name}\n{text.decode(errors='replace')[-8000:]}" for name, text in texts.items())
 
 
 def matches(shown: list[str], printed: list[str]) -> bool:
@@ -92,10 +118,19 @@ def matches(shown: list[str], printed: list[str]) -> bool:
 def test_the_sessions_of_the_page_run_as_shown(name: str, tmp_path: Path) -> None:
     steps = sessions(ROOT / name)
     assert len(steps) >= 2
-    results = type_in([command for command, _ in steps], tmp_path)
-    for (command, shown), (code, printed) in zip(steps, results, strict=True):
-        assert (command, code) == (command, 0), printed
-        assert matches(shown, printed), "\n".join(["", "$ " + command, *printed, "--- but the page shows", *shown])
+    with Shell(tmp_path) as shell:
+        for command, shown in steps:
+            code, printed = shell.type_in(command)
+            assert (command, code) == (command, 0), "\n".join([*printed, shell.traces()])
+            assert matches(shown, printed), "\n".join(["", "$ " + command, *printed, "--- but the page shows", *shown])
+
+
+def test_a_step_that_does_not_end_is_named_with_the_traces_of_what_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "hang.py").write_text("def hangs():\n    import time\n    time.sleep(60)\nhangs()\n")
+    with Shell(tmp_path) as shell:
+        assert shell.type_in("python hang.py > out 2> err &") == (0, [])
+        with pytest.raises(pytest.fail.Exception, match=r"(?s)no end within 0.5 s of: \$ wait %1.*in hangs"):
+            shell.type_in("wait %1", seconds=0.5)
 
 
 def test_a_different_output_is_noticed() -> None:

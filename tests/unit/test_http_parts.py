@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +16,14 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.api.client import HttpControl
+from mailboat.api.client import ANSWER_SECONDS, HttpControl
 from mailboat.api.problems import Problem, error_of, plain_problem, problem_of, read_problem, status_of
 from mailboat.cli.glossary import explanations
 from mailboat.config.document import HttpConfig
 from mailboat.control.journal_archive import message_view
 from mailboat.errors import (
     AgentDefectError,
+    AgentUnreachableError,
     JournalUnavailableError,
     MailboatError,
     RetryableError,
@@ -132,6 +134,28 @@ def test_an_answer_that_is_no_document_of_an_agent_is_told_as_such(content: byte
         pytest.raises(AgentDefectError, match=r"unexpected response from http://agent\.example"),
     ):
         client.status()
+
+
+def test_an_answer_that_comes_too_slowly_is_given_up_after_the_time_of_the_request() -> None:
+    clock = ManualClock()
+
+    class Drops(httpx2.SyncByteStream):
+        sent = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                self.sent += 1
+                clock.advance(ANSWER_SECONDS / 4)
+                yield b" "
+
+    drops = Drops()
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, stream=drops))
+    with (
+        HttpControl("http://agent.example", clock=clock, transport=transport) as client,
+        pytest.raises(AgentUnreachableError, match=r"no answer from the agent at http://agent\.example: timed out"),
+    ):
+        client.status()
+    assert drops.sent == 4
 
 
 @pytest.mark.parametrize(

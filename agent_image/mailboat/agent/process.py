@@ -113,7 +113,7 @@ class AgentProcess:
         return self._changed.is_set()
 
     def ask_to_stop(self) -> None:
-        """Let `wait` return. From any thread, or a signal's handler."""
+        """Let `wait` return. From any thread."""
         self.stopping.set()
         self._changed.set()
 

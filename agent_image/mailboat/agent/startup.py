@@ -76,7 +76,7 @@ class Startup:
         return None
 
     def ask_to_stop(self) -> None:
-        """End the wait, or let the process end. From any thread, or a signal's handler."""
+        """End the wait, or let the process end. From any thread."""
         # before `_process` is read; `run` writes `_process`, then reads the event: one of both asks the process to stop
         self._stopping.set()
         if self._process is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -134,8 +135,8 @@ class HttpControl:
         found = list[QueueView]()
         operation = operations.queues(publisher)
         while operation.path:
-            answer = self._send(operation)
-            page = read_answer(operation, answer.content, self.url)
+            answer, content = self._send(operation)
+            page = read_answer(operation, content, self.url)
             found.extend(page)
             operation = replace(operation, path=_next_path(answer))
         return found
@@ -225,23 +226,32 @@ class HttpControl:
         return seen
 
     def _ask(self, operation: Operation[T]) -> T:
-        return read_answer(operation, self._send(operation).content, self.url)
+        return read_answer(operation, self._send(operation)[1], self.url)
 
-    def _send(self, operation: Operation[T]) -> httpx2.Response:
-        timeout = httpx2.Timeout(ANSWER_SECONDS + operation.wait_seconds, connect=CONNECT_SECONDS)
+    def _send(self, operation: Operation[T]) -> tuple[httpx2.Response, bytes]:
+        """The answer and its body."""
+        seconds = ANSWER_SECONDS + operation.wait_seconds
+        deadline = Deadline(self._clock, seconds)
+        request = self._client.build_request(
+            operation.method,
+            operation.path,
+            params=operation.query or None,  # an empty one would drop the query of a next page's path
+            json=operation.body,
+            timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
+        )
+        content = bytearray()
         try:
-            answer = self._client.request(
-                operation.method,
-                operation.path,
-                params=operation.query or None,  # an empty one would drop the query of a next page's path
-                json=operation.body,
-                timeout=timeout,
-            )
+            with closing(self._client.send(request, stream=True)) as answer:
+                # the time-out is that of one read: a server that sends a byte now and then never reaches it
+                for piece in answer.iter_bytes():
+                    content += piece
+                    if deadline.is_over():
+                        raise httpx2.ReadTimeout("", request=request)
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
         if not answer.is_success:
-            raise read_error(answer.status_code, answer.content, self.url)
-        return answer
+            raise read_error(answer.status_code, bytes(content), self.url)
+        return answer, bytes(content)
 
     def _unreachable(self, error: httpx2.TransportError) -> MailboatError:
         refused = _tls_refusal(error)

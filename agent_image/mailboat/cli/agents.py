@@ -80,7 +80,9 @@ def run(
     home = _checked(session, config, subscriber)
     startup = Startup(home.config.agents, SystemClock(), random.Random())  # noqa: S311  # it spreads retries
     with ExitStack() as opened:
-        received = opened.enter_context(stopped_by_signals(startup.ask_to_stop))
+        received = opened.enter_context(
+            stopped_by_signals(startup.ask_to_stop, home.config.subscriber.shutdown_seconds)
+        )
         process = _started(startup, home, config, opened)
         if process is None:
             _end(0, received)

@@ -23,6 +23,7 @@ from mailboat.cli.failures import (
 )
 from mailboat.cli.quick import run_quickly
 from mailboat.cli.session import Defaults
+from mailboat.cli.signals import exit_with
 from mailboat.composition.settings import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
 
@@ -34,7 +35,7 @@ def run() -> None:
     _open_closed_streams()
     code = main(sys.argv[1:])
     gc.freeze()  # the interpreter ends by looking through all that was imported: a sixth of a short command
-    sys.exit(code)
+    exit_with(code)
 
 
 def _open_closed_streams() -> None:

@@ -80,7 +80,8 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> int:
         subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
         listener = _listener(session, known.name)
         process = SubscriberProcess(workspace, subscription, listener)
-        with closing(process), stopped_by_signals(process.stop) as received:
+        shutdown_seconds = workspace.home.config.subscriber.shutdown_seconds
+        with closing(process), stopped_by_signals(process.stop, shutdown_seconds) as received:
             try:
                 process.claim()
                 workspace.home.remember_subscriber(known)

@@ -70,7 +70,7 @@ def run(
             worker.wake()
 
         session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
-        with stopped_by_signals(stop):
+        with stopped_by_signals(stop, shutdown_seconds):
             _turns(session, worker, stopping, clock)
             worker.stop(shutdown_seconds)
     session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")
