@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs site generate format lock clean kubebox extensions runtime
+.PHONY: help demo dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs screenshots site generate format lock clean kubebox extensions runtime
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ manifests: dev ## Render the Helm chart as plain YAML into build/manifests.yaml
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/pytest -q tests/repo/test_docs.py
+
+screenshots: dev ## Take the screenshots of the dashboard that the documentation shows
+	SCREENSHOTS=docs/how-to $(BIN)/pytest -q -p no:cacheprovider tests/integration/test_dashboard.py
 
 site: dev ## Build the documentation site into build/site; a broken link fails
 	$(BIN)/python tools/build_site.py

@@ -22,6 +22,7 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.control.event_feed import EventFeed
 from mailboat.control.job_service import JobService
+from mailboat.control.lag_history import LagHistory
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
@@ -132,7 +133,8 @@ def serve() -> Iterator[Serve]:
     def start(control: FakeControl, config: HttpConfig | None = None, **ports: Any) -> HttpServer:
         chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "clock": clock}
         chosen["telemetry"] = AgentMetrics(clock)
-        chosen |= {"audit": AuditTrail(clock), "feed": EventFeed(control.status, "feed"), **ports}
+        chosen |= {"audit": AuditTrail(clock), "feed": EventFeed(control.status, "feed")}
+        chosen |= {"history": LagHistory(control.status, clock), **ports}
         settings = replace(HttpConfig() if config is None else config, port=0)
         chosen.setdefault("jobs", JobService(lambda: MemoryJournal(clock), clock, random.Random(1)))
         api = ApiPorts(control=control, **chosen)

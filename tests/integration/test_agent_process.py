@@ -23,13 +23,9 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
-from mailboat.control.event_feed import EventFeed
 from mailboat.control.journal_archive import AgentArchive
 from mailboat.errors import UsageError
-from mailboat.http.application import create_app
-from mailboat.http.audit import AuditTrail
-from mailboat.http.ports import ApiPorts
-from mailboat.http.server import HttpServer
+from mailboat.http.serving import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
@@ -63,10 +59,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         process.start()
         room = process.room
         assert room is not None
-        clock, archive = SystemClock(), AgentArchive(process.workspace)
-        feed, jobs, audit = EventFeed(room.status, "feed"), room.jobs, AuditTrail(clock)
-        ports = ApiPorts(room, jobs, archive, process, process.observability, clock, audit, feed, process.stopping)
-        server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
+        archive, server = AgentArchive(process.workspace), server_of(process)
         server.start()
         try:
             wait_until(lambda: [one.state for one in room.status().subscribers] == ["current"] * 2)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.api.records import CauseView
+from mailboat.api.records import BuildFollowerView, BuildView, CauseView
+from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
+from mailboat.control.job_service import JobService
 from mailboat.http import event_stream
 from mailboat.http.dashboard import DASHBOARD_FILES
+from mailboat.journal.memory import MemoryJournal
+from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
 from mailboat.model.requests import parse_request
 from playwright.sync_api import Browser, Page, expect
 from support.browser import barriers, chromium
 from support.fake_control import FakeControl, FakeSubscriber
 
+NOW = moment_of(1_767_225_600_000)
 FIRST_LOAD_BYTES = 200_000
 CAUSE = CauseView("StorageFull", "no space left on device", "/content/images", "Traceback\n  File x\nOSError: 28")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -55,12 +62,23 @@ def fleet(count: int = 12) -> FakeControl:
     return control
 
 
+def job_service() -> JobService:
+    clock = SystemClock()
+    journal = MemoryJournal(clock)
+    return JobService(lambda: journal, clock, random.Random(1))
+
+
+def build(build_id: str) -> BuildView:
+    follower = BuildFollowerView("edge-1", 30, "importing", pending=10)
+    return BuildView(build_id, "author", "publishing", 40, 100, 12_000_000, 0, 39, NOW, NOW, (follower,))
+
+
 def save(page: Page, name: str) -> None:
     """Keep a screenshot where the documentation is generated; nothing in a test run."""
     folder = os.environ.get("SCREENSHOTS")
     if folder:
         page.wait_for_timeout(2_500)
-        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+        page.screenshot(path=str(Path(folder) / f"dashboard-{name}.png"), full_page=True)
 
 
 def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> None:
@@ -113,7 +131,7 @@ def test_package_is_published_and_its_way_is_shown(page: Page, serve: Any) -> No
     page.goto(serve(control).url + "/#/packages")
     expect(page.get_by_role("table", name="Packages").get_by_role("row")).to_have_count(21)
     assert barriers(page) == []
-    save(page, "packages")
+    page.get_by_text("Publish", exact=True).click()
     page.get_by_label("Paths, one a line").fill("/news/1\n/news/2")
     page.get_by_role("button", name="Publish…").click()
     page.get_by_role("dialog", name="ADD as author?").get_by_role("button", name="Publish").click()
@@ -124,16 +142,63 @@ def test_package_is_published_and_its_way_is_shown(page: Page, serve: Any) -> No
     assert barriers(page) == []
 
 
+def test_jobs_show_why_they_wait_and_are_stopped_and_retried(page: Page, serve: Any) -> None:
+    jobs = job_service()
+    jobs.set_queue(QueueSettings("cdn", (parse_pattern("purge.**"),), max_parallel=4))
+    jobs.add([NewJob(parse_topic("purge.cdn"), b'{"path": "/news"}')] * 3)
+    page.goto(serve(fleet(2), jobs=jobs).url + "/#/jobs")
+    queue = page.get_by_role("table", name="Queues").get_by_role("row", name="cdn")
+    expect(queue).to_contain_text("at most 4")
+    expect(page.get_by_text("no live worker takes the topic purge.cdn")).to_have_count(3)
+    assert barriers(page) == []
+    save(page, "jobs")
+    queue.get_by_role("button", name="Suspend").click()
+    page.get_by_role("dialog", name="Suspend cdn?").get_by_role("button", name="Suspend").click()
+    expect(queue).to_contain_text("suspended")
+    queue.get_by_role("button", name="Resume").click()
+    expect(queue).not_to_contain_text("suspended")
+    page.get_by_role("link", name="1-0").click()
+    expect(page.get_by_role("main")).to_contain_text("Why it waits")
+    expect(page.get_by_role("main")).to_contain_text('"path": "/news"')
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("stopped")
+    page.get_by_role("button", name="Retry").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status")).to_contain_text("added as")
+    assert sum(queue.queued for queue in jobs.queues()) == 3
+
+
+def test_builds_and_storage_are_shown_and_blobs_swept(page: Page, serve: Any) -> None:
+    control = fleet(2)
+    control.known_builds = [build("release-42")]
+    url = serve(control).url
+    page.goto(f"{url}/#/builds")
+    expect(page.get_by_role("row", name="release-42")).to_contain_text("75 %")
+    page.get_by_role("link", name="release-42").click()
+    expect(page.get_by_role("table", name="Subscribers of the build")).to_contain_text("edge-1")
+    assert barriers(page) == []
+    page.goto(f"{url}/#/storage")
+    expect(page.get_by_role("table", name="Topics")).to_contain_text("package")
+    expect(page.get_by_role("table", name="Snapshots")).to_contain_text("blob:site")
+    expect(page.get_by_role("button", name="Sweep…")).to_be_disabled()
+    page.get_by_role("button", name="Count blobs").click()
+    expect(page.get_by_role("table", name="Blobs")).to_contain_text("removable")
+    assert barriers(page) == []
+    page.get_by_role("button", name="Sweep…").click()
+    page.get_by_role("dialog", name="Remove blobs?").get_by_role("button", name="Remove them").click()
+    expect(page.get_by_role("status")).to_contain_text("1 blob removed")
+
+
 def test_500_subscribers_are_paged_filtered_and_loaded_within_the_limit(page: Page, serve: Any) -> None:
     loaded: list[int] = []
     page.on("response", lambda answer: loaded.append(len(answer.body())) if "/api/" not in answer.url else None)
     page.goto(serve(fleet(500)).url)
-    expect(page.get_by_text("Page 1 of 10")).to_be_visible()
+    expect(page.get_by_text("Page 1 of 20")).to_be_visible()
     assert page.get_by_role("list", name="Subscribers, those").get_by_role("listitem").count() == 500
     page.get_by_role("button", name="Next").click()
-    expect(page.get_by_text("Page 2 of 10")).to_be_visible()
-    save(page, "500-subscribers")
-    page.get_by_label("Name contains").fill("edge-499")
+    expect(page.get_by_text("Page 2 of 20")).to_be_visible()
+    page.get_by_label("Name or error contains").fill("edge-499")
     expect(page.get_by_role("table", name="Subscribers").get_by_role("row")).to_have_count(2)
     assert barriers(page) == []
     assert sum(loaded) <= FIRST_LOAD_BYTES
@@ -171,14 +236,27 @@ def test_token_with_view_only_reads_and_a_wrong_one_is_refused(page: Page, serve
 def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
     hostile = CauseView("StorageFull", HOSTILE, HOSTILE, HOSTILE)
     control = FakeControl(FakeSubscriber(HOSTILE, error=hostile, is_editable=True), FakeSubscriber("edge"))
-    control.distribute("author", parse_request("ADD", ("/" + HOSTILE.replace("/", "").replace(" ", ""),)))
+    path = "/" + HOSTILE.replace("/", "").replace(" ", "")
+    sent = control.distribute("author", parse_request("ADD", (path,), user_id=HOSTILE, request_id=path))
     control.give_up("edge", 0, hostile)
-    url = serve(control).url
-    for view in ("", "#/errors", "#/packages", "#/subscribers/edge", "#/subscribers/" + HOSTILE.replace("/", "%2F")):
+    control.known_builds = [build(HOSTILE)]
+    jobs = job_service()
+    (added,) = jobs.add([NewJob(parse_topic("purge.cdn"), json.dumps({"path": HOSTILE}).encode(), key=HOSTILE)])
+    url = serve(control, jobs=jobs).url
+    views = (
+        "",
+        "errors",
+        "packages",
+        f"packages/author/{sent.package_id}",
+        "subscribers/edge",
+        "builds",
+        f"jobs/{added.job}",
+    )
+    for view in (*(f"#/{one}" for one in views), "#/subscribers/" + HOSTILE.replace("/", "%2F")):
         page.goto(f"{url}/{view}")
         expect(page.get_by_role("main")).to_contain_text("onerror=")
         assert page.locator("img, main script").count() == 0
-    assert page.title() == "Mailboat"
+    assert page.title() == "(2) Mailboat"
 
 
 def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(browser: Browser, serve: Any) -> None:
@@ -191,8 +269,8 @@ def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(brows
         expect(page.get_by_text("Loading…")).to_have_count(0)
         assert barriers(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
-    page.goto(f"{url}/#/subscribers/edge-1")
-    save(page, "narrow-dark")
+    page.goto(url)
+    save(page, "phone")
     context.close()
 
 
@@ -202,8 +280,7 @@ def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
-    for _ in range(4):
-        page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("edge-")
 

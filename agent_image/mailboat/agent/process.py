@@ -28,9 +28,11 @@ from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.workers import Care, Worker
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home
+    from mailboat.control.lag_history import LagHistory
     from mailboat.control.service import ControlRoom
 
 _LOG: Final = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class AgentProcess:
         self._changed = threading.Event()
         self._has_started = False
         self._room: ControlRoom | None = None
+        self._history: LagHistory | None = None
         self._tasks = [
             SubscriberTask(one.name, self._opener(one), self._pulse, self._heed_end)
             for one in home.config.agents.subscribers
@@ -75,6 +78,11 @@ class AgentProcess:
     def room(self) -> ControlRoom | None:
         """The control room of the publishers; None before `start`, and where there are none."""
         return self._room
+
+    @property
+    def history(self) -> LagHistory | None:
+        """Lag and throughput of the last hour; None where there is no control room."""
+        return self._history
 
     def start(self) -> None:
         """Start every agent. Raises: as opening the journal: nothing can run without it."""
@@ -88,6 +96,7 @@ class AgentProcess:
 
     def _start_publishers(self) -> None:
         """The control room, and the journal's upkeep: retention by age, and by consumption."""
+        from mailboat.control.lag_history import LagHistory
         from mailboat.control.service import ControlRoom
 
         self._room = ControlRoom(self.workspace, self.config.agents.publishers)
@@ -97,6 +106,8 @@ class AgentProcess:
         if is_head_moved(self.workspace):
             self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
+        self._history = LagHistory(self._room.status, self._pulse)
+        self._upkeep.append(Worker("history", self._history.sample, self._pulse, Care("sampling lag and throughput")))
         for worker in self._upkeep:
             worker.start()
 

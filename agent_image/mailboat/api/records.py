@@ -175,6 +175,32 @@ class StatusView:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySample:
+    """Lag and throughput at a moment.
+
+    Attributes:
+        at: When the sample was taken.
+        lag: Packages between the position and the end of the log; None if unknown.
+        rate_per_second: Packages per second since the sample before; None of the first one, or if unknown.
+    """
+
+    at: Moment
+    lag: int | None = None
+    rate_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """Lag and throughput over the last hour, since the agent started.
+
+    Attributes:
+        samples: One about every 10 seconds, oldest first.
+    """
+
+    samples: tuple[HistorySample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FailureView:
     """A subscriber that gave a package up.
 

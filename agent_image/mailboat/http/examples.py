@@ -43,6 +43,8 @@ from mailboat.api.records import (
     FailureView,
     ForgottenView,
     GivenUpView,
+    HistorySample,
+    HistoryView,
     HookCallsView,
     JournalView,
     NotImportedView,
@@ -174,6 +176,7 @@ PLAN: Final[Document] = document_of(PublicationPlan(1, 41, 12, 48_000, 1, 48_000
 COMMAND: Final[Document] = document_of(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
 GIVEN_UP: Final[Document] = document_of(GivenUpView("edge-1", "author", 97, _PACKAGE, 11, _AT, ("/news/a",), _CAUSE))
 CALLER: Final[Document] = document_of(CallerView("ops", ("clear", "view")))
+HISTORY: Final[Document] = document_of(HistoryView((HistorySample(_AT, 3, 12.5),)))
 FORGOTTEN: Final[Document] = document_of(ForgottenView("edge-7", registered=False, instances=(_INSTANCE,)))
 MESSAGE: Final[Document] = document_of(
     MessageView(

@@ -20,6 +20,7 @@ from mailboat.config.document import Verb
 from mailboat.control.event_feed import EventFeed
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_archive import LogArchive
+from mailboat.control.lag_history import LagHistory
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
@@ -64,6 +65,7 @@ class ApiPorts:
         clock: Time.
         audit: What was asked that changes something.
         feed: What changed, for the event stream.
+        history: Lag and throughput of the last hour.
         stopping: Set when waiting calls should answer with what they know.
     """
 
@@ -75,6 +77,7 @@ class ApiPorts:
     clock: Clock
     audit: AuditTrail
     feed: EventFeed
+    history: LagHistory
     stopping: threading.Event = field(default_factory=threading.Event)
 
 

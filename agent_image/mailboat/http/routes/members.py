@@ -9,15 +9,15 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.events import MEDIA_TYPE
-from mailboat.api.records import CallerView, ForgottenView, PublisherView, StatusView, SubscriberStatusView
+from mailboat.api.records import CallerView, ForgottenView, HistoryView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
-from mailboat.http.examples import CALLER, FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
+from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
-from mailboat.http.ports import NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
+from mailboat.http.ports import LONGEST_NAME, NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
 from mailboat.model.identifiers import natural_key
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
@@ -28,6 +28,10 @@ _EXAMPLE: Final = (
 LastEventId = Annotated[
     str | None,
     Header(alias="Last-Event-ID", description="The id of the last event that the client has.", max_length=64),
+]
+InstanceId = Annotated[
+    str | None,
+    Query(description="The `sling_id` of an instance. Default: the first of that name.", max_length=LONGEST_NAME),
 ]
 Follow = Annotated[bool, Query(description="Stay connected and send later events. false: end after the present ones.")]
 
@@ -75,6 +79,21 @@ def show_subscriber(subscriber: SubscriberNameText, ports: Ports) -> SubscriberS
         if one.name == subscriber:
             return one
     raise AgentMissingError(f"there is no subscriber {subscriber} here", subscriber=subscriber)
+
+
+@router.get("/history", **operation(Verb.VIEW, "Lag and throughput of all subscribers", example=HISTORY))
+def show_history(ports: Ports) -> HistoryView:
+    """Sums over all subscribers, sampled about every 10 seconds, for an hour at most and since the agent started."""
+    return ports.history.total()
+
+
+@router.get(
+    "/subscribers/{subscriber}/history",
+    **operation(Verb.VIEW, "Lag and throughput of a subscriber", example=HISTORY, also=(404,)),
+)
+def show_subscriber_history(subscriber: SubscriberNameText, ports: Ports, instance: InstanceId = None) -> HistoryView:
+    """Sampled about every 10 seconds, for an hour at most and since the agent started."""
+    return ports.history.of(subscriber, instance)
 
 
 @router.delete(

@@ -1,26 +1,37 @@
 // The dashboard: who is logged in, which view is shown, and the stream that keeps it current.
 import { Refused, call, follow, hasToken, setToken } from "./api.js";
+import { build, builds } from "./builds.js";
 import { h, morph } from "./dom.js";
-import { Fleet, SAMPLE_MS } from "./fleet.js";
-import * as views from "./views.js";
+import { errors } from "./errors.js";
+import { Fleet, SAMPLE_MS, needsAttention } from "./fleet.js";
+import { job, jobs } from "./jobs.js";
+import { login } from "./login.js";
+import { overview } from "./overview.js";
+import { distribution, packages } from "./packages.js";
+import { storage } from "./storage.js";
+import { subscriber } from "./subscriber.js";
 
 const RENDER_MS = 400;
 const STALE_MS = 5_000;
 const RELOAD_MS = 3_000;
+const DOCUMENTS = 60;
 const main = document.getElementById("content");
 
-const app = {
-  fleet: new Fleet(), caller: null, view: {}, isLive: false, cache: new Map(), stream: null, why: null,
+const VIEWS = [["", "Overview"], ["packages", "Packages"], ["errors", "Errors"], ["jobs", "Jobs"], ["builds", "Builds"], ["storage", "Storage"]];
 
-  // The document of a path: the last one at once, and a newer one when it comes.
-  loaded(key, path) {
+const app = {
+  fleet: new Fleet(), caller: null, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
+
+  // The document of a path: the last one at once, and a newer one when it comes. Another path of the same key replaces it.
+  loaded(key, path, reloadMs = RELOAD_MS) {
     const known = this.cache.get(key) ?? { path: null, at: 0, data: null, problem: null, isLoading: false };
+    this.cache.delete(key); // the most recently used last: the first one is dropped
     this.cache.set(key, known);
-    const isOld = Date.now() - known.at > RELOAD_MS;
-    if (!known.isLoading && (known.path !== path || isOld)) {
+    if (this.cache.size > DOCUMENTS) this.cache.delete(this.cache.keys().next().value);
+    if (!known.isLoading && (known.path !== path || Date.now() - known.at > reloadMs)) {
       known.isLoading = true;
       call("GET", path).then((data) => Object.assign(known, { data, problem: null }))
-        .catch((error) => Object.assign(known, { problem: error.message }))
+        .catch((error) => Object.assign(known, { data: known.path === path ? known.data : null, problem: error.message }))
         .finally(() => { Object.assign(known, { isLoading: false, at: Date.now(), path }); this.render(); });
     }
     return known;
@@ -39,36 +50,47 @@ const app = {
   logout(why) {
     this.stream?.abort();
     setToken(null);
-    Object.assign(this, { fleet: new Fleet(), caller: null, cache: new Map(), isLive: false, why });
+    Object.assign(this, { fleet: new Fleet(), caller: null, cache: new Map(), isLive: false, swept: null, why });
     this.render();
   },
 };
 
 function route() {
-  const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map((one) => { try { return decodeURIComponent(one); } catch { return one; } });
+  const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map((word) => { try { return decodeURIComponent(word); } catch { return word; } });
   return [name, ...rest];
+}
+
+function shown(name, first, second) {
+  if (name === "subscribers") return subscriber(app, first);
+  if (name === "packages") return second ? distribution(app, first, second) : packages(app, first);
+  if (name === "errors") return errors(app);
+  if (name === "jobs") return first ? job(app, first) : jobs(app);
+  if (name === "builds") return first ? build(app, first) : builds(app);
+  return name === "storage" ? storage(app) : overview(app);
 }
 
 function draw() {
   app.drawnAt = Date.now();
   const [name, first, second] = route();
+  const urgent = [...app.fleet.subscribers.values()].filter(needsAttention).length;
+  const view = VIEWS.find(([target]) => target && target === name)?.[1];
+  document.title = `${urgent ? `(${urgent}) ` : ""}${view ? `${view} – ` : ""}Mailboat`;
   morph(document.getElementById("top"), head(name));
-  if (!app.caller) { morph(main, views.login(app, app.why)); return; }
+  if (!app.caller) { morph(main, login(app, app.why)); return; }
   const { problem } = app.fleet;
-  const shown = name === "subscribers" ? views.subscriber(app, first)
-    : name === "packages" && second ? views.distribution(app, first, second)
-    : name === "packages" ? views.packages(app, first)
-    : name === "errors" ? views.errors(app) : views.overview(app);
-  morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null, shown);
+  morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null,
+    app.fleet.heardAt ? shown(name, first, second) : h("p", { class: "muted" }, "Connecting to the event stream…"));
 }
 
 function head(name) {
-  const item = (target, text) => h("a", { href: `#/${target}`, "aria-current": name === target || (target === "" && name === "subscribers") ? "page" : null }, text);
+  const failed = [...app.fleet.subscribers.values()].reduce((sum, subscriber) => sum + (subscriber.given_up ?? 0), 0);
+  const item = ([target, text]) => h("a", { href: `#/${target}`, "aria-current": name === target || (target === "" && name === "subscribers") ? "page" : null },
+    text, target === "errors" && failed ? h("span", { class: "badge" }, failed.toLocaleString("en"), h("span", { class: "hidden" }, " failed packages")) : null);
   const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
-  const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, `live as ${app.caller.name}`)
+  const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
-  return h("div", { class: "bar" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
-    h("nav", { "aria-label": "Views" }, app.caller ? [item("", "Overview"), item("packages", "Packages"), item("errors", "Errors")] : null),
+  return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
+    h("nav", { "aria-label": "Views" }, app.caller ? VIEWS.map(item) : null),
     link, hasToken() && app.caller ? h("button", { type: "button", class: "small", onclick: () => app.logout(null) }, "Log out") : null);
 }
 
@@ -87,11 +109,20 @@ async function start() {
   app.why = null;
   const stream = app.stream = new AbortController();
   app.render();
-  follow((event) => { app.fleet.apply(event); app.render(); }, (isLive) => { app.isLive = isLive; app.render(); }, stream.signal)
+  const onEvent = (event) => {
+    const isFirst = !app.fleet.heardAt;
+    app.fleet.apply(event);
+    if (isFirst) app.fleet.sample();
+    app.render();
+  };
+  follow(onEvent, (isLive) => { app.isLive = isLive; app.render(); }, stream.signal)
     .catch(() => app.logout("The token is no longer accepted, or lacks the verb view."));
 }
 
 window.addEventListener("hashchange", () => { app.view = {}; draw(); main.focus(); window.scrollTo(0, 0); });
-setInterval(() => { if (app.caller) { if (app.isLive) app.fleet.sample(); app.render(); } }, SAMPLE_MS);
+setInterval(() => {
+  if (app.isLive) app.fleet.sample();
+  if (app.caller && !document.hidden) app.render();
+}, SAMPLE_MS);
 draw();
 start();

@@ -1,7 +1,7 @@
 // Builds and updates the page. Text only ever becomes text nodes and attributes: nothing here parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-const SHAPES = new Set(["svg", "line", "polyline", "text"]);
+const SHAPES = new Set(["svg", "line", "polyline", "polygon", "rect"]);
 
 export function h(tag, properties, ...children) {
   const node = SHAPES.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -26,8 +26,8 @@ const HANDLERS = ["onclick", "oninput", "onchange", "onsubmit", "ontoggle"];
 
 // Make `target` look like `wanted`, keeping nodes that stay: focus, selection and scroll positions survive.
 export function morph(target, ...wanted) {
-  const made = wanted.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false)
-    .map((one) => (one instanceof Node ? one : document.createTextNode(String(one))));
+  const made = wanted.flat(Infinity).filter((part) => part !== null && part !== undefined && part !== false)
+    .map((part) => (part instanceof Node ? part : document.createTextNode(String(part))));
   const keyed = new Map();
   for (const child of target.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
   let place = target.firstChild;

@@ -1,8 +1,9 @@
-// Small parts of views: states, numbers, times, plots, pages of tables.
+// Small parts of views: states, numbers, times, bars, plots, tables.
 import { h } from "./dom.js";
 import { look } from "./fleet.js";
 
 export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 export function state(text) {
   const [colour, glyph] = look(text);
@@ -24,18 +25,32 @@ export function duration(seconds) {
   return seconds < 129_600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} d`;
 }
 
+export const rate = (value) => (value ? `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })}/s` : "–");
+const clock = (at, parts) => new Date(at).toLocaleTimeString("en-GB", parts);
+
 export function time(text) {
   if (!text) return "–";
   const at = new Date(text);
   const shown = at.toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  return h("time", { datetime: text, class: "w" }, shown);
+  return h("time", { datetime: text, class: "w", title: at.toISOString() }, shown);
 }
 
 export const subscriberLink = (name) => h("a", { href: `#/subscribers/${encodeURIComponent(name)}` }, name);
+export const packageLink = (publisher, id, text) =>
+  h("a", { class: "mono", href: `#/packages/${encodeURIComponent(publisher)}/${encodeURIComponent(id)}` }, text);
+export const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
+export const muted = (text) => h("p", { class: "muted" }, text);
 
-export function table(caption, columns, rows, empty) {
-  if (!rows.length) return h("p", { class: "muted" }, empty);
-  const head = columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title));
+// What stands in a section whose document is not there yet, or can't be read.
+export const pending = (page) => (page.problem ? h("p", { class: "bad", role: "alert" }, `not available: ${page.problem}`) : muted("Loading…"));
+
+const direction = (key) => ({ attention: "other", name: "ascending" })[key] ?? "descending";
+
+// A table. A column is [title, classes, sort key]; `sorting` is {by, set} where columns can be sorted.
+export function table(caption, columns, rows, empty, sorting) {
+  if (!rows.length) return muted(empty);
+  const head = columns.map(([title, kind, key]) => h("th", { scope: "col", class: kind, "aria-sort": sorting && key === sorting.by ? direction(key) : null },
+    sorting && key ? h("button", { type: "button", class: "sort", onclick: () => sorting.set(key) }, title, h("span", { "aria-hidden": "true" }, key === sorting.by ? " ▾" : "")) : title));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${caption}: table` },
     h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, head)),
       h("tbody", null, rows.map(({ key, cells }) => h("tr", { "data-key": key },
@@ -50,19 +65,39 @@ export function pager(page, pages, go) {
     h("button", { type: "button", disabled: page >= pages - 1, onclick: () => go(page + 1) }, "Next"));
 }
 
+// A bar of shares: [[colour class, count], …] of a total. The numbers stand beside it, so it is hidden from readers.
+export function bar(shares, total) {
+  let left = 0;
+  const parts = total ? shares.filter(([, share]) => share).map(([colour, share]) => {
+    const width = (100 * share) / total;
+    const part = h("rect", { class: colour, x: left, y: 0, width, height: 8 });
+    left += width;
+    return part;
+  }) : [];
+  return h("svg", { class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
+}
+
 // A plot of one figure over time. A screen reader hears the sentence that sums it up.
 export function plot(title, samples, figure, unit) {
-  const values = samples.map((one) => one[figure]);
-  const high = Math.max(...values, 0);
-  const now = values.at(-1) ?? 0;
-  const seconds = samples.length > 1 ? (samples.at(-1).at - samples[0].at) / 1000 : 0;
+  const known = samples.filter((sample) => sample[figure] !== null);
+  const high = known.reduce((most, sample) => Math.max(most, sample[figure]), 0);
   const shown = (value) => `${value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 })}${unit}`;
-  const points = samples.map((one, index) =>
-    `${samples.length > 1 ? (600 * index) / (samples.length - 1) : 0},${100 - (high ? (96 * values[index]) / high : 0)}`);
-  const summary = `${title}: now ${shown(now)}, highest ${shown(high)} in the last ${duration(seconds)}`;
+  const now = known.length ? shown(known.at(-1)[figure]) : "–";
+  if (known.length < 2) return h("figure", null, h("figcaption", null, h("span", null, title, " ", h("b", null, now))), muted("Recording has begun; the plot appears with the second sample."));
+  const start = known[0].at;
+  const span = Math.max(1, known.at(-1).at - start);
+  const lines = [[]];
+  for (const sample of samples) {
+    if (sample[figure] === null) { if (lines.at(-1).length) lines.push([]); continue; }
+    lines.at(-1).push(`${((600 * (sample.at - start)) / span).toFixed(1)},${(100 - (high ? (94 * sample[figure]) / high : 0)).toFixed(1)}`);
+  }
+  const since = clock(start, { hour: "2-digit", minute: "2-digit" });
   return h("figure", null,
-    h("figcaption", null, h("span", null, title, " ", h("b", null, shown(now))), h("span", null, `highest ${shown(high)}, last ${duration(seconds)}`)),
-    h("svg", { class: "plot", viewBox: "0 0 600 102", preserveAspectRatio: "none", role: "img", "aria-label": summary },
-      h("line", { class: "axis", x1: 0, x2: 600, y1: 101, y2: 101 }), h("line", { class: "axis", x1: 0, x2: 600, y1: 4, y2: 4 }),
-      h("polyline", { class: "line", points: points.join(" ") })));
+    h("figcaption", null, h("span", null, title, " ", h("b", null, now)), h("span", null, `highest ${shown(high)}`)),
+    h("svg", { class: "plot", viewBox: "0 0 600 102", preserveAspectRatio: "none", role: "img", "aria-label": `${title}: now ${now}, highest ${shown(high)} since ${since}` },
+      [6, 53].map((y) => h("line", { class: "axis", x1: 0, x2: 600, y1: y, y2: y })), h("line", { class: "axis base", x1: 0, x2: 600, y1: 101, y2: 101 }),
+      lines.filter((line) => line.length).map((line) => [
+        h("polygon", { class: "area", points: `${line[0].split(",")[0]},101 ${line.join(" ")} ${line.at(-1).split(",")[0]},101` }),
+        h("polyline", { class: "line", points: line.join(" ") })])),
+    h("div", { class: "scale", "aria-hidden": "true" }, h("span", null, clock(start)), h("span", null, duration(span / 1000)), h("span", null, clock(known.at(-1).at))));
 }

@@ -1,0 +1,36 @@
+// What a view may change: buttons that the token allows, questions before, and the outcome announced.
+import { confirmed, h, notice } from "./dom.js";
+
+export const may = (app, verb) => app.caller.verbs.includes(verb) || app.caller.verbs.includes("admin");
+
+const failure = (error) => `failed: ${error.message}${error.next ? ` (${error.next})` : ""}`;
+
+// Run an action that returns a sentence; the sentence, or why the action failed, is announced.
+export async function act(app, action) {
+  try {
+    notice(await action());
+  } catch (error) {
+    notice(failure(error));
+  }
+  app.refresh();
+}
+
+// A button for an action. `question` is [title, text, label, isDangerous]; without one the action runs at once.
+export function actionButton(app, { verb, label, question, action, isDisabled, hint, kind }) {
+  const isAllowed = may(app, verb);
+  const go = async () => {
+    if (!question || await confirmed(...question)) await act(app, action);
+  };
+  return h("button", { type: "button", class: kind, disabled: !isAllowed || isDisabled, onclick: go,
+    title: isAllowed ? hint : `your token lacks the verb ${verb}` }, label);
+}
+
+// The outcome of commands to subscribers, as one sentence.
+export function outcome(sent) {
+  const commands = Array.isArray(sent) ? sent : [sent];
+  const refused = commands.find((command) => command.state === "refused");
+  if (refused) return `${refused.subscriber} refused the command: ${refused.message ?? "no reason given"}`;
+  if (commands.some((command) => command.state !== "done")) return "command sent; the subscriber has not answered yet";
+  const [first] = commands;
+  return commands.length === 1 && first.removed !== null && first.verb === "clear" ? `done: ${first.removed} packages dropped` : "done: command carried out";
+}

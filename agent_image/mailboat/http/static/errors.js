@@ -1,0 +1,44 @@
+// All error queues: failed packages with cause, next step and a second try.
+import { call, part } from "./api.js";
+import { actionButton, outcome } from "./actions.js";
+import { cause } from "./explanations.js";
+import { h } from "./dom.js";
+import { count, muted, number, packageLink, pending, subscriberLink, time } from "./widgets.js";
+
+const ROWS = 50;
+const WARNING = "Content that was published later may be overwritten.";
+
+export function errors(app) {
+  const { view } = app;
+  const path = `/errors?max_items=${ROWS}${view.token ? `&page=${part(view.token)}` : ""}`;
+  const page = app.loaded("errors", path);
+  if (!page.data) return [h("h1", null, "Error queues"), h("section", null, pending(page))];
+  return [h("h1", null, "Error queues"), h("section", null,
+    page.data.items.length ? failures(app, page.data.items) : muted("No package is in an error queue."),
+    page.data.dropped ? h("p", { class: "warn" }, `${count(page.data.dropped, "entry")} left out to bound the agent's memory; `, h("code", null, "mailboat errors ls"), " on the subscriber's home lists all.") : null,
+    h("div", { class: "pager" }, view.token ? h("button", { type: "button", onclick: () => { view.token = null; app.render(); } }, "First page") : null,
+      page.data.next_page ? h("button", { type: "button", onclick: () => { view.token = page.data.next_page; app.render(); } }, "Next page") : null))];
+}
+
+export function failures(app, items) {
+  const bySubscriber = Map.groupBy(items, (item) => item.subscriber);
+  return [...bySubscriber].map(([name, failed]) => h("div", { class: "failures", "data-key": name },
+    h("div", { class: "tools" }, h("b", { class: "grow" }, subscriberLink(name), ` ${count(failed.length, "package")}`),
+      failed.length > 1 ? redrive(app, name, failed, `Redrive all ${number(failed.length)}…`, `${name} tries ${number(failed.length)} packages again, in the order of their offsets. ${WARNING}`) : null),
+    failed.map((item) => failure(app, item))));
+}
+
+function failure(app, item) {
+  const what = item.kind === "import" ? `${item.attempts} attempts` : `imported; its hook after ${item.kind === "hook" ? `failed in ${item.attempts} attempts` : "is called again"}`;
+  const first = item.paths[0] ?? "paths not known";
+  const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
+  return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },
+    h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}, `, time(item.given_up_at), " ",
+      item.package_id ? packageLink(item.publisher, item.package_id, first) : h("span", { class: "mono" }, first), more),
+      redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
+    item.error ? cause(app, item.error) : muted("The cause is no longer known."));
+}
+
+const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",
+  question: [items.length > 1 ? "Import them again?" : "Import it again?", text, "Redrive", false],
+  action: async () => outcome(await call("POST", "/errors/redrive", { subscriber, offsets: items.map((item) => item.offset), wait_seconds: 10 })) });

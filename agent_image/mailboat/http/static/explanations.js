@@ -1,0 +1,24 @@
+// Why something failed, with the meaning of the error and the next step as `mailboat explain` prints them.
+import { h } from "./dom.js";
+import { muted } from "./widgets.js";
+
+let explanations = null;
+
+export function cause(app, error) {
+  load(app);
+  const known = explanations?.[error.code];
+  return [
+    h("p", null, h("b", null, error.code), ` ${error.message}`), error.path ? h("p", { class: "mono" }, error.path) : null,
+    known ? [muted("Meaning and next step"), known.split(/\n\n+/).map((text) => h("p", null, text.replace(/`/g, "")))] : null,
+    error.trace ? h("details", null, h("summary", null, "Trace"), h("pre", { tabindex: 0 }, error.trace)) : null,
+    error.truncated ? muted("Some of these texts were shortened.") : null,
+  ];
+}
+
+async function load(app) {
+  if (explanations) return;
+  explanations = {};
+  const answer = await fetch("/dashboard/explanations.json").catch(() => null);
+  if (answer?.ok) explanations = await answer.json();
+  app.render();
+}

@@ -1,0 +1,124 @@
+// The overview: what needs attention, the topology, lag and throughput of all, and every subscriber.
+import { part } from "./api.js";
+import { h } from "./dom.js";
+import { ORDERS, byName, joined, keyOf, look, needsAttention } from "./fleet.js";
+import { bar, bytes, count, duration, number, pager, plot, rate, state, subscriberLink, table } from "./widgets.js";
+
+const ROWS = 25;
+const TILES = 600;
+const URGENT = 6;
+
+export function overview(app) {
+  const { fleet, view } = app;
+  const all = [...fleet.subscribers.values()];
+  const samples = joined(app.loaded("history", "/history", 30_000).data, fleet.total);
+  return [
+    h("h1", null, "Overview"),
+    attention(fleet, all),
+    h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), counts(all), topology(fleet, all)),
+    h("div", { class: "grid" },
+      h("section", null, plot("Lag of all subscribers", samples, "lag", " packages")),
+      h("section", null, plot("Imported by all subscribers", samples, "rate", "/s"))),
+    h("section", { "aria-labelledby": "all-subscribers" }, h("h2", { id: "all-subscribers" }, "Subscribers"), subscribers(app, all, view)),
+  ];
+}
+
+function counts(all) {
+  const found = new Map();
+  for (const subscriber of all) {
+    const word = subscriber.state.split(" ")[0];
+    found.set(word, (found.get(word) ?? 0) + 1);
+  }
+  const sorted = [...found].sort((a, b) => look(a[0])[2] - look(b[0])[2]);
+  return h("ul", { class: "counts", "aria-label": "Subscribers by state" },
+    h("li", null, h("b", null, number(all.length)), all.length === 1 ? " subscriber" : " subscribers"),
+    sorted.map(([word, found]) => h("li", { "data-key": word }, h("b", null, number(found)), " ", state(word))));
+}
+
+function attention(fleet, all) {
+  const urgent = all.filter(needsAttention).sort(ORDERS.attention);
+  const slowed = [...fleet.publishers.values()].filter((publisher) => publisher.delay_seconds);
+  const items = [
+    ...slowed.map((publisher) => h("li", { "data-key": `publisher ${publisher.name}` }, h("span", { class: "warn", "aria-hidden": "true" }, "▲ "),
+      h("b", null, publisher.name), ` delays publish requests by ${duration(publisher.delay_seconds)}: subscribers lag.`)),
+    ...urgent.slice(0, URGENT).map((subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", state(subscriber.state), " ", sentence(subscriber))),
+    fleet.unreadable ? h("li", { "data-key": "unreadable" }, `${count(fleet.unreadable, "announcement")} could not be read: run `, h("code", null, "mailboat journal verify"), ".") : null,
+    fleet.dropped ? h("li", { "data-key": "dropped" }, `${count(fleet.dropped, "subscriber")} beyond the limit of this list are not shown.`) : null,
+  ].filter(Boolean);
+  if (!items.length) {
+    if (!all.length) return null;
+    const lagging = all.filter((subscriber) => subscriber.lag).length;
+    return h("p", { class: "well" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), lagging ? `Nothing needs attention. ${count(lagging, "subscriber")} of ${number(all.length)} still import.`
+      : all.length === 1 ? "Nothing needs attention. The subscriber is current." : `Nothing needs attention. All ${number(all.length)} subscribers are current.`);
+  }
+  return h("section", { class: "attention", "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),
+    h("ul", { class: "issues" }, items, urgent.length > URGENT ? h("li", { class: "muted" }, `and ${number(urgent.length - URGENT)} more: the table below begins with them`) : null));
+}
+
+function sentence(subscriber) {
+  const parts = [];
+  if (subscriber.error) parts.push(`${subscriber.error.code}: ${subscriber.error.message}`);
+  if (subscriber.lag) parts.push(`${count(subscriber.lag, "package")} behind`);
+  if (subscriber.given_up) parts.push(`${count(subscriber.given_up, "package")} in the error queue`);
+  if (subscriber.after_calls?.set_aside) parts.push(`${count(subscriber.after_calls.set_aside, "call")} of the hook after failed`);
+  return parts.join("; ");
+}
+
+function topology(fleet, all) {
+  const shown = [...all].sort(ORDERS.attention).slice(0, TILES);
+  const isNamed = all.length <= 40;
+  const publishers = [...fleet.publishers.values()].sort(byName).map((publisher) => h("div", { class: "node", "data-key": publisher.name },
+    h("b", null, publisher.state === null ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
+    h("span", { class: "muted" }, publisher.state === null ? "in another process" : `queues ${publisher.state}`),
+    publisher.delay_seconds ? h("div", { class: "warn" }, `requests delayed by ${duration(publisher.delay_seconds)}`) : null));
+  const journal = fleet.journal;
+  return h("div", { class: "topology" },
+    h("div", null, publishers.length ? publishers : h("p", { class: "muted" }, "no publishers")),
+    h("div", { class: "flow", "aria-hidden": "true" }),
+    h("div", { class: "node" }, h("b", null, h("a", { href: "#/storage" }, "journal")), h("span", { class: "muted" }, journal ? journal.description : "–"),
+      journal ? h("div", null, `offsets ${number(journal.earliest_offset)} to ${number(journal.next_offset)}`) : null,
+      journal && journal.size_bytes !== null ? h("div", null, bytes(journal.size_bytes)) : null),
+    h("div", { class: "flow", "aria-hidden": "true" }),
+    shown.length ? h("ul", { class: isNamed ? "tiles" : "tiles dense", "aria-label": "Subscribers, those that need attention first", tabindex: 0 }, shown.map((subscriber) => tile(subscriber, isNamed)),
+      all.length > TILES ? h("li", { class: "more" }, `and ${all.length - TILES} more`) : null)
+      : h("p", { class: "muted" }, "no subscriber has announced itself"));
+}
+
+function tile(subscriber, isNamed) {
+  const [colour, glyph] = look(subscriber.state);
+  const lag = subscriber.lag ? `, lag ${number(subscriber.lag)}` : "";
+  const hidden = (text) => h("span", { class: "hidden" }, text);
+  return h("li", { "data-key": keyOf(subscriber) }, h("a", { href: `#/subscribers/${part(subscriber.name)}`, class: colour, title: `${subscriber.name}: ${subscriber.state}${lag}` },
+    h("span", { "aria-hidden": "true" }, `${glyph}${isNamed ? " " : ""}`), isNamed ? subscriber.name : hidden(subscriber.name), hidden(`: ${subscriber.state}${lag}`),
+    isNamed && subscriber.lag ? h("span", { class: "muted", "aria-hidden": "true" }, ` −${number(subscriber.lag)}`) : null));
+}
+
+function subscribers(app, all, view) {
+  const filter = (view.filter ?? "").toLowerCase();
+  const by = view.sort ?? "attention";
+  const words = [...new Set(all.map((subscriber) => subscriber.state.split(" ")[0]))].sort();
+  const found = all.filter((subscriber) => (subscriber.name.toLowerCase().includes(filter) || (subscriber.error?.code ?? "").toLowerCase().includes(filter))
+    && (!view.state || subscriber.state.split(" ")[0] === view.state));
+  found.sort(ORDERS[by]);
+  const pages = Math.max(1, Math.ceil(found.length / ROWS));
+  const page = Math.min(view.page ?? 0, pages - 1);
+  const highest = all.reduce((most, subscriber) => Math.max(most, subscriber.lag ?? 0), 0);
+  const set = (facts) => { Object.assign(view, { page: 0 }, facts); app.render(); };
+  const option = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
+  const quiet = (value) => (value ? number(value) : h("span", { class: "muted" }, value === 0 ? "0" : "–"));
+  const rows = found.slice(page * ROWS, (page + 1) * ROWS).map((subscriber) => ({ key: keyOf(subscriber), cells: [
+    state(subscriber.state), subscriberLink(subscriber.name), [quiet(subscriber.lag), subscriber.lag ? bar([["busy", subscriber.lag]], highest) : null],
+    rate(subscriber.rate_per_second), duration(subscriber.eta_seconds),
+    subscriber.given_up ? h("a", { class: "bad", href: `#/subscribers/${part(subscriber.name)}` }, number(subscriber.given_up)) : quiet(subscriber.given_up),
+    subscriber.error ? h("span", { class: "cut", title: subscriber.error.message }, h("b", null, subscriber.error.code), ` ${subscriber.error.message}`) : ""] }));
+  return [
+    h("div", { class: "tools", role: "search" },
+      h("label", null, "Name or error contains", h("input", { type: "search", oninput: (event) => set({ filter: event.target.value }) })),
+      h("label", null, "State", h("select", { onchange: (event) => set({ state: event.target.value }) }, option("", "all", view.state ?? ""), words.map((word) => option(word, word, view.state)))),
+      h("label", null, "Sort by", h("select", { onchange: (event) => set({ sort: event.target.value }) },
+        [["attention", "attention"], ["lag", "lag"], ["name", "name"], ["rate", "throughput"], ["eta", "ETA"], ["given_up", "error queue"]].map(([key, text]) => option(key, text, by))))),
+    table("Subscribers", [["State", "s", "attention"], ["Name", "", "name"], ["Lag", "n lag", "lag"], ["Throughput", "n wide", "rate"], ["ETA", "n wide", "eta"], ["Error queue", "n wide", "given_up"], ["Error", "e wide"]],
+      rows, "No subscriber matches.", { by, set: (sort) => set({ sort }) }),
+    pager(page, pages, (to) => { view.page = to; app.render(); }),
+  ];
+}

@@ -1,0 +1,69 @@
+// What is stored: the journal's topics, snapshots of targets, and blobs, which are counted on request only.
+import { call, part } from "./api.js";
+import { act, actionButton, may } from "./actions.js";
+import { h } from "./dom.js";
+import { bytes, count, duration, fact, muted, number, pending, table, time } from "./widgets.js";
+
+export function storage(app) {
+  const journal = app.loaded("journal", "/journal");
+  const snapshots = app.loaded("snapshots", "/snapshots");
+  return [
+    h("h1", null, "Storage"),
+    h("section", { "aria-labelledby": "journal" }, h("h2", { id: "journal" }, "Journal"), journal.data ? topics(journal.data) : pending(journal)),
+    h("section", { "aria-labelledby": "snapshots" }, h("h2", { id: "snapshots" }, "Snapshots of targets"), snapshots.data ? snapshotParts(app, snapshots.data) : pending(snapshots)),
+    h("section", { "aria-labelledby": "blobs" }, h("h2", { id: "blobs" }, "Blobs"), blobs(app)),
+  ];
+}
+
+function topics({ journal, topics: found }) {
+  const rows = found.map((topic) => ({ key: topic.role, cells: [topic.role, h("span", { class: "mono" }, topic.name), number(topic.earliest_offset), number(topic.next_offset), number(topic.next_offset - topic.earliest_offset)] }));
+  const kept = journal.retention_seconds;
+  return [h("dl", null, fact("Kept by", journal.description), journal.size_bytes === null ? null : fact("Size", bytes(journal.size_bytes)), fact("Retention", kept === null ? "without limit" : duration(kept))),
+    table("Topics", [["Role", ""], ["Topic", "wide"], ["Oldest offset", "n"], ["Next offset", "n"], ["Records", "n"]], rows, "No topic exists yet.")];
+}
+
+function snapshotParts(app, found) {
+  const rows = found.map((snapshot) => {
+    const name = snapshot.snapshot.replace(/^blob:/, "");
+    return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at),
+      actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
+        action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })] };
+  });
+  const targets = [...new Set([...app.fleet.subscribers.values()].map((subscriber) => subscriber.target).filter(Boolean))].sort();
+  const store = async (event) => {
+    event.preventDefault();
+    const { target, snapshot, force } = event.target.elements;
+    await act(app, async () => {
+      const { stored } = await call("POST", "/snapshots", { target: target.value, name: snapshot.value.trim(), force: force.checked });
+      return stored ? "the snapshot was stored" : "a snapshot of that name is as new already";
+    });
+  };
+  return [
+    table("Snapshots", [["Snapshot", ""], ["Target", ""], ["Size", "n"], ["Next offset", "n wide"], ["Taken", "wide"], ["Command", "s"]], rows, "The blob store holds no snapshots."),
+    may(app, "admin") && targets.length ? h("form", { class: "tools", onsubmit: store },
+      h("label", null, "Target of a subscriber of this agent", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
+      h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
+      h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
+    h("p", { class: "muted" }, "To restore one, stop the subscriber and run ", h("code", null, "mailboat content restore blob:NAME --into TARGET"), " on its home. An agent does not replace a target that is in use."),
+  ];
+}
+
+const FATES = { referenced: "referenced by messages or snapshots", young: "too young to remove", removable: "removable" };
+
+function blobs(app) {
+  const swept = app.swept;
+  const sweep = async (isDry) => {
+    app.swept = await call("POST", "/blobs/sweep", { dry_run: isDry });
+    return isDry ? "the blobs were counted" : `${count(app.swept.removed, "blob")} removed`;
+  };
+  const removable = swept?.dry_run ? swept.blobs.removable?.count ?? 0 : 0;
+  return [
+    h("div", { class: "tools" }, h("span", { class: "grow muted" }, swept ? `${swept.store}, ${count(swept.messages, "message")} read` : "Counting reads the whole package topic."),
+      actionButton(app, { verb: "admin", label: "Count blobs", action: () => sweep(true) }),
+      actionButton(app, { verb: "admin", label: "Sweep…", kind: "danger", isDisabled: !removable, hint: removable ? undefined : "count the blobs first",
+        question: ["Remove blobs?", `${count(removable, "blob")} that no message refers to.`, "Remove them"], action: () => sweep(false) })),
+    swept ? table("Blobs", [["Blobs", ""], ["Number", "n"], ["Size", "n"]], Object.entries(swept.blobs).map(([fate, tally]) => ({ key: fate, cells: [FATES[fate] ?? fate, number(tally.count), bytes(tally.bytes)] })), "The store holds no blobs.") : null,
+    swept?.unreadable ? h("p", { class: "bad" }, `Nothing can be removed: the message at offset ${number(swept.unreadable.offset)} cannot be decoded (${swept.unreadable.reason}).`) : null,
+    swept?.targets.length ? muted(swept.targets.map((target) => `${target.subscriber}: ${target.problem ?? count(target.removed, "blob")}`).join("; ")) : null,
+  ];
+}

@@ -1,0 +1,93 @@
+// A subscriber: what blocks it and what to do, its position over time, its queues and its error queue.
+import { call, part } from "./api.js";
+import { actionButton, outcome } from "./actions.js";
+import { failures } from "./errors.js";
+import { cause } from "./explanations.js";
+import { h } from "./dom.js";
+import { joined, keyOf } from "./fleet.js";
+import { bytes, count, duration, fact, muted, number, packageLink, pending, plot, rate, state, table, time } from "./widgets.js";
+
+const ROWS = 50;
+
+export function subscriber(app, name) {
+  const found = app.fleet.named(name);
+  if (!found.length) return [h("h1", null, name), h("section", null, h("p", null, "No subscriber of this name is known."))];
+  return found.map((known) => subscriberParts(app, known)).flat();
+}
+
+function subscriberParts(app, known) {
+  const key = keyOf(known);
+  const instance = known.sling_id ? `?instance=${part(known.sling_id)}` : "";
+  const recorded = app.loaded(`history ${key}`, `/subscribers/${part(known.name)}/history${instance}`, 30_000).data;
+  const samples = joined(recorded, app.fleet.history.get(key));
+  const retries = known.attempts ? `${known.attempts}${known.max_retries === null ? "" : ` of ${known.max_retries + 1}`} failed` : "none failed";
+  const calls = known.after_calls;
+  return [
+    h("h1", null, known.name, state(known.state)),
+    known.error ? h("section", { class: "problem", "aria-labelledby": "blocked" },
+      h("h2", { id: "blocked" }, known.state === "retrying" ? "What is retried" : "What blocks it"), cause(app, known.error)) : null,
+    h("div", { class: "grid" },
+      h("section", null, h("h2", null, "Position"), h("dl", null,
+        fact("Reads next", known.next_offset === null ? "–" : `offset ${number(known.next_offset)}`), fact("Lag", known.lag === null ? "–" : count(known.lag, "package")),
+        fact("Throughput", rate(known.rate_per_second)), fact("ETA", known.lag === 0 ? "caught up" : duration(known.eta_seconds)),
+        fact("Attempts", retries), fact("Error queue", known.given_up === null ? "–" : count(known.given_up, "package")),
+        known.build ? fact("Bulk build", h("a", { href: `#/builds/${part(known.build.build_id)}` }, `${known.build.build_id}: ${number(known.build.imported)} of ${number(known.build.total)}`)) : null,
+        calls ? fact("Hook after", `${count(calls.waiting, "call")} pending${calls.set_aside ? `, ${number(calls.set_aside)} failed` : ""}`) : null)),
+      h("section", null, h("h2", null, "Configuration"), h("dl", null,
+        fact("Follows", known.follow.length ? known.follow.join(", ") : "all publishers"), fact("Target", known.target ?? "–"),
+        fact("Takes commands", known.editable ? "yes" : "no (not editable)"), fact("Ready", known.ready === null ? "–" : known.ready ? "yes" : `no: ${known.ready_reason ?? ""}`),
+        fact("Announced", time(known.announced_at)), fact("Instance", known.sling_id ?? "–")))),
+    calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
+    h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
+    errorQueue(app, known), queues(app, known), forget(app, known),
+  ].filter(Boolean);
+}
+
+function queues(app, known) {
+  const publishers = [...app.fleet.publishers.values()].filter((publisher) => publisher.state !== null && (!known.follow.length || known.follow.includes(publisher.name)));
+  const mine = known.sling_id ? `${known.sling_id}-${known.name}` : known.name;
+  return publishers.map((publisher) => {
+    const path = `/publishers/${part(publisher.name)}/queues/${part(mine)}`;
+    const places = app.view[path] ?? [0];
+    const page = app.loaded(path, `${path}?max_items=${ROWS}${places.at(-1) ? `&from_offset=${places.at(-1)}` : ""}`);
+    const turn = (to) => { app.view[path] = to; app.render(); };
+    return h("section", { "data-key": `queue ${publisher.name}` }, h("h2", null, `Queue of ${publisher.name}`),
+      page.data ? queueParts(app, known, path, page.data, places, turn) : pending(page));
+  });
+}
+
+function queueParts(app, known, path, { queue, items, next_offset: next }, places, turn) {
+  const canClear = queue.capabilities.includes("clearable") && queue.count > 0;
+  const remove = (item) => actionButton(app, { verb: "clear", label: "Remove", kind: "small danger",
+    question: ["Remove the first package?", `Drop offset ${item.offset} (${item.action} ${item.path}): ${known.name} will not import it.`, "Drop it"],
+    action: async () => outcome(await call("DELETE", `${path}/items?id=${part(item.id)}&wait=10`)) });
+  const rows = items.map((item, index) => ({ key: item.id, cells: [
+    number(item.offset), item.action, [packageLink(queue.publisher, item.package_id, item.path), item.path_count > 1 ? ` and ${item.path_count - 1} more` : ""], bytes(item.size_bytes), time(item.queued_at),
+    item.user_id || "–", index === 0 && places.length === 1 && canClear ? remove(item) : item.attempts ? `${item.attempts} attempts` : ""] }));
+  return [
+    h("div", { class: "tools" }, h("span", { class: "grow" }, `${queue.exact ? "" : "at most "}${count(queue.count, "package")}, ${queue.state}`),
+      actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
+        hint: queue.capabilities.length ? undefined : "this subscriber takes no commands: it is not editable",
+        question: [`Clear the queue of ${known.name}?`, `Drop ${count(queue.count, "package")} of ${queue.publisher}: ${known.name} will not import ${queue.count === 1 ? "it" : "them"}.`, "Drop them"],
+        action: async () => outcome(await call("POST", `${path}/clear`, { wait_seconds: 10 })) })),
+    table(`Queue of ${queue.publisher}`, [["Offset", "n"], ["Action", ""], ["Path", ""], ["Size", "n wide"], ["Queued", "wide"], ["User", "wide"], ["Command", "s"]], rows, "The queue is empty."),
+    places.length > 1 || next !== null ? h("div", { class: "pager" },
+      h("button", { type: "button", disabled: places.length === 1, onclick: () => turn(places.slice(0, -1)) }, "Previous"),
+      h("button", { type: "button", disabled: next === null, onclick: () => turn([...places, next]) }, "Next")) : null,
+  ];
+}
+
+function errorQueue(app, known) {
+  if (!known.given_up) return null;
+  const path = `/errors?subscriber=${part(known.name)}`;
+  const page = app.loaded(path, path);
+  return h("section", { class: "attention" }, h("h2", null, "Error queue"), page.data ? failures(app, page.data.items) : pending(page));
+}
+
+function forget(app, known) {
+  if (!["stopped", "silent", "new"].includes(known.state)) return null;
+  return h("section", null, h("h2", null, "Registry"), muted("For a subscriber that will not come back."),
+    actionButton(app, { verb: "admin", label: "Remove subscriber…", kind: "danger",
+      question: [`Remove ${known.name}?`, "Publishers stop waiting for it, and retention no longer keeps packages for it. Its content stays as it is.", "Remove it"],
+      action: async () => { await call("DELETE", `/subscribers/${part(known.name)}`); return `${known.name} was removed`; } }));
+}
