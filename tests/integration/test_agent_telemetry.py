@@ -99,7 +99,9 @@ def home_of(tmp_path: Path, url: str, *subscribers: str) -> Home:
     config = Config(
         agents=agents,
         subscriber=SubscriberConfig(announce_seconds=0.5),
-        events=EventsConfig(webhook=WebhookConfig(f"{url}/hook", Secret(file=str(tmp_path / "token")))),
+        events=EventsConfig(
+            webhooks=(WebhookConfig("crm", f"{url}/hook", token=Secret(file=str(tmp_path / "token"))),)
+        ),
         tracing=TracingConfig(f"{url}/v1/traces"),
     )
     home = Home(tmp_path / "home", config)
@@ -164,5 +166,5 @@ def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
 def test_a_token_that_is_not_there_is_said_before_anything_runs(tmp_path: Path, receiver: tuple[Receiver, str]) -> None:
     home = home_of(tmp_path, receiver[1], "edge")
     (tmp_path / "token").unlink()
-    with AgentProcess(home) as process, pytest.raises(ConfigInvalidError, match=r"events\.webhook\.token"):
+    with AgentProcess(home) as process, pytest.raises(ConfigInvalidError, match=r"events\.webhooks\[0\]\.token"):
         process.start()

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from mailboat.config.document import WebhookFormat
 from mailboat.errors import UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
@@ -24,7 +25,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
-from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import wait_until
 from mailboat.wire.events import encode_event
@@ -91,7 +92,8 @@ class Setting:
         self.webhooks: list[Webhook] = []
 
     def webhook(self, memory: EventMemory | None = None, **changes: object) -> Webhook:
-        settings = WebhookSettings(AUTHOR, self.receiver.url, **changes)  # type: ignore[arg-type]  # a test's keywords
+        changes = {"url": self.receiver.url, **changes}
+        settings = WebhookSettings(AUTHOR, **changes)  # type: ignore[arg-type]  # a test's keywords
         made = Webhook(settings, WebhookPorts(self.journal, memory or self.memory, self.clock))
         self.webhooks.append(made)
         made.start()
@@ -266,7 +268,7 @@ def test_a_receiver_that_is_not_there_is_waited_for(setting: Setting, receiver: 
     "url", ["ftp://host/", "http://", "no url", "http://user:word@host/", "http://host:99999/", "http://host:x/"]
 )
 def test_a_url_that_can_not_be_posted_to_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match=r"events\.webhook\.url"):
+    with pytest.raises(UsageError, match="URL is not a"):
         Poster(url, {}, 1.0)
 
 
@@ -331,3 +333,17 @@ def test_a_handshake_that_never_ends_is_ended() -> None:
         with pytest.raises(WebhookUnreachableError, match="localhost"):
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
         poster.close()
+
+
+def test_each_webhook_has_its_own_place_format_and_filter(setting: Setting, receiver: Receiver) -> None:
+    setting.webhook(name="dead", url="http://127.0.0.1:9/")
+    setting.webhook(name="crm", filter=EventFilter(is_missed_only=True))
+    setting.webhook(name="chat", format=WebhookFormat.SLACK)
+    setting.raise_event(1)
+    setting.raise_event(2, missed=(Missed("edge", MissedReason.FAILED),))
+    wait_until(lambda: len(receiver.bodies) == 3)
+    chat = [str(body["text"]) for body in receiver.bodies if "text" in body]
+    assert [text.split(" is ")[1].split(" at ")[0] for text in chat] == ["distributed to all subscribers", "missing"]
+    assert [body["id"] for body in receiver.bodies if "id" in body] == ["p2"]
+    wait_until(lambda: setting.memory.cursor("webhook-crm", setting.journal.identity(EVENT_TOPIC)) == (2, 2))
+    assert setting.memory.cursor("webhook-dead", setting.journal.identity(EVENT_TOPIC)) == (0, 0)

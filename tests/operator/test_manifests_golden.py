@@ -56,7 +56,15 @@ def test_children_are_rendered_as_they_were(
         ("SubscriberPool", {"readiness": {"maxLatency": "1ms", "idle": "1ms", "force": "1ms", "maxLag": "1s"}}),
         ("SubscriberPool", {"staging": {"waitFor": {"name": "golden"}, "timeout": "1s"}}),
         ("SubscriberPool", {"pieces": {"expireAfter": "1s"}}),
-        ("Publisher", {"events": {"silent": "1s", "webhook": {"url": "http://hooks.example/", "timeout": "1s"}}}),
+        (
+            "Publisher",
+            {
+                "events": {
+                    "silent": "1s",
+                    "webhooks": [{"name": "crm", "url": "http://hooks.example/", "timeout": "1s"}],
+                }
+            },
+        ),
     ],
 )
 def test_the_smallest_values_of_a_resource_are_valid_for_the_agent(

@@ -332,17 +332,26 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
         "filevaultName": "journal",
         "limits": {"maxEntries": 10, "maxTotalSize": "1Gi"},
         "throttle": {"enabled": False},
-        "events": {"silent": "1m", "webhook": {"url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}},
+        "events": {
+            "silent": "1m",
+            "webhooks": [
+                {"name": "crm", "url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}},
+                {"name": "chat", "urlSecretRef": {"name": "chat"}, "format": "slack", "only": "missed"},
+            ],
+        },
     }
     author = stored("Publisher", "author", spec)
     waiting = plan_publisher(author, around())
     assert waiting.status is not None
-    assert waiting.status["conditions"][0]["message"] == "missing: Secret hook"
-    made = plan_publisher(author, around(secrets={"hook": SecretFound("1", frozenset({"token"}))}))
+    assert waiting.status["conditions"][0]["message"] == "missing: Secret hook, Secret chat"
+    secrets = {"hook": SecretFound("1", frozenset({"token"})), "chat": SecretFound("1", frozenset({"url"}))}
+    made = plan_publisher(author, around(secrets=secrets))
     text = config_of(made)
+    for part in ("/run/mailboat/webhookurl-chat/url", '"format": "slack"', '"only": "missed"'):
+        assert part in text
     for part in ('"filevault_name": "journal"', '"max_entries": 10', '"max_total_bytes": 1073741824'):
         assert part in text
-    for part in ('"max_queue_entries": null', '"silent_seconds": 60', "/run/mailboat/webhook/token"):
+    for part in ('"max_queue_entries": null', '"silent_seconds": 60', "/run/mailboat/webhook-crm/token"):
         assert part in text
 
 

@@ -592,8 +592,8 @@ def test_no_spoilt_token_of_a_publisher_is_quoted_by_any_kind(
     """Admin, caller and webhook tokens; every kind that asks the agent is looked at with each value."""
     caplog.set_level(logging.DEBUG)
     tokens = {"tokenSecretRef": {"name": "spoilt"}, "tokens": [{"name": "ci", "secretRef": {"name": "spoilt"}}]}
-    hook = {"url": "https://hooks.example/", "tokenSecretRef": {"name": "spoilt"}}
-    harbour.make("Publisher", "guarded", {**PUBLISHER, "http": tokens, "events": {"webhook": hook}})
+    hook = {"name": "crm", "url": "https://hooks.example/", "tokenSecretRef": {"name": "spoilt"}}
+    harbour.make("Publisher", "guarded", {**PUBLISHER, "http": tokens, "events": {"webhooks": [hook]}})
     harbour.make("SubscriberPool", "readers", POOL)
     reference = {"publisherRef": {"name": "guarded"}}
     harbour.make("Distribution", "asked", {**reference, "action": "Test"})

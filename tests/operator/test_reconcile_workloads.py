@@ -375,9 +375,9 @@ def test_no_credential_of_any_secret_field_is_rendered_reported_or_logged(
     s3 = {"bucket": "mailboat", "endpointUrl": "https://s3.example", **keys}
     bench.make("Journal", "main", {"kafka": {**LOGIN["kafka"], "tls": tls}, "blobs": {"s3": s3}})
     caller = {"name": "news", "secretRef": {"name": "caller"}}
-    hook = {"url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}
+    hook = {"name": "crm", "url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}
     http = {"tokenSecretRef": {"name": "admin"}, "tokens": [caller]}
-    bench.make("Publisher", "author", {**PUBLISHER, "http": http, "events": {"webhook": hook}})
+    bench.make("Publisher", "author", {**PUBLISHER, "http": http, "events": {"webhooks": [hook]}})
     bench.make("SubscriberPool", "edge", POOL)
     entries = {
         "login": ("username", "password"),

@@ -161,7 +161,7 @@ def test_a_configuration_without_agents_can_be_checked_but_not_run(tmp_path: Pat
 
 
 def test_what_is_shown_masks_the_user_of_a_url(tmp_path: Path) -> None:
-    events = {"webhook": {"url": "https://me:pa/ss@hooks.example/x"}}
+    events = {"webhooks": [{"name": "crm", "url": "https://me:pa/ss@hooks.example/x"}]}
     home = home_of(tmp_path, events=events, blobs={"s3": {"bucket": "b", "endpoint_url": "http://me:word@s3:9000"}})
     shown = shown_document(home.config)
     assert shown["blobs"]["s3"]["endpoint_url"] == "http://***@s3:9000"
@@ -222,8 +222,15 @@ def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
             "journal.kafka.tls.ca_file: ",
         ),
         ({"journal": {"topic_prefix": "a b/"}}, "journal.topic_prefix: 'a b/package' is not a topic name"),
-        ({"events": {"webhook": {"url": "http://["}}}, "events.webhook.url: "),
-        ({"events": {"webhook": {"url": "ftp://host"}}}, "events.webhook.url: "),
+        ({"events": {"webhooks": [{"name": "crm", "url": "http://["}]}}, "events.webhooks[0].url: "),
+        ({"events": {"webhooks": [{"name": "crm", "url": "ftp://host"}]}}, "events.webhooks[0].url: "),
+        ({"events": {"webhooks": [{"name": "crm"}]}}, "events.webhooks[0]: needs either url or secret_url"),
+        ({"events": {"webhooks": [{"name": "a/b", "url": "http://h/"}]}}, "events.webhooks[0].name: "),
+        (
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "paths": ["news"]}]}},
+            "events.webhooks[0].paths[0]: ",
+        ),
+        ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events.webhooks: a is the name of"),
         ({"publisher": {"name": "a b"}}, "publisher.name: 'a b' is not an agent name"),
         ({"agents": {"publishers": [{"name": "a", "source": ""}]}}, "agents.publishers[0].source: is empty"),
     ],

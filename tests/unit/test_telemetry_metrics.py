@@ -258,11 +258,14 @@ def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
 def test_events_and_posts_are_told_by_who_raises_them(bench: Bench) -> None:
     meter = bench.metrics.publisher("author")
     meter.events = lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1)
-    meter.webhook = lambda: WebhookStatistics(delivered=7, refused=1)
+    meter.watch_webhook("crm", lambda: WebhookStatistics(delivered=7, refused=1))
     assert bench.value("mailboat_publisher_distributed_events_total", publisher="author") == 8
     assert bench.value("mailboat_publisher_raises_events", publisher="author") == 1
     assert bench.value("mailboat_publisher_events_next_offset", publisher="author") == 9
-    assert bench.value("mailboat_publisher_webhook_posts_total", publisher="author", outcome="delivered") == 7
+    assert (
+        bench.value("mailboat_publisher_webhook_posts_total", publisher="author", webhook="crm", outcome="delivered")
+        == 7
+    )
 
 
 def test_queues_are_told_by_the_longest_and_the_oldest(bench: Bench) -> None:
@@ -354,7 +357,7 @@ def everything(bench: Bench) -> AgentMetrics:
     meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, attempts=1, cause=CAUSE))
     author.refused(UsageError("no"))
     author.events = lambda: EventStatistics(next_offset=Offset(1))
-    author.webhook = WebhookStatistics
+    author.watch_webhook("crm", WebhookStatistics)
     bench.statistics = replace(bench.statistics, next_offset=Offset(1), log_next_offset=Offset(1), is_ready=True)
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])

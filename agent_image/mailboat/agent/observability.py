@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import QueueView, SubscriberStatusView
@@ -15,10 +16,12 @@ from mailboat.clock import Clock, Deadline
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import WebhookConfig, WebhookEvents
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.model.messages import TopicRole
+from mailboat.model.path_patterns import parse_subtree
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.queues.standing import Capability, QueueState
@@ -31,14 +34,13 @@ from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.subscribers import SubscriberMetrics
 from mailboat.telemetry.upkeep import UpkeepMetrics
-from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings, WebhookStatistics
 from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
-    from mailboat.journal.port import Journal
     from mailboat.subscriber.figures import SubscriberStatistics
     from mailboat.subscriber.settings import Processors
     from mailboat.workers import Worker
@@ -130,9 +132,10 @@ class Observability:
             workspace.home.config.events.silent_seconds,
             job_rules(workspace.home.config).distributed,
         )
-        webhook = self._webhook(settings, memory, workspace.journal)
-        if webhook is not None:
-            meter.webhook = lambda: webhook.statistics
+        for number, config in enumerate(self._home.config.events.webhooks):
+            posted = self._webhook_settings(f"events.webhooks[{number}]", config, settings)
+            webhook = Webhook(posted, WebhookPorts(workspace.journal, memory, self._clock))
+            meter.watch_webhook(config.name, partial(_statistics_of, webhook))
             webhook.start()  # before the first event is raised: it posts what comes from now on
             self._running.append(webhook)
         notifier = DistributedNotifier(
@@ -142,13 +145,24 @@ class Observability:
         notifier.start()
         self._running.append(notifier)
 
-    def _webhook(self, events: EventSettings, memory: EventMemory, journal: Journal) -> Webhook | None:
-        config, home = self._home.config.events.webhook, self._home
-        if config is None:
-            return None
-        token = None if config.token is None else read_secret(config.token, "events.webhook.token", home.path)
-        settings = WebhookSettings(events.publisher, config.url, token, config.timeout_seconds, events.event_topic)
-        return Webhook(settings, WebhookPorts(journal, memory, self._clock))
+    def _webhook_settings(self, key: str, config: WebhookConfig, events: EventSettings) -> WebhookSettings:
+        """What a webhook posts, and where. Raises: ConfigInvalidError, also for a secret that is not there."""
+        home = self._home.path
+        url = config.url
+        if config.secret_url is not None:
+            url = read_secret(config.secret_url, f"{key}.secret_url", home)
+        if url is None:
+            raise ConfigInvalidError(f"{key} needs either url or secret_url", key=key)
+        return WebhookSettings(
+            events.publisher,
+            url,
+            None if config.token is None else read_secret(config.token, f"{key}.token", home),
+            config.timeout_seconds,
+            events.event_topic,
+            config.name,
+            config.format,
+            EventFilter(config.only is WebhookEvents.MISSED, tuple(parse_subtree(one) for one in config.paths)),
+        )
 
     def _open_tracer(self) -> Tracer:
         endpoint = self._home.config.tracing.otlp_endpoint
@@ -165,6 +179,10 @@ class Observability:
         tracer = otlp_tracer("mailboat", endpoint)
         self._opened.callback(tracer.close)
         return tracer
+
+
+def _statistics_of(webhook: Webhook) -> WebhookStatistics:
+    return webhook.statistics
 
 
 def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:

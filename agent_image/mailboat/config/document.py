@@ -51,6 +51,20 @@ class Verb(enum.StrEnum):
     ADMIN = "admin"
 
 
+class WebhookFormat(enum.StrEnum):
+    """What a webhook's receiver understands."""
+
+    CLOUDEVENTS = "cloudevents"
+    SLACK = "slack"
+
+
+class WebhookEvents(enum.StrEnum):
+    """Which distributed events a webhook posts: all, or those of packages that a subscriber does not have."""
+
+    ALL = "all"
+    MISSED = "missed"
+
+
 class LogFormat(enum.StrEnum):
     """How log lines look."""
 
@@ -335,11 +349,19 @@ class HttpConfig(Section):
 
 
 class WebhookConfig(Section):
-    """Where distributed events are posted, as CloudEvents 1.0."""
+    """A receiver that distributed events are posted to."""
 
-    url: Annotated[str, Setting("URL that events are posted to.")]
+    name: Annotated[str, Setting("Name of the webhook. It keeps its place in the event topic under this name.")]
+    url: Annotated[str | None, Setting("URL that events are posted to. Give either this or `secret_url`.")] = None
+    secret_url: Annotated[Secret | None, Setting("The URL, if it is a secret itself, as in chat systems.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
     timeout_seconds: Annotated[float, Setting("Time limit of one request.", minimum=0.1)] = 10.0
+    format: Annotated[WebhookFormat, Setting("Format of the body.")] = WebhookFormat.CLOUDEVENTS
+    only: Annotated[WebhookEvents, Setting("Which events are posted.")] = WebhookEvents.ALL
+    paths: Annotated[
+        tuple[str, ...],
+        Setting("Content paths, such as `/content/**`: only events of packages below them are posted. Empty: all."),
+    ] = ()
 
 
 class EventsConfig(Section):
@@ -351,7 +373,7 @@ class EventsConfig(Section):
             "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.", minimum=1
         ),
     ] = 300.0
-    webhook: Annotated[WebhookConfig | None, Setting("Webhook that events are posted to. null: none.")] = None
+    webhooks: Annotated[tuple[WebhookConfig, ...], Setting("Webhooks that events are posted to.")] = ()
 
 
 class JobRuleConfig(Section):

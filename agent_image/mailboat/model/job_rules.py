@@ -15,14 +15,13 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.jobs import NewJob, parse_topic
 from mailboat.model.messages import Action
-from mailboat.model.path_patterns import PathPattern
+from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import NodePath
 
 MAX_PATH_BYTES: Final = 128 * 1024
 """Of the paths in one payload: half of what a job may carry. `more_paths` counts the others."""
 
 MAX_KEY_CHARACTERS: Final = 256
-_BELOW: Final = "/**"
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _PLACEHOLDERS: Final = ("publisher", "subscriber")
 
@@ -58,9 +57,9 @@ class JobRule:
 
         Raises: UsageError, PathRefusedError.
         """
-        if pattern in ("**", _BELOW):
+        self._pattern = parse_subtree(pattern)
+        if pattern in ("**", "/**"):
             pattern = "/"
-        self._pattern = PathPattern(pattern.removesuffix(_BELOW))
         self.topic: Final = parse_topic(topic)
         unknown = [name for name in _PLACEHOLDER.findall(key) if name not in _PLACEHOLDERS]
         if unknown:

@@ -14,6 +14,8 @@ from typing import Final
 from mailboat.errors import PathRefusedError
 from mailboat.model.paths import ROOT, NodePath, parse_path
 
+_BELOW: Final = "/**"
+
 
 class PathPattern:
     """A checked pattern. Unchangeable."""
@@ -40,6 +42,14 @@ class PathPattern:
         """Whether something that the pattern covers may lie below the path."""
         names = _names_of(path)
         return len(names) < len(self._names) and all(map(_matches, self._names, names))
+
+
+def parse_subtree(text: str) -> PathPattern:
+    """A pattern as rules and filters have it: `/content/**`, `/**` and `**` mean the same without `/**`.
+
+    Raises: PathRefusedError.
+    """
+    return PathPattern("/" if text in ("**", _BELOW) else text.removesuffix(_BELOW))
 
 
 def first_uncovered(paths: Iterable[NodePath], patterns: Iterable[PathPattern]) -> NodePath | None:

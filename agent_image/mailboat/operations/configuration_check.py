@@ -26,6 +26,7 @@ from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
+from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import parse_path
 from mailboat.telemetry.posting import Poster
 
@@ -170,9 +171,17 @@ def _is_installed(module: str) -> bool:
 
 
 def _webhook_problems(config: Config) -> Iterator[Mistake]:
-    webhook = config.events.webhook
-    if webhook is not None:
-        yield from _refusals("events.webhook.url", lambda: Poster(webhook.url, {}, webhook.timeout_seconds))
+    names = _repeated(one.name for one in config.events.webhooks)
+    yield from (Mistake("events.webhooks", f"{one} is the name of several") for one in names)
+    for number, webhook in enumerate(config.events.webhooks):
+        key, url = f"events.webhooks[{number}]", webhook.url
+        yield from _refusals(f"{key}.name", lambda name=webhook.name: parse_agent_name(name))
+        if (url is None) is (webhook.secret_url is None):
+            yield Mistake(key, "needs either url or secret_url")
+        elif url is not None:
+            yield from _refusals(f"{key}.url", lambda url=url: Poster(url, {}, 1.0))
+        for place, pattern in enumerate(webhook.paths):
+            yield from _refusals(f"{key}.paths[{place}]", lambda pattern=pattern: parse_subtree(pattern))
 
 
 def _broker_problems(home: Home) -> Iterator[Mistake]:

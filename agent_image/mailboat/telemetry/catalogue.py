@@ -245,10 +245,12 @@ EVENTS_FAILURES: Final = _counter("publisher_event_failures", "Times that events
 EVENTS_RAISING: Final = _gauge("publisher_raises_events", "1 in the process that sends the publisher's events.", _PUB)
 EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Offset below which all events were sent.", _PUB)
 WEBHOOK_POSTS: Final = _counter(
-    "publisher_webhook_posts", "Posts to the webhook, by outcome.", ("publisher", "outcome")
+    "publisher_webhook_posts", "Posts to a webhook, by outcome.", ("publisher", "webhook", "outcome")
 )
 WEBHOOK_WAITING: Final = _gauge(
-    "publisher_webhook_waiting_events", "Events that wait for an unreachable webhook receiver.", _PUB
+    "publisher_webhook_waiting_events",
+    "Events that wait for an unreachable webhook receiver.",
+    ("publisher", "webhook"),
 )
 
 SUBSCRIBERS: Final = _gauge(

@@ -28,8 +28,8 @@ _LEAST_SECONDS: Final = 0.001
 class WebhookUnreachableError(RetryableError):
     """The webhook did not accept an event: no connection, a timeout, or a response that asks to retry.
 
-    The event is retried with growing pauses, and later events wait behind it. Nothing is lost. Check the receiver, and
-    `events.webhook` in the configuration.
+    The event is retried with growing pauses, and later events of this webhook wait behind it. Nothing is lost. Check
+    the receiver, and `events.webhooks` in the configuration.
     """
 
 
@@ -91,11 +91,11 @@ class Poster:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise UsageError(f"events.webhook.url is not a URL: {error}") from error
+            raise UsageError(f"the webhook's URL is not a URL: {error}") from error
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
             raise UsageError(
-                "events.webhook.url is not an http or https URL without a password in it",
-                next_step="give the secret as events.webhook.token, which is sent as a bearer token",
+                "the webhook's URL is not an http or https URL without a password in it",
+                next_step="give the secret as the webhook's token, which is sent as a bearer token",
             )
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = dict(headers)

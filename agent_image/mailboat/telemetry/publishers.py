@@ -26,7 +26,11 @@ class PublisherMetrics:
         self._repeated = NamedCounts()
         self._refused = NamedCounts()
         self.events: Callable[[], EventStatistics] | None = None
-        self.webhook: Callable[[], WebhookStatistics] | None = None
+        self._webhooks: dict[str, Callable[[], WebhookStatistics]] = {}
+
+    def watch_webhook(self, name: str, statistics: Callable[[], WebhookStatistics]) -> None:
+        """Export the counts of a webhook."""
+        self._webhooks[name] = statistics
 
     def built(self, package_bytes: int, seconds: float) -> None:
         """See `PublicationMeter`."""
@@ -77,9 +81,9 @@ class PublisherMetrics:
             samples.add(catalogue.EVENTS_FAILURES, labels, events.failures)
             samples.add(catalogue.EVENTS_RAISING, labels, float(events.is_raising))
             samples.add(catalogue.EVENTS_NEXT, labels, events.next_offset)
-        if self.webhook is not None:
-            posts = self.webhook()
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "delivered"), posts.delivered)
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "failed"), posts.failed)
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "refused"), posts.refused)
-            samples.add(catalogue.WEBHOOK_WAITING, labels, posts.waiting)
+        for name, webhook in self._webhooks.items():
+            posts = webhook()
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "delivered"), posts.delivered)
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "failed"), posts.failed)
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "refused"), posts.refused)
+            samples.add(catalogue.WEBHOOK_WAITING, (*labels, name), posts.waiting)

@@ -1,9 +1,9 @@
 """Posts a publisher's distributed events to a webhook: each at least once, in order, over restarts.
 
-It reads the event topic with a cursor of its own, so a receiver that is away holds up nothing but itself. What the
-receiver answers decides: 2xx is taken; an event that it refuses as such (400, 413, 415, 422) is logged and skipped,
-since it would be refused again each time; everything else is retried, after what `Retry-After` says or a growing pause.
-Of several processes only the one with the lease posts. Started and stopped by the agent.
+Its queue is the event topic behind its cursor, so a receiver that is down delays nothing else: each webhook has a
+cursor, a lease and a thread of its own. The response decides: 2xx is delivered; an event that the receiver rejects as
+such (400, 413, 415, 422) is logged and skipped, since it would be rejected each time; everything else is retried, after
+`Retry-After` or a growing pause. Of several processes only the one with the lease posts. Started by the agent.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from mailboat.clock import Clock
+from mailboat.config.document import WebhookFormat
 from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import DistributedEvent
+from mailboat.model.path_patterns import PathPattern
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
-from mailboat.telemetry.cloudevents import CONTENT_TYPE, encode_cloud_event
+from mailboat.telemetry import chat_message, cloudevents
 from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
 from mailboat.wire.events import decode_event
 from mailboat.workers import Care, Worker
@@ -37,6 +39,32 @@ _STOP_SECONDS: Final = 15.0
 _REFUSALS: Final = frozenset({400, 413, 415, 422})
 
 
+class EventFilter(NamedTuple):
+    """Which events are posted.
+
+    Attributes:
+        is_missed_only: Only those of packages that a subscriber does not have.
+        patterns: Only those of packages with a path below one of them; empty is without limit.
+    """
+
+    is_missed_only: bool = False
+    patterns: tuple[PathPattern, ...] = ()
+
+    def accepts(self, event: DistributedEvent) -> bool:
+        """Whether the event is posted."""
+        if self.is_missed_only and not event.missed:
+            return False
+        deep = frozenset(event.deep_paths)
+        return not self.patterns or any(
+            pattern.covers(path) or (path in deep and pattern.lies_below(path))
+            for path in event.paths
+            for pattern in self.patterns
+        )
+
+
+_ALL_EVENTS: Final = EventFilter()
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
     """Where to post, and for whom; `token` is sent as a bearer token."""
@@ -46,9 +74,17 @@ class WebhookSettings:
     token: str | None = None
     timeout_seconds: float = 10.0
     event_topic: TopicName = EVENT_TOPIC
+    name: str = WEBHOOK_READER
+    format: WebhookFormat = WebhookFormat.CLOUDEVENTS
+    filter: EventFilter = _ALL_EVENTS
+
+    @property
+    def reader(self) -> str:
+        """Name of its cursor and its lease. `webhook` is that of earlier versions, which had one webhook."""
+        return self.name if self.name == WEBHOOK_READER else f"{WEBHOOK_READER}-{self.name}"
 
     def __repr__(self) -> str:
-        return f"WebhookSettings(publisher={self.publisher!r})"
+        return f"WebhookSettings(publisher={self.publisher!r}, name={self.name!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +117,9 @@ class Webhook:
 
     def __init__(self, settings: WebhookSettings, ports: WebhookPorts) -> None:
         """Post what is raised from now on, or from where an earlier process was. Raises: UsageError for the URL."""
-        headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "mailboat"}
+        is_chat = settings.format is WebhookFormat.SLACK
+        kind = chat_message.CONTENT_TYPE if is_chat else cloudevents.CONTENT_TYPE
+        headers = {"Content-Type": kind, "User-Agent": "mailboat"}
         if settings.token is not None:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._settings = settings
@@ -90,7 +128,7 @@ class Webhook:
         self._reader: JournalReader | None = None
         self._statistics = WebhookStatistics()
         care = Care(
-            f"posting events of {settings.publisher}",
+            f"posting events of {settings.publisher} to the webhook {settings.name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             jitter=ports.random,
             interrupt=self._interrupt,
@@ -98,7 +136,7 @@ class Webhook:
             on_failure=self._count_failure,
             where=self._where(),
         )
-        self._worker = Worker(f"webhook-{settings.publisher}", self._turn, ports.clock, care)
+        self._worker = Worker(f"webhook-{settings.publisher}-{settings.name}", self._turn, ports.clock, care)
 
     @property
     def statistics(self) -> WebhookStatistics:
@@ -121,7 +159,7 @@ class Webhook:
             reader.interrupt()
 
     def _turn(self) -> float:
-        with self._ports.memory.lease(WEBHOOK_READER) as is_ours:
+        with self._ports.memory.lease(self._settings.reader) as is_ours:
             if is_ours:
                 self._post_until_stopped()
         return _LEASE_SECONDS
@@ -148,8 +186,8 @@ class Webhook:
 
     def _deliver(self, record: Record) -> None:
         event = _event_of(record)
-        if event is not None and event.pub_agent_name == self._settings.publisher:
-            answer = self._poster.post(encode_cloud_event(event, record.appended_ms), self._ports.clock.now())
+        if event is not None and self._concerns(event):
+            answer = self._poster.post(self._body(event, record.appended_ms), self._ports.clock.now())
             self._judge(answer, event)
             self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
         # after the post: a crash in between posts the event twice, and loses none
@@ -159,6 +197,14 @@ class Webhook:
             self._statistics = replace(self._statistics, waiting=0)
         # a turn lasts as long as the lease, so each success is reported here, not at its end
         self._worker.succeeded()
+
+    def _concerns(self, event: DistributedEvent) -> bool:
+        return event.pub_agent_name == self._settings.publisher and self._settings.filter.accepts(event)
+
+    def _body(self, event: DistributedEvent, raised_ms: int) -> bytes:
+        if self._settings.format is WebhookFormat.SLACK:
+            return chat_message.encode_chat_message(event)
+        return cloudevents.encode_cloud_event(event, raised_ms)
 
     def _judge(self, answer: Answer, event: DistributedEvent) -> None:
         if answer.status // 100 == 2:
@@ -179,7 +225,7 @@ class Webhook:
     def _cursor(self) -> Offset:
         topic = self._settings.event_topic
         identity = self._ports.journal.identity(topic)
-        found = self._ports.memory.cursor(WEBHOOK_READER, identity)
+        found = self._ports.memory.cursor(self._settings.reader, identity)
         if found is None:
             end = self._ports.journal.bounds(topic).next_offset
             self._note(end)
@@ -189,7 +235,7 @@ class Webhook:
     def _note(self, next_offset: Offset, *, is_restart: bool = False) -> None:
         identity, memory = self._ports.journal.identity(self._settings.event_topic), self._ports.memory
         store = memory.restart if is_restart else memory.advance
-        store(WEBHOOK_READER, identity, EventCursor(next_offset, next_offset))
+        store(self._settings.reader, identity, EventCursor(next_offset, next_offset))
 
     def _count_failure(self, _: Exception) -> None:
         waiting = self._statistics.waiting
@@ -199,7 +245,8 @@ class Webhook:
         self._statistics = replace(self._statistics, failed=self._statistics.failed + 1, waiting=waiting)
 
     def _where(self) -> dict[str, object]:
-        return {"publisher": self._settings.publisher, "topic": self._settings.event_topic}
+        known = {"publisher": self._settings.publisher, "webhook": self._settings.name}
+        return {**known, "topic": self._settings.event_topic}
 
 
 def _event_of(record: Record) -> DistributedEvent | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import EventsConfig, LimitsConfig, ThrottleConfig, WebhookConfig
+from mailboat.config.document import LimitsConfig, ThrottleConfig, WebhookConfig, WebhookEvents, WebhookFormat
 from mailboat.config.storage import Secret
 
-from mailboat_operator.api.fields import Field, Renamed
-from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE, URL
+from mailboat_operator.api.fields import Field, Renamed, Rule
+from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, LABEL, PATH_PATTERN, SIZE, URL
 from mailboat_operator.api.references import SecretReference
 
 _DEFAULTS = LimitsConfig()
@@ -75,11 +75,44 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Webhook:
-    """Where distributed events are posted, as CloudEvents 1.0."""
+    """A receiver that distributed events are posted to."""
 
-    url: Annotated[str, Field("URL that events are posted to.", form=URL)]
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.url) != has(self.urlSecretRef)",
+            "either url or urlSecretRef is needed",
+            ".url",
+            lambda webhook: (webhook.url is None) is not (webhook.url_secret_ref is None),
+        ),
+    )
+
+    name: Annotated[str, Field("Name of the webhook. It keeps its place in the event topic under it.", form=LABEL)]
+    url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
+    url_secret_ref: Annotated[
+        SecretReference | None, Field("Secret with `url`, where the URL is a secret itself, as in chat systems.")
+    ] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
     timeout_seconds: Annotated[float, Field("Time limit of one request.", form=DURATION)] = 10.0
+    format: Annotated[
+        WebhookFormat, Field("CloudEvents 1.0, or the messages of Slack, which Mattermost and others take too.")
+    ] = WebhookFormat.CLOUDEVENTS
+    only: Annotated[WebhookEvents, Field("Post all events, or those of packages that a subscriber missed.")] = (
+        WebhookEvents.ALL
+    )
+    paths: Annotated[
+        tuple[str, ...],
+        Field(
+            "Path patterns; only events of packages below them are posted. `*`: any part of one name. Default: all.",
+            form=PATH_PATTERN,
+            max_items=32,
+            key="",
+        ),
+    ] = ()
+
+    def config(self, token_file: str | None, url_file: str | None) -> WebhookConfig:
+        """As the agent reads it, with the files that it finds the Secrets in."""
+        url, token = (None if file is None else Secret(file=file) for file in (url_file, token_file))
+        return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.only, self.paths)
 
 
 @dataclass(frozen=True)
@@ -93,11 +126,4 @@ class Events:
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0
-    webhook: Annotated[Webhook | None, Field("Webhook that events are posted to. Default: none.")] = None
-
-    def config(self, token_file: str | None) -> EventsConfig:
-        """As the agent reads it; `token_file` is where it finds the webhook's token."""
-        hook = self.webhook
-        token = None if token_file is None else Secret(file=token_file)
-        posted = None if hook is None else WebhookConfig(hook.url, token, hook.timeout_seconds)
-        return EventsConfig(self.silent_seconds, posted)
+    webhooks: Annotated[tuple[Webhook, ...], Field("Webhooks that events are posted to.", max_items=8, key="name")] = ()

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, PublisherConfig, TokenConfig
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    EventsConfig,
+    PublisherAgentConfig,
+    PublisherConfig,
+    TokenConfig,
+)
 from mailboat.config.storage import Secret
 
 from mailboat_operator.api.journal import JournalSpec
+from mailboat_operator.api.limits import Events, Webhook
 from mailboat_operator.api.publisher import Publisher, Source, Token
 from mailboat_operator.manifests.children import Manifest, Owner, digest_of
 from mailboat_operator.manifests.configuration import (
@@ -36,6 +44,7 @@ from mailboat_operator.manifests.workloads import (
 _SOURCE: Final = "source"
 SOURCE_FOLDER: Final = "/source"
 _STATE: Final = "state"
+_URL_KEY: Final = "url"
 
 
 def owner_of_publisher(publisher: Publisher) -> Owner:
@@ -50,10 +59,34 @@ def token_secret_name(publisher: Publisher) -> str:
 
 
 def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
-    """The Secret of the webhook's token, if it has one. The API's own the agent reads anew when it changes."""
-    hook = publisher.spec.events.webhook
-    reference = None if hook is None else hook.token_secret_ref
-    return [] if reference is None else [SecretMount("webhook", reference.name, (TOKEN_KEY,))]
+    """The Secrets of webhooks. A change restarts the agent, which reads only the API's own ones again."""
+    found = (mount for hook in publisher.spec.events.webhooks for mount in (_hook_token(hook), _hook_url(hook)))
+    return [mount for mount in found if mount is not None]
+
+
+def _hook_token(hook: Webhook) -> SecretMount | None:
+    reference = hook.token_secret_ref
+    return None if reference is None else SecretMount(f"webhook-{hook.name}", reference.name, (TOKEN_KEY,))
+
+
+def _hook_url(hook: Webhook) -> SecretMount | None:
+    reference = hook.url_secret_ref
+    return None if reference is None else SecretMount(f"webhookurl-{hook.name}", reference.name, (_URL_KEY,))
+
+
+def _events_config(events: Events) -> EventsConfig:
+    """The events as the agent reads them."""
+    return EventsConfig(
+        events.silent_seconds,
+        tuple(
+            hook.config(_file_in(_hook_token(hook), TOKEN_KEY), _file_in(_hook_url(hook), _URL_KEY))
+            for hook in events.webhooks
+        ),
+    )
+
+
+def _file_in(mount: SecretMount | None, key: str) -> str | None:
+    return None if mount is None else mount.file(key)
 
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
@@ -109,7 +142,6 @@ def publisher_children(
 def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     """What the publisher's agent reads."""
     name, spec = publisher.metadata.name, publisher.spec
-    token_file = next((one.file(TOKEN_KEY) for one in webhook_mounts(publisher)), None)
     agent = PublisherAgentConfig(name, None if spec.source is None else SOURCE_FOLDER)
     base = agent_config(journal, token_mount(token_secret_name(publisher)))
     callers = [
@@ -127,7 +159,7 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
             throttle=spec.throttle.config,
         ),
         limits=spec.limits.config,
-        events=spec.events.config(token_file),
+        events=_events_config(spec.events),
         agents=AgentsConfig(publishers=(agent,)),
     )
 
