@@ -351,16 +351,16 @@ class HttpConfig(Section):
 class WebhookConfig(Section):
     """A receiver that distributed events are posted to."""
 
-    name: Annotated[str, Setting("Name of the webhook. It keeps its place in the event topic under this name.")]
-    url: Annotated[str | None, Setting("URL that events are posted to. Give either this or `secret_url`.")] = None
-    secret_url: Annotated[Secret | None, Setting("The URL, if it is a secret itself, as in chat systems.")] = None
+    name: Annotated[str, Setting("Name, under which its progress is kept.")]
+    url: Annotated[str | None, Setting("URL that events are posted to.")] = None
+    secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
     timeout_seconds: Annotated[float, Setting("Time limit of one request.", minimum=0.1)] = 10.0
     format: Annotated[WebhookFormat, Setting("Format of the body.")] = WebhookFormat.CLOUDEVENTS
     only: Annotated[WebhookEvents, Setting("Which events are posted.")] = WebhookEvents.ALL
     paths: Annotated[
         tuple[str, ...],
-        Setting("Content paths, such as `/content/**`: only events of packages below them are posted. Empty: all."),
+        Setting("Content paths: only events of packages below them are posted. Empty: all."),
     ] = ()
 
 

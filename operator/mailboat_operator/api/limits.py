@@ -86,23 +86,17 @@ class Webhook:
         ),
     )
 
-    name: Annotated[str, Field("Name of the webhook. It keeps its place in the event topic under it.", form=LABEL)]
+    name: Annotated[str, Field("Name, under which its progress is kept.", form=LABEL)]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
-    url_secret_ref: Annotated[
-        SecretReference | None, Field("Secret with `url`, where the URL is a secret itself, as in chat systems.")
-    ] = None
+    url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
     timeout_seconds: Annotated[float, Field("Time limit of one request.", form=DURATION)] = 10.0
-    format: Annotated[
-        WebhookFormat, Field("CloudEvents 1.0, or the messages of Slack, which Mattermost and others take too.")
-    ] = WebhookFormat.CLOUDEVENTS
-    only: Annotated[WebhookEvents, Field("Post all events, or those of packages that a subscriber missed.")] = (
-        WebhookEvents.ALL
-    )
+    format: Annotated[WebhookFormat, Field("Format of the body.")] = WebhookFormat.CLOUDEVENTS
+    only: Annotated[WebhookEvents, Field("Which events are posted.")] = WebhookEvents.ALL
     paths: Annotated[
         tuple[str, ...],
         Field(
-            "Path patterns; only events of packages below them are posted. `*`: any part of one name. Default: all.",
+            "Path patterns: only events of packages below them are posted. Default: all.",
             form=PATH_PATTERN,
             max_items=32,
             key="",
