@@ -9,6 +9,8 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 BIN := .venv/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboat
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# also where the machine forbids bytecode files: each tool would compile all of its modules again
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help

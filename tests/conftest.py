@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -34,6 +35,11 @@ from support.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from support.s3_server import S3Server, S3ServerSettings
 
 pytest_plugins = ("slices", "servers", "costs")
+
+# Where the machine forbids bytecode files, each process of a test would compile all of our modules (0.4 CPU seconds for
+# a command), and each worker would rewrite the assertions of all tests. An installed program has its bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # tests scale their own counts by these: see mailboat.testing.examples
 _CHECKS = [HealthCheck.too_slow]

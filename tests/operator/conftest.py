@@ -145,7 +145,7 @@ def _no_lease_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def run_api_server(folder: Path) -> Iterator[ApiServer]:
     """A server that stores nothing of ours yet. It ends when its standard input does, so never after us."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(KIND.parent)}  # for `support`
+    environment = {**os.environ, "PYTHONPATH": str(KIND.parent)}  # for `support`
     command = [sys.executable, str(KIND / "api_server.py"), str(folder)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if is_full_length or _is_chosen(item, chosen)]
     kept = [item for item in kept if not is_compiled or item.get_closest_marker("interpreted") is None]
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        chosen_items = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen_items])
         items[:] = kept
 
 
