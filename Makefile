@@ -4,8 +4,8 @@ PYTHON ?= python3
 SOURCE ?=
 SLICE ?=
 JOURNAL ?=
-# one more than cores: tests wait for brokers and API servers about a third of their time
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# two more than cores: tests wait for brokers, API servers and operators more than half of their time
+WORKERS ?= $(shell expr $$(nproc) + 2)
 BIN := .venv/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboat
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

@@ -76,6 +76,34 @@ def test_every_marked_test_is_selected_by_its_slice(table: dict[str, Any], test_
         assert outside == [], f"slice {name} does not select them"
 
 
+def imported(module: Any) -> set[str]:
+    """The modules that a file imports, anywhere in it, as paths from the root of the repository."""
+    names = set[str]()
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            names |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+    return {
+        f"{folder}/{name.replace('.', '/')}.py" for name in names for folder in ("agent_image", "operator", "tests")
+    }
+
+
+def test_modules_that_long_tests_import_trigger_their_slice(
+    table: dict[str, Any], test_modules: list[Any], root: Path
+) -> None:
+    modules = {one.name: one for one in test_modules}
+    missing = dict[str, list[str]]()
+    for one in table["slice"]:
+        files = marked(test_modules).get(one["name"], set())
+        used = files.union(*(imported(modules[file]) for file in files))
+        # what their support does is part of them
+        used |= set[str]().union(*(imported(modules[file]) for file in used & set(modules)))
+        known = {file for file in used if (root / file).is_file()}
+        missing[one["name"]] = sorted(known - matching(root, [*table["everything"], *one["sources"]]))
+    assert {name: files for name, files in missing.items() if files} == {}
+
+
 def test_every_slice_of_marked_tests_has_some(table: dict[str, Any], test_modules: list[Any]) -> None:
     names = {one["name"] for one in table["slice"]}
     assert names - set(marked(test_modules)) == HAVE_NO_MARKED_TESTS

@@ -126,6 +126,24 @@ def test_a_stage_is_ended_at_its_limit() -> None:
     assert stages.run(stages.Stage("sleeper", ("sleep", "60")), 0.1).code is None
 
 
+@pytest.mark.parametrize(
+    ("codes", "is_changed", "expected"),
+    [
+        ([0, 0], False, stages.Record("new", "now", 60.0)),
+        ([0, 0], True, None),
+        ([0, 1], False, None),
+        ([0, None], False, replace(OLD, seconds=60.0, is_unfinished=True)),
+        ([0, None], True, replace(OLD, seconds=60.0, is_unfinished=True)),
+    ],
+)
+def test_a_slice_is_recorded_as_passed_if_all_passed_on_the_same_sources(
+    codes: list[int | None], is_changed: bool, expected: stages.Record | None
+) -> None:
+    costs = [stages.Cost("a", 1.0, 1.0, code) for code in codes]
+    passed = stages.Record("new", "now", 60.0)
+    assert stages.record_after(OLD, costs, passed, is_changed=is_changed) == expected
+
+
 def test_coverage_of_old_sources_is_removed(tmp_path: Path) -> None:
     for name, changed in (("newest", 3), ("oldest", 0), ("new", 1), ("newer", 2)):
         (tmp_path / name).mkdir()
