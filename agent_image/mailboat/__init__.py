@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mailboat.library import Boat
-    from mailboat.library import open_boat as open  # noqa: A004
+    from mailboat.library import Mailboat
+    from mailboat.library import open_mailboat as open  # noqa: A004
 
-__all__ = ["Boat", "open"]
+__all__ = ["Mailboat", "open"]
 __version__ = "0.1.0"
 
 
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from mailboat import library  # noqa: PLC0415
 
-    return library.Boat if name == "Boat" else library.open_boat
+    return library.Mailboat if name == "Mailboat" else library.open_mailboat

@@ -22,7 +22,7 @@ from mailboat.composition.sources import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
 from mailboat.content.port import Source, Target
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.model.identifiers import parse_agent_name, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import parse_path
@@ -35,7 +35,7 @@ from mailboat.subscriber.subscriber import Until
 Place = str | os.PathLike[str]
 
 
-class Boat:
+class Mailboat:
     """An opened home. A context manager; use it from one thread.
 
     Methods raise the errors of `mailboat.errors`; `docs/errors.md` has the reaction to each.
@@ -101,8 +101,8 @@ class Boat:
 
     def status(self) -> StatusView:
         """Journal, publishers and subscribers with position and lag, as `mailboat status` shows them."""
-        with closing(ControlRoom(self._workspace)) as room:
-            return room.status()
+        with closing(ControlService(self._workspace)) as service:
+            return service.status()
 
     def close(self) -> None:
         """Close journal and blobs."""
@@ -117,7 +117,7 @@ class Boat:
         self._workspace.__exit__(kind, error, trace)
 
 
-def open_boat(path: Place, *, create: bool = False) -> Boat:
+def open_mailboat(path: Place, *, create: bool = False) -> Mailboat:
     """Open a home.
 
     Args:
@@ -128,8 +128,8 @@ def open_boat(path: Place, *, create: bool = False) -> Boat:
     """
     folder = Path(path)
     if create and not (folder.is_dir() and any(folder.iterdir())):
-        return Boat(initialise(create_home(folder, Config())))
-    return Boat(Workspace(Home(folder)))
+        return Mailboat(initialise(create_home(folder, Config())))
+    return Mailboat(Workspace(Home(folder)))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A thread that does one thing again and again until it is stopped: the one kind of background thread there is.
 
-A worker has a name, takes turns, and outlives failures: what a turn raises is told once, and tried again after a
-growing pause. So a journal that is away, or a defect, ends nothing for good. A clock that watches (`Watching`) is told
-when a worker begins and ends, so that liveness knows of every one of them.
+A worker has a name, runs turns, and survives failures: an exception of a turn is logged once, and the turn is repeated
+after a growing pause. So an unreachable journal, or a defect, never ends a thread. A clock that monitors threads
+(`WorkerMonitor`) is notified when a worker begins and ends, so that the liveness probe covers every worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_WISH_SECONDS: Final = 3600.0
 
 
 @runtime_checkable
-class Watching(Protocol):
+class WorkerMonitor(Protocol):
     """A clock that tells whether threads make progress."""
 
     def began(self, name: str, stall_seconds: float | None) -> None:
@@ -39,7 +39,7 @@ class Watching(Protocol):
 
 def heartbeat(clock: Clock) -> Callable[[float], None]:
     """Return what code below a turn calls after progress, with the seconds for which it may be silent now."""
-    return clock.beat if isinstance(clock, Watching) else _unwatched
+    return clock.beat if isinstance(clock, WorkerMonitor) else _unwatched
 
 
 def _unwatched(wait_seconds: float) -> None:
@@ -47,7 +47,7 @@ def _unwatched(wait_seconds: float) -> None:
     del wait_seconds
 
 
-class Care(Frozen):
+class WorkerOptions(Frozen):
     """How a worker is treated.
 
     Attributes:
@@ -76,20 +76,20 @@ class Care(Frozen):
 class Worker:
     """Takes turns between `start` and `stop`. It can be started once; to be used from any thread but where said."""
 
-    def __init__(self, name: str, turn: Callable[[], float | None], clock: Clock, care: Care) -> None:
+    def __init__(self, name: str, turn: Callable[[], float | None], clock: Clock, options: WorkerOptions) -> None:
         """Nothing is done before `start`.
 
         Args:
             name: Of the thread, behind `mailboat-`.
             turn: One step of the work, in the thread. It gives the seconds until the next one, or None: it is done.
             clock: Time, and liveness: a long turn asks `is_stopping`, or calls its `heartbeat`, when it made progress.
-            care: How it is treated.
+            options: Pauses, callbacks and log fields.
         """
         self._turn = turn
         self._clock = clock
-        self._watch = clock if isinstance(clock, Watching) else None
+        self._watch = clock if isinstance(clock, WorkerMonitor) else None
         self._beat = heartbeat(clock)
-        self._care = care
+        self._options = options
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._ended = threading.Event()
@@ -145,15 +145,15 @@ class Worker:
     def succeeded(self) -> None:
         """Inside a long turn: what failed before works, so the next failure is the first one."""
         if self._failures_in_row:
-            _LOG.info("%s works again", self._care.purpose, extra=dict(self._care.where))
+            _LOG.info("%s works again", self._options.purpose, extra=dict(self._options.where))
         self._failures_in_row, self._told = 0, ""
 
     def ask_to_stop(self) -> None:
         """Take no turn any more. Does not wait; again it does nothing new."""
         self._stopping.set()
         self._woken.set()
-        if self._care.interrupt is not None:
-            self._care.interrupt()
+        if self._options.interrupt is not None:
+            self._options.interrupt()
 
     def join(self, seconds: float) -> bool:
         """Wait for the end, at most so long; whether it came, or nothing was ever begun."""
@@ -171,11 +171,11 @@ class Worker:
     def _run(self) -> None:
         watch = self._watch
         if watch is not None:
-            watch.began(self.name, self._care.stall_seconds)
+            watch.began(self.name, self._options.stall_seconds)
         try:
             self._take_turns()
-            if self._care.farewell is not None:
-                self._guarded(self._care.farewell)
+            if self._options.farewell is not None:
+                self._guarded(self._options.farewell)
         finally:
             self._ended.set()
             if watch is not None:
@@ -203,8 +203,8 @@ class Worker:
             return bool(work())
         except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good either
             self._failures += 1
-            if self._care.on_failure is not None:
-                self._care.on_failure(error)
+            if self._options.on_failure is not None:
+                self._options.on_failure(error)
             pause = self._pause_after(error)
             self._failures_in_row += 1
             self._tell(error, pause)
@@ -212,10 +212,10 @@ class Worker:
             return False
 
     def _pause_after(self, error: Exception) -> float:
-        care = self._care
-        pause = min(care.first_pause_seconds * 2.0 ** min(self._failures_in_row, 30), care.longest_pause_seconds)
-        if care.jitter is not None:
-            pause *= care.jitter.uniform(0.5, 1.0)
+        options = self._options
+        pause = min(options.first_pause_seconds * 2.0 ** min(self._failures_in_row, 30), options.longest_pause_seconds)
+        if options.jitter is not None:
+            pause *= options.jitter.uniform(0.5, 1.0)
         wished = getattr(error, "retry_after_seconds", None)
         return pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
 
@@ -226,10 +226,11 @@ class Worker:
         level = (logging.WARNING if is_known else logging.ERROR) if is_news else logging.DEBUG
         _LOG.log(
             level,
-            self._care.purpose.replace("%", "%%") + " failed%s: %s; next try in %.3g seconds",  # each purpose is a kind
+            self._options.purpose.replace("%", "%%")
+            + " failed%s: %s; next try in %.3g seconds",  # each purpose is a kind
             "" if is_known else " by a defect",
             error if is_known else repr(error),
             pause,
             exc_info=None if is_known else error,
-            extra=dict(self._care.where),
+            extra=dict(self._options.where),
         )

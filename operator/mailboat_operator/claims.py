@@ -19,7 +19,7 @@ from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.topic import Topic
-from mailboat_operator.plan.topic import Rivals, topic_name
+from mailboat_operator.plan.topic import CompetingTopics, topic_name
 
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 Place = tuple[str, str]
@@ -77,13 +77,13 @@ class TopicClaims:
         elif isinstance(found, Journal):
             self._leads[_place(found.metadata)] = _lead_of(found)
 
-    def rivals(self, topic: Topic, journal: Journal) -> Rivals:
+    def rivals(self, topic: Topic, journal: Journal) -> CompetingTopics:
         """The other Topics that claim the topic, without those that are being deleted."""
         ours, lead, name = _claim_of(topic), _lead_of(journal), topic_name(topic, journal)
         others = [one for one in self._claims_of(name, lead) if one.place != ours.place and not one.is_deleted]
         older = sorted((one.made_at, one.place) for one in others)
         owner = older[0][1] if older and older[0] < (ours.made_at, ours.place) else None
-        return Rivals(owner, others[0].place if others else None)
+        return CompetingTopics(owner, others[0].place if others else None)
 
     def beside(self, manifest: Mapping[str, Any]) -> list[Place]:
         """Other Topics to reconcile when this one came, went or changed."""

@@ -38,7 +38,7 @@ CHILDREN: Final = (
 """Kinds of children that are watched; Topics, a Journal's children, are among our own kinds."""
 
 
-class Wish(NamedTuple):
+class RequestedState(NamedTuple):
     """What of an object is asked for; a new status leaves it as it is."""
 
     uid: str
@@ -47,7 +47,7 @@ class Wish(NamedTuple):
     annotations: tuple[tuple[str, str], ...]
 
 
-class Heard(NamedTuple):
+class LastEvent(NamedTuple):
     """The last event of an object.
 
     Attributes:
@@ -55,7 +55,7 @@ class Heard(NamedTuple):
         version: Its resource version; they count up, as Kubernetes 1.35 promises and all before it did.
     """
 
-    wish: Wish
+    wish: RequestedState
     version: int
 
 
@@ -66,10 +66,10 @@ class Watched:
         """Nothing is known yet; `ask` receives the objects to reconcile."""
         self._ask = ask
         self._claims = claims
-        self._heard: dict[ObjectKey, Heard] = {}
+        self._heard: dict[ObjectKey, LastEvent] = {}
 
     @property
-    def heard(self) -> Mapping[ObjectKey, Heard]:
+    def heard(self) -> Mapping[ObjectKey, LastEvent]:
         """The last event of each existing object."""
         return self._heard
 
@@ -81,7 +81,7 @@ class Watched:
             self._heard.pop(key, None)
             await self.child_changed(body)
         else:
-            self._heard[key] = Heard(wish, version_of(body))
+            self._heard[key] = LastEvent(wish, version_of(body))
             if known is not None and known.wish == wish:
                 if key.kind == "Topic":  # its journal counts those that are ready
                     await self.child_changed(body)
@@ -163,7 +163,7 @@ def version_of(body: Mapping[str, Any]) -> int:
 
 
 def silent_objects(
-    heard: Mapping[ObjectKey, Heard], heard_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
+    heard: Mapping[ObjectKey, LastEvent], heard_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
 ) -> list[ObjectKey]:
     """Objects whose listed state was not seen by a watch.
 
@@ -177,6 +177,6 @@ def silent_objects(
     return sorted(late | gone)
 
 
-def _wish_of(metadata: Mapping[str, Any]) -> Wish:
+def _wish_of(metadata: Mapping[str, Any]) -> RequestedState:
     annotations = tuple(sorted((metadata.get("annotations") or {}).items()))
-    return Wish(metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), annotations)
+    return RequestedState(metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), annotations)

@@ -20,7 +20,7 @@ from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, PublisherAgentConfig
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -53,8 +53,8 @@ def opened(folder: Path) -> Workspace:
     return Workspace(home, SystemClock())
 
 
-def room_of(workspace: Workspace, folder: Path) -> ControlRoom:
-    return ControlRoom(workspace, [PublisherAgentConfig(AUTHOR, str(folder / "site"))])
+def service_of(workspace: Workspace, folder: Path) -> ControlService:
+    return ControlService(workspace, [PublisherAgentConfig(AUTHOR, str(folder / "site"))])
 
 
 def append_announcements(journal: Journal, topic: TopicName, subscribers: int, last_done: int) -> None:
@@ -73,25 +73,25 @@ def publish_with(count: int, folder: Path, subscribers: int) -> int:
     """The calls of an agent that publishes while so many announce."""
     command = [sys.executable, __file__, "announce", str(subscribers), str(folder)]
     calls = CallCounter()
-    with opened(folder) as workspace, closing(room_of(workspace, folder)) as room:
+    with opened(folder) as workspace, closing(service_of(workspace, folder)) as service:
         fleet = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, bufsize=1)
         assert fleet.stdin is not None
         demand = fleet.stdin
         threading.setprofile(calls.count)  # of the threads that are started from now on
-        room.start()
+        service.start()
         threading.setprofile(None)
         demand.write("-1\n")
-        await_until(lambda: len(room.status().subscribers) == subscribers)
+        await_until(lambda: len(service.status().subscribers) == subscribers)
         order = parse_request("ADD", ("/page.html",), user_id="ann")
-        room.distribute(AUTHOR, order)
+        service.distribute(AUTHOR, order)
         calls.total = 0
         for number in range(count):
             with calls:
-                room.distribute(AUTHOR, order)
+                service.distribute(AUTHOR, order)
             if number % PACKAGES_PER_ANNOUNCEMENT == PACKAGES_PER_ANNOUNCEMENT - 1:
                 demand.write(f"{number}\n")
         heard = (1 + count // PACKAGES_PER_ANNOUNCEMENT) * subscribers
-        await_until(lambda: room._picture.roster_follower._reader.next_offset == heard)
+        await_until(lambda: service._journal_state.roster_follower._reader.next_offset == heard)
         demand.close()
         fleet.wait()
         return calls.total
@@ -130,17 +130,17 @@ def measure_status(count: int, folder: Path) -> dict[str, Any]:
     calls = {}
     for subscribers in (1, SUBSCRIBERS):
         place = folder / str(subscribers)
-        with opened(place) as workspace, closing(room_of(workspace, place)) as room:
+        with opened(place) as workspace, closing(service_of(workspace, place)) as service:
             for number in range(count):
-                room.distribute(AUTHOR, parse_request("INVALIDATE", (f"/{number}",)))
+                service.distribute(AUTHOR, parse_request("INVALIDATE", (f"/{number}",)))
             append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, count // 2)
-            room.start()
-            await_until(lambda room=room, wanted=subscribers: len(room.status().subscribers) == wanted)
-            await_until(lambda room=room: all(one.exact for one in room.queues(AUTHOR)))
+            service.start()
+            await_until(lambda service=service, wanted=subscribers: len(service.status().subscribers) == wanted)
+            await_until(lambda service=service: all(one.exact for one in service.queues(AUTHOR)))
 
-            def look(room: ControlRoom = room) -> None:
-                room.status()
-                room.queues(AUTHOR)
+            def look(service: ControlService = service) -> None:
+                service.status()
+                service.queues(AUTHOR)
 
             with CallCounter() as counter:
                 look()
@@ -151,8 +151,8 @@ def measure_status(count: int, folder: Path) -> dict[str, Any]:
 def measure_restart(count: int, folder: Path) -> dict[str, Any]:
     """An agent starts over a long log and is asked at once for the first page of a subscriber that is far behind."""
     with opened(folder) as workspace:
-        with closing(room_of(workspace, folder)) as room:
-            room.distribute(AUTHOR, parse_request("ADD", ("/page.html",)))
+        with closing(service_of(workspace, folder)) as service:
+            service.distribute(AUTHOR, parse_request("ADD", ("/page.html",)))
         record = workspace.journal.record_at(workspace.package_topic, Offset(0))
         assert record is not None
         for begin in range(0, count, 10_000):
@@ -160,11 +160,11 @@ def measure_restart(count: int, folder: Path) -> dict[str, Any]:
             workspace.journal.append(workspace.package_topic, more)
         append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), SUBSCRIBERS, count // 10)
         read = count_packages_read()
-        with closing(room_of(workspace, folder)) as room:
-            room.catch_up()
-            room._followers.start(with_log=False)  # the past is counted beside, by nobody who is waited for
+        with closing(service_of(workspace, folder)) as service:
+            service.catch_up()
+            service._followers.start(with_log=False)  # the past is counted beside, by nobody who is waited for
             begin_cpu = time.process_time()
-            page = room.queue(AUTHOR, "edge-7", max_items=100)
+            page = service.queue(AUTHOR, "edge-7", max_items=100)
             cpu_seconds = time.process_time() - begin_cpu
     assert [one.offset for one in page.items] == list(range(count // 10 + 1, count // 10 + 101))
     return {"records_read": read["package"], "cpu_ms": cpu_seconds * 1000}

@@ -29,7 +29,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
-from mailboat.queues.standing import Standing
+from mailboat.queues.standing import QueuePosition
 from mailboat.wire.messages import encode_message
 
 TOPIC, AUTHOR = TopicName("package"), AgentName("author")
@@ -54,7 +54,7 @@ def filled_view(count: int) -> LogView:
 
 def queues_over(view: LogView, subscribers: int, done: int = -1) -> PublisherQueues:
     standings = [
-        Standing(QueueName(SLING_ID, AgentName(f"edge-{number}")), AUTHOR, done, max_retries=10)
+        QueuePosition(QueueName(SLING_ID, AgentName(f"edge-{number}")), AUTHOR, done, max_retries=10)
         for number in range(subscribers)
     ]
     pages = PageReader(view, MemoryJournal(SystemClock()))

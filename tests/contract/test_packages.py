@@ -9,7 +9,7 @@ from mailboat.model.nodes import Node
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.tree import TreeCodec
-from mailboat.testing.package_contract import BlobShelf, PackageContract, deep, read, relaxed, way, written
+from mailboat.testing.package_contract import DigestBlobs, PackageContract, deep, read, relaxed, way, written
 from mailboat.testing.trees import CONTENT, trees
 
 __all__ = ["way"]
@@ -37,7 +37,7 @@ def test_both_formats_carry_the_same_tree(tree: list[Node]) -> None:
     for codec in (TreeCodec(), FilevaultCodec()):
         payload, summary = written(codec, contents)
         total = TreeHash()
-        for record in read(codec, payload, store=BlobShelf(tree)).records:
+        for record in read(codec, payload, store=DigestBlobs(tree)).records:
             total.add(record.path, record_digest(record))
         digests |= {total.digest(), summary.tree_digest}
     assert len(digests) == 1

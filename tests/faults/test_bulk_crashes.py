@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.library import BuildState, Library
+from mailboat.bulk.library import BuildRegistry, BuildState
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import PackageMessage
@@ -53,7 +53,7 @@ def check(folder: Path) -> None:
         found = [one.bulk for one in parts(engine) if one.bulk is not None]
         assert [(one.sequence, one.total) for one in found] == [(number, PUBLISHED) for number in range(PUBLISHED)]
         assert len({one.build_id for one in found}) == 1
-        (build,) = [one for one in Library(engine.blobs.builds).builds() if one.build_id == found[0].build_id]
+        (build,) = [one for one in BuildRegistry(engine.blobs.builds).builds() if one.build_id == found[0].build_id]
         assert build.state is BuildState.COMPLETE
         target = engine.target("sqlite")
         engine.subscriber(target).run(Until.CAUGHT_UP)

@@ -16,14 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.assembly import BuildRequest, recipe_for
 from mailboat.bulk.cutting import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
 from mailboat.bulk.listing import Branch, cut_whole
 from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.bulk.spark import pipeline, sink
 from mailboat.bulk.spark.columns import Column, batch_of
-from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, WorkPlace, cut_of, cut_row, document_of
+from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row, document_of
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
@@ -31,7 +31,7 @@ from mailboat.composition.home import Home
 from mailboat.composition.locations import PlaceUnusableError
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.errors import (
     BlobStoreUnavailableError,
     PathRefusedError,
@@ -56,18 +56,18 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def order(boat: Any, site: Path) -> tuple[WorkPlace, Recipe, list[Bin]]:
+def order(boat: Any, site: Path) -> tuple[ExecutorWorkspace, Recipe, list[Bin]]:
     """What a build of the site is made from: all packages go to the blob store."""
     file = boat.home / "mailboat.yaml"
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
-        place = WorkPlace.of(workspace.home)
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
+        place = ExecutorWorkspace.of(workspace.home)
     bins = [one for one in cut_now(site) if isinstance(one, Bin)]
     assert file.is_file()
     return place, recipe, bins
 
 
-def work_of(order: tuple[WorkPlace, Recipe, list[Bin]]) -> bytes:
+def work_of(order: tuple[ExecutorWorkspace, Recipe, list[Bin]]) -> bytes:
     """All bins as the work of one task."""
     place, recipe, bins = order
     return document_of(BuildWork(place, recipe, tuple(bins)))
@@ -184,7 +184,7 @@ def rows_of(boat: Any, site: Path, items: Sequence[Cut]) -> Iterator[pa.RecordBa
         yield batch_of(CUT_COLUMNS, [cut_row(one, fingerprint) for one in part])
 
 
-def cut_now(site: Path) -> list[Bin | Unlisted]:
+def cut_now(site: Path) -> list[Bin | UnlistedEntry]:
     """The whole site as it is."""
     with closing(open_source(str(site))) as source:
         return list(cut_whole(source, [ROOT], BUDGET))
@@ -198,7 +198,7 @@ def published(boat: Any) -> int:
 
 def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: Any, site: Path, order: Any) -> None:
     bins = order[2]
-    unlisted = Unlisted(NodePath("/odd"), PathRefusedError("a pipe"))
+    unlisted = UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))
     writer = sink_of(boat, site)
     done = writer.write(rows_of(boat, site, [*bins, unlisted]))
     assert [*done.results()] == [one.signature for one in bins]
@@ -249,7 +249,7 @@ def test_a_page_that_is_published_beside_a_sink_stays(
 ) -> None:
     listings = list[int]()
 
-    def cut_then_publish(*asked: Any) -> Iterator[Bin | Unlisted]:
+    def cut_then_publish(*asked: Any) -> Iterator[Bin | UnlistedEntry]:
         yield from cut_whole(*asked)
         listings.append(published(boat))
         if len(listings) == 1:
@@ -294,7 +294,7 @@ def test_a_path_that_cannot_be_read_is_told_and_the_others_are_cut(site: Path, o
     (site / "s00" / "odd.html").symlink_to("/nowhere")
     stage, works = cut_stage(recipe, [Branch(ROOT, is_deep=True)], 3)
     items = [cut_of(row._asdict()) for work in works for row in stage.perform(work)]
-    assert [one.path for one in items if isinstance(one, Unlisted)] == ["/s00/odd.html"]
+    assert [one.path for one in items if isinstance(one, UnlistedEntry)] == ["/s00/odd.html"]
     assert any(isinstance(one, Bin) for one in items)
     assert place
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from mailboat.config.document import PublisherConfig, ThrottleConfig
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from support.control_harbour import Harbour
 
 TESTS = Path(__file__).parents[1]
@@ -196,6 +196,6 @@ def harbour(tmp_path: Path, throttle: ThrottleConfig) -> Iterator[Harbour]:
 
 
 @pytest.fixture
-def room(harbour: Harbour) -> ControlRoom:
-    """Its control room."""
-    return harbour.room()
+def service(harbour: Harbour) -> ControlService:
+    """Its control service."""
+    return harbour.service()

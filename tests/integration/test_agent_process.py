@@ -57,12 +57,12 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
     home = made(tmp_path, edge(tmp_path, "edge-1", editable=True), edge(tmp_path, "edge-2"), publisher=publisher)
     with AgentProcess(home) as process:
         process.start()
-        room = process.room
-        assert room is not None
+        control = process.control
+        assert control is not None
         archive, server = AgentArchive(process.workspace), server_of(process)
         server.start()
         try:
-            wait_until(lambda: [one.state for one in room.status().subscribers] == ["current"] * 2)
+            wait_until(lambda: [one.state for one in control.status().subscribers] == ["current"] * 2)
             with HttpControl(server.url) as control:
                 order = parse_request("ADD", ("/index.html",), request_id="first")
                 sent = control.distribute("author", order)
@@ -120,6 +120,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         "announcer-edge",
         "commands-edge",
         "events-author",
+        "history",
         "log",
         "log-past",
         "maintainer",

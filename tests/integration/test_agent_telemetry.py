@@ -121,10 +121,10 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds between two posts of spans
     with AgentProcess(home_of(tmp_path, url, "edge-1", "edge-2")) as process:
         process.start()
-        room = process.room
-        assert room is not None
-        wait_until(lambda: len(room.status().subscribers) == 2)
-        sent = room.distribute("author", parse_request("ADD", ("/index.html",), trace_parent=TRACE))
+        control = process.control
+        assert control is not None
+        wait_until(lambda: len(control.status().subscribers) == 2)
+        sent = control.distribute("author", parse_request("ADD", ("/index.html",), trace_parent=TRACE))
         (event,) = wait_until(lambda: events_of(process))
         assert (event.package_id, event.offset, event.paths, event.missed) == (
             sent.package_id,
@@ -150,8 +150,8 @@ def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
     home = home_of(tmp_path, url, "edge")
     with AgentProcess(home) as process:
         process.start()
-        assert process.room is not None
-        process.room.distribute("author", parse_request("ADD", ("/index.html",), request_id="first"))
+        assert process.control is not None
+        process.control.distribute("author", parse_request("ADD", ("/index.html",), request_id="first"))
         wait_until(lambda: len(taken.events) == 1)
     with AgentProcess(home) as process:  # another process of the same home publishes, and the agent is not there
         publisher = process.workspace.publisher("author")

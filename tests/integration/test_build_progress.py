@@ -14,7 +14,7 @@ from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
 from mailboat.control import build_progress
 from mailboat.control.build_progress import SEARCHED_RECORDS
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import DiscoveryMessage, Message, SubscriberState, TopicRole
@@ -42,8 +42,8 @@ class Log:
         message = DiscoveryMessage(INSTANCE, AgentName(name), (state,), state="importing", next_offset=position)
         self._append(TopicRole.DISCOVERY, message)
 
-    def progress(self, room: ControlRoom, name: str = "edge") -> tuple[str, int, int] | None:
-        (found,) = [one.build for one in room.status().subscribers if one.name == name]
+    def progress(self, service: ControlService, name: str = "edge") -> tuple[str, int, int] | None:
+        (found,) = [one.build for one in service.status().subscribers if one.name == name]
         return None if found is None else (found.build_id, found.imported, found.total)
 
     def _append(self, role: TopicRole, message: Message) -> None:
@@ -65,52 +65,52 @@ def log(home: Home) -> Iterator[Log]:
 
 
 @pytest.fixture
-def room(log: Log) -> Iterator[ControlRoom]:
-    room = ControlRoom(log.workspace)
-    yield room
-    room.close()
+def service(log: Log) -> Iterator[ControlService]:
+    service = ControlService(log.workspace)
+    yield service
+    service.close()
 
 
-def test_a_subscriber_in_the_middle_of_a_build_says_how_far_it_is(log: Log, room: ControlRoom) -> None:
+def test_a_subscriber_in_the_middle_of_a_build_says_how_far_it_is(log: Log, service: ControlService) -> None:
     log.publish(Step("before"), *FIVE)
     for position, expected in ((1, None), (2, 1), (5, 4), (6, None)):
         log.announce(position)
-        assert log.progress(room) == (None if expected is None else ("release-42", expected, 5))
+        assert log.progress(service) == (None if expected is None else ("release-42", expected, 5))
 
 
-def test_packages_between_those_of_a_build_do_not_hide_it(log: Log, room: ControlRoom) -> None:
+def test_packages_between_those_of_a_build_do_not_hide_it(log: Log, service: ControlService) -> None:
     log.publish(FIVE[0], *(Step(str(number)) for number in range(SEARCHED_RECORDS)))
     log.announce(SEARCHED_RECORDS)
-    assert log.progress(room) == ("release-42", 1, 5)
+    assert log.progress(service) == ("release-42", 1, 5)
     log.announce(SEARCHED_RECORDS + 1)
-    assert log.progress(room) is None
+    assert log.progress(service) is None
 
 
-def test_who_does_not_follow_the_publisher_is_in_no_build_of_it(log: Log, room: ControlRoom) -> None:
+def test_who_does_not_follow_the_publisher_is_in_no_build_of_it(log: Log, service: ControlService) -> None:
     log.publish(*FIVE[:3])
     log.announce(3)
     log.announce(3, "else", OTHER)
-    assert (log.progress(room), log.progress(room, "else")) == (("release-42", 3, 5), None)
+    assert (log.progress(service), log.progress(service, "else")) == (("release-42", 3, 5), None)
 
 
-def test_a_position_outside_of_the_log_is_in_no_build(log: Log, room: ControlRoom) -> None:
+def test_a_position_outside_of_the_log_is_in_no_build(log: Log, service: ControlService) -> None:
     log.publish(*FIVE[:3])
     log.announce(17)
-    assert log.progress(room) is None
+    assert log.progress(service) is None
 
 
 def test_few_positions_are_looked_up_at_once_and_those_of_most_first(
-    log: Log, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    log: Log, service: ControlService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_progress, "MAX_LOOKS", 1)
     log.publish(*FIVE)
     log.announce(1, "alone")
     for name in ("one", "two"):
         log.announce(3, name)
-    first = {one.name: one.build for one in room.status().subscribers}
+    first = {one.name: one.build for one in service.status().subscribers}
     assert first["alone"] is None
     assert asdict(first["one"]) == asdict(first["two"]) == {"build_id": "release-42", "imported": 3, "total": 5}  # type: ignore[arg-type]
-    assert log.progress(room, "alone") == ("release-42", 1, 5)
+    assert log.progress(service, "alone") == ("release-42", 1, 5)
 
 
 @pytest.fixture

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder, BuildRun
-from mailboat.bulk.spark.exchange import WorkPlace, cut_of, cut_row
+from mailboat.bulk.spark.exchange import ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.composition.home import Home
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
@@ -49,9 +49,9 @@ def site(tmp_path: Path) -> Path:
 
 def build(spark: SparkSession, home: Path, source: Path, budget: Budget = BUDGET) -> tuple[BuildReport, StageRunner]:
     with Workspace(Home(home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(source), [ROOT], budget))
+        recipe = recipe_for(workspace, BuildRequest(str(source), [ROOT], budget))
         runner = StageRunner(spark)
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), NEVER_SMALL))
+        ports = ports_for(workspace, SparkPipeline(runner, ExecutorWorkspace.of(workspace.home), NEVER_SMALL))
         return BuildRun(BuildOrder(recipe), ports).run(), runner
 
 
@@ -95,8 +95,8 @@ def test_a_build_is_imported_equals_its_source_and_is_not_published_again(
 
 def test_the_bins_are_those_of_a_cut_without_spark(spark: SparkSession, boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
-        place = WorkPlace.of(workspace.home)
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
+        place = ExecutorWorkspace.of(workspace.home)
     with closing(open_source(str(site))) as source:
         expected = {one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)}
     assert set(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).cut(recipe)) == expected
@@ -108,9 +108,9 @@ def test_a_finished_build_of_a_small_tree_is_recognised_without_a_session(
 ) -> None:
     first, _ = build(spark, boat.home, site)
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
         runner = StageRunner(lambda: pytest.fail("a session was opened"))
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        ports = ports_for(workspace, SparkPipeline(runner, ExecutorWorkspace.of(workspace.home)))
         again = BuildRun(BuildOrder(recipe), ports).run()
     assert (again.build_id, again.published, again.built) == (first.build_id, 0, 0)
     assert (runner.figures, runner.start_seconds) == ([], None)
@@ -119,10 +119,10 @@ def test_a_finished_build_of_a_small_tree_is_recognised_without_a_session(
 @pytest.mark.long("spark")
 def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession, boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], BUDGET))
         runner = StageRunner(lambda: spark)
         small = SmallBuild(packages=2)
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), small))
+        ports = ports_for(workspace, SparkPipeline(runner, ExecutorWorkspace.of(workspace.home), small))
         assert BuildRun(BuildOrder(recipe), ports).run().state == "complete"
     assert [one.name for one in runner.figures] == ["build"]
     assert runner.start_seconds is not None
@@ -195,9 +195,9 @@ def test_a_sink_takes_nothing_but_all_bins_of_its_source(spark: SparkSession, bo
 
 
 def test_rows_of_a_cut_come_back_as_they_were() -> None:
-    refused = Unlisted(NodePath("/a"), UsageError("no", path="/a"))
+    refused = UnlistedEntry(NodePath("/a"), UsageError("no", path="/a"))
     back = cut_of(cut_row(refused)._asdict())
-    assert isinstance(back, Unlisted)
+    assert isinstance(back, UnlistedEntry)
     assert (back.path, back.error.message, back.error.where) == ("/a", "no", {"path": "/a"})
     node = ListedNode(NodePath("/b"), 7, b"s" * 32)
     assert cut_of(cut_row(node)._asdict()) == node

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder, BuildRun
@@ -35,7 +35,7 @@ def site(tmp_path: Path) -> Path:
 def build(boat: Any, site: Path, build_id: str = "release-7") -> BuildReport:
     """A build without Spark, into the home of command lines."""
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], Budget(3_000, 4)))
+        recipe = recipe_for(workspace, BuildRequest(str(site), [ROOT], Budget(3_000, 4)))
         ports = ports_for(workspace, LocalStages(workspace.blobs, workspace.codecs))
         return BuildRun(BuildOrder(recipe, BuildId(build_id)), ports).run()
 
@@ -108,7 +108,7 @@ def test_a_build_of_which_nothing_can_be_read_is_forgotten_as_any_other(boat: An
 
 def test_a_mistyped_publisher_publishes_nothing(boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
-        wish = BuildWish(str(site), [ROOT])
+        wish = BuildRequest(str(site), [ROOT])
         with pytest.raises(UsageError, match=r"unknown publisher 'nobody' \(publishers: author\)"):
             recipe_for(workspace, wish, "nobody")
         assert recipe_for(workspace, wish, "author").publisher == "author"

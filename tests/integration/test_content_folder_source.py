@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
@@ -129,7 +129,7 @@ def test_a_path_that_nobody_checked_is_not_looked_for_beside_the_source(site: Pa
         with pytest.raises(PathRefusedError, match="is not a content path"):
             look(NodePath(path))
     (told,) = source.listed(NodePath(path))
-    assert isinstance(told, Unlisted)
+    assert isinstance(told, UnlistedEntry)
 
 
 def test_a_link_to_a_folder_around_it_is_refused(site: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.locations import open_target
-from mailboat.content.targets.path_room import PathRoom
+from mailboat.content.targets.path_room import PathLimits
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import Offset
 from mailboat.model.paths import NodePath
@@ -42,7 +42,7 @@ def test_the_longest_path_taken_leaves_room_for_what_lies_beside_it(tmp_path: Pa
 
 
 def test_the_reserved_prefix_counts_as_it_is_written(tmp_path: Path) -> None:
-    room = PathRoom(str(tmp_path), "x" * (os.pathconf(tmp_path, "PC_PATH_MAX") - 200 - len(str(tmp_path))))
+    room = PathLimits(str(tmp_path), "x" * (os.pathconf(tmp_path, "PC_PATH_MAX") - 200 - len(str(tmp_path))))
     room.check(NodePath("/.node." + "n" * 106))
     with pytest.raises(PathRefusedError, match="has 125 bytes"):
         room.check(NodePath("/.node." + "n" * 107))
@@ -52,7 +52,7 @@ def test_a_name_that_the_file_system_is_too_small_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pathconf", lambda _, name: {"PC_PATH_MAX": 4096, "PC_NAME_MAX": 143}[name])
-    room = PathRoom(str(tmp_path), "")
+    room = PathLimits(str(tmp_path), "")
     room.check(NodePath("/" + "é" * 71))
     with pytest.raises(PathRefusedError, match="a name of 144 bytes"):
         room.check(NodePath("/" + "é" * 72))

@@ -1,10 +1,10 @@
-"""What the control room shows of bulk builds: what became of their packages at each subscriber."""
+"""What the control service shows of bulk builds: what became of their packages at each subscriber."""
 
 from __future__ import annotations
 
 import pytest
 from mailboat.api.records import BuildFollowerView, BuildView
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.errors import BuildMissingError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import Action, BulkPart, PackageMessage, ReportStart, TopicRole
@@ -37,23 +37,23 @@ def publish_part(harbour: Harbour, sequence: int) -> None:
     harbour.append(TopicRole.PACKAGE, message)
 
 
-def publish_build(harbour: Harbour, room: ControlRoom) -> None:
+def publish_build(harbour: Harbour, service: ControlService) -> None:
     """At offsets 1 to 4, between other packages."""
-    publish(room)
+    publish(service)
     for sequence in range(TOTAL):
         publish_part(harbour, sequence)
-    publish(room)
+    publish(service)
 
 
-def shown(harbour: Harbour, room: ControlRoom) -> tuple[str, dict[str, BuildFollowerView]]:
-    settle(harbour, room)
-    (found,) = room.builds("release-7")
+def shown(harbour: Harbour, service: ControlService) -> tuple[str, dict[str, BuildFollowerView]]:
+    settle(harbour, service)
+    (found,) = service.builds("release-7")
     assert isinstance(found, BuildView)
     return found.state, {one.name: one for one in found.subscribers}
 
 
-def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, room: ControlRoom) -> None:
-    publish_build(harbour, room)
+def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, service: ControlService) -> None:
+    publish_build(harbour, service)
     golden = AgentName("golden")
     harbour.subscriber("behind").announce(2)
     harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(5)
@@ -65,7 +65,7 @@ def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, room:
         harbour.subscriber("dropping", is_editable=True).tell(offset, REMOVED)
     for name in ("dropping", "failing", "importing", "skipping"):
         harbour.subscriber(name, is_editable=name == "dropping").announce(5)
-    state, found = shown(harbour, room)
+    state, found = shown(harbour, service)
     assert state == "failed"
     assert found == {
         "behind": BuildFollowerView("behind", 2, "importing", pending=2),
@@ -78,29 +78,29 @@ def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, room:
     }
 
 
-def test_a_build_is_distributed_only_if_all_imported_all_of_it(harbour: Harbour, room: ControlRoom) -> None:
-    publish_build(harbour, room)
-    assert shown(harbour, room)[0] == "published"
+def test_a_build_is_distributed_only_if_all_imported_all_of_it(harbour: Harbour, service: ControlService) -> None:
+    publish_build(harbour, service)
+    assert shown(harbour, service)[0] == "published"
     edge = harbour.subscriber(is_editable=True)
     edge.announce(3)
-    assert shown(harbour, room)[0] == "published"
+    assert shown(harbour, service)[0] == "published"
     edge.tell(4, REMOVED)
     edge.announce(5)
-    assert shown(harbour, room)[0] == "incomplete"
+    assert shown(harbour, service)[0] == "incomplete"
     edge.tell(4, IMPORTED)
-    assert shown(harbour, room)[0] == "distributed"
+    assert shown(harbour, service)[0] == "distributed"
 
 
-def test_packages_that_the_log_holds_no_more_are_not_counted(harbour: Harbour, room: ControlRoom) -> None:
-    publish_build(harbour, room)
+def test_packages_that_the_log_holds_no_more_are_not_counted(harbour: Harbour, service: ControlService) -> None:
+    publish_build(harbour, service)
     edge = harbour.subscriber()
     edge.tell(1, FAILED)
     edge.announce(5)
-    assert shown(harbour, room)[1]["edge"].given_up == 1
+    assert shown(harbour, service)[1]["edge"].given_up == 1
     journal, topic = harbour.workspace.journal, harbour.workspace.package_topic
     journal.truncate(topic, Offset(3))
-    state, found = shown(harbour, room)
+    state, found = shown(harbour, service)
     assert (state, found["edge"]) == ("distributed", BuildFollowerView("edge", 2, "importing"))
     journal.truncate(topic, Offset(6))
     with pytest.raises(BuildMissingError):
-        room.builds("release-7")
+        service.builds("release-7")

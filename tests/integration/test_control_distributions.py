@@ -1,4 +1,4 @@
-"""The control room on a home: requests taken, held up, and followed to where they are."""
+"""The control service on a home: requests taken, held up, and followed to where they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mailboat.config.document import (
     ThrottleConfig,
 )
 from mailboat.control.distributions import Distributions
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.errors import (
     AgentMissingError,
     DistributionMissingError,
@@ -45,25 +45,25 @@ from support.control_harbour import (
 
 
 class TestDistribute:
-    def test_content_of_the_publishers_source_is_published(self, room: ControlRoom) -> None:
+    def test_content_of_the_publishers_source_is_published(self, service: ControlService) -> None:
         order = parse_request("ADD", ("/1.html",), ("/1.html",), "r1", "ann")
-        done = room.distribute(AUTHOR, order)
-        found = room.distribution(AUTHOR, done.package_id)
+        done = service.distribute(AUTHOR, order)
+        found = service.distribution(AUTHOR, done.package_id)
         assert (found.action, found.paths, found.deep_paths) == ("ADD", ("/1.html",), ("/1.html",))
         assert (found.request_id, found.user_id, found.offset) == ("r1", "ann", 0)
         assert found.package_bytes > 0
         assert found.published_at is not None
 
-    def test_the_same_request_id_is_the_same_request(self, room: ControlRoom) -> None:
+    def test_the_same_request_id_is_the_same_request(self, service: ControlService) -> None:
         order = parse_request("DELETE", ("/old",), request_id="r1")
-        first, again = room.distribute(AUTHOR, order), room.distribute(AUTHOR, order)
+        first, again = service.distribute(AUTHOR, order), service.distribute(AUTHOR, order)
         assert (again.offset, again.package_id, again.repeated) == (first.offset, first.package_id, True)
         with pytest.raises(RequestConflictError):
-            room.distribute(AUTHOR, replace(order, paths=("/other",)))
+            service.distribute(AUTHOR, replace(order, paths=("/other",)))
 
-    def test_deep_means_nothing_to_actions_without_depth(self, room: ControlRoom) -> None:
+    def test_deep_means_nothing_to_actions_without_depth(self, service: ControlService) -> None:
         order = parse_request("DELETE", ("/old",), ("/old",))
-        assert room.distribution(AUTHOR, room.distribute(AUTHOR, order).package_id).deep_paths == ()
+        assert service.distribution(AUTHOR, service.distribute(AUTHOR, order).package_id).deep_paths == ()
 
     @pytest.mark.parametrize(
         ("request_of", "error"),
@@ -85,43 +85,47 @@ class TestDistribute:
         ],
     )
     def test_invalid_request_is_refused_before_anything_is_written(
-        self, harbour: Harbour, room: ControlRoom, request_of: Callable[[], DistributionRequest], error: type[Exception]
+        self,
+        harbour: Harbour,
+        service: ControlService,
+        request_of: Callable[[], DistributionRequest],
+        error: type[Exception],
     ) -> None:
         with pytest.raises(error):
-            room.distribute(AUTHOR, request_of())
+            service.distribute(AUTHOR, request_of())
         assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 0
 
-    def test_changes_of_the_source_are_planned_and_published_once(self, room: ControlRoom) -> None:
-        planned = room.plan_changed(AUTHOR, [ROOT])
-        assert (planned.packages, room.plan_changed(AUTHOR, [ROOT])) == (1, planned)
-        assert room.plan(AUTHOR, parse_request("ADD", ("/1.html",))).files == 1
-        (made,) = room.publish_changed(AUTHOR, [ROOT], "ann")
+    def test_changes_of_the_source_are_planned_and_published_once(self, service: ControlService) -> None:
+        planned = service.plan_changed(AUTHOR, [ROOT])
+        assert (planned.packages, service.plan_changed(AUTHOR, [ROOT])) == (1, planned)
+        assert service.plan(AUTHOR, parse_request("ADD", ("/1.html",))).files == 1
+        (made,) = service.publish_changed(AUTHOR, [ROOT], "ann")
         assert (made.offset, made.user_id) == (0, "ann")
-        assert room.distribution(AUTHOR, made.package_id).paths == made.paths
-        assert (room.publish_changed(AUTHOR, [ROOT]), room.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
+        assert service.distribution(AUTHOR, made.package_id).paths == made.paths
+        assert (service.publish_changed(AUTHOR, [ROOT]), service.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
 
-    def test_changes_need_a_source(self, room: ControlRoom) -> None:
-        for call in (room.publish_changed, room.plan_changed):
+    def test_changes_need_a_source(self, service: ControlService) -> None:
+        for call in (service.publish_changed, service.plan_changed):
             with pytest.raises(UsageError, match="no source"):
                 call(OTHER, [ROOT])
 
-    def test_a_publisher_without_a_source_takes_what_needs_none(self, room: ControlRoom) -> None:
+    def test_a_publisher_without_a_source_takes_what_needs_none(self, service: ControlService) -> None:
         with pytest.raises(UsageError, match="no source"):
-            room.distribute(OTHER, parse_request("ADD", ("/1.html",)))
-        assert publish(room, publisher=OTHER)[0].offset == 0
+            service.distribute(OTHER, parse_request("ADD", ("/1.html",)))
+        assert publish(service, publisher=OTHER)[0].offset == 0
 
-    def test_a_publisher_that_is_not_here_is_named_with_those_that_are(self, room: ControlRoom) -> None:
-        for call in (lambda: publish(room, publisher="nobody"), lambda: room.queues("nobody")):
+    def test_a_publisher_that_is_not_here_is_named_with_those_that_are(self, service: ControlService) -> None:
+        for call in (lambda: publish(service, publisher="nobody"), lambda: service.queues("nobody")):
             with pytest.raises(AgentMissingError, match="'nobody' here; publishers: author, other"):
                 call()
 
     def test_many_at_once_are_all_published_once_and_share_what_durability_costs(self, harbour: Harbour) -> None:
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
         before = harbour.workspace.journal.upkeep.synchronisations()
 
         def one(number: int) -> DistributionView:
             action, path = ("ADD", f"/{number % 5}.html") if number % 2 else ("DELETE", f"/gone-{number}")
-            return room.distribute(AUTHOR, parse_request(action, (path,), user_id=f"user-{number % 7}"))
+            return service.distribute(AUTHOR, parse_request(action, (path,), user_id=f"user-{number % 7}"))
 
         with ThreadPoolExecutor(24) as pool:
             done = list(pool.map(one, range(200)))
@@ -131,12 +135,12 @@ class TestDistribute:
             assert after - before < 200
 
     def test_a_request_that_fails_fails_alone(self, harbour: Harbour) -> None:
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
 
         def one(number: int) -> str:
             path = f"/{number}.html" if number % 5 < 4 and number < 5 else f"/missing-{number}"
             try:
-                return room.distribute(AUTHOR, parse_request("ADD", (path,))).state
+                return service.distribute(AUTHOR, parse_request("ADD", (path,))).state
             except SourceMissingError:
                 return "missing"
 
@@ -151,54 +155,56 @@ class TestThrottle:
     def throttle(self) -> ThrottleConfig:
         return ThrottleConfig(max_queue_entries=4, max_delay_seconds=20.0)
 
-    def test_a_lagging_editable_subscriber_slows_publishing_down(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 6)
+    def test_a_lagging_editable_subscriber_slows_publishing_down(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 6)
         harbour.subscriber(is_editable=True).announce(-1)
         harbour.subscriber("quick", is_editable=True).announce(5)
-        room = harbour.room(is_running=True)
-        wait_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        service = harbour.service(is_running=True)
+        wait_until(lambda: service.status().publishers[0].delay_seconds == 10.0)
         with pytest.raises(ThrottledError) as refused:
-            publish(room)
+            publish(service)
         assert refused.value.retry_after_seconds == 10.0
         assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 6
-        assert publish(room, publisher=OTHER)
+        assert publish(service, publisher=OTHER)
 
     def test_one_that_follows_everybody_slows_publishers_down_that_it_never_heard_of(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        publish(room, 6)
+        publish(service, 6)
         edge = harbour.subscriber(is_editable=True, publishers=())
         edge.announce(follows_all=True, next_offset=Offset(0))
-        room = harbour.room(is_running=True)
-        wait_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        service = harbour.service(is_running=True)
+        wait_until(lambda: service.status().publishers[0].delay_seconds == 10.0)
         edge.announce(follows_all=True, next_offset=Offset(6))
-        wait_until(lambda: room.status().publishers[0].delay_seconds == 0)
+        wait_until(lambda: service.status().publishers[0].delay_seconds == 0)
 
-    def test_one_that_can_not_be_cleared_slows_nobody_down(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 50)
+    def test_one_that_can_not_be_cleared_slows_nobody_down(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 50)
         harbour.subscriber().announce(-1)
         harbour.subscriber("other", is_editable=True, publishers=(OTHER,)).announce(-1)
-        assert publish(harbour.room(is_running=True))
+        assert publish(harbour.service(is_running=True))
 
-    def test_a_repeat_is_answered_whatever_the_backlog(self, harbour: Harbour, room: ControlRoom) -> None:
+    def test_a_repeat_is_answered_whatever_the_backlog(self, harbour: Harbour, service: ControlService) -> None:
         order = parse_request("DELETE", ("/a",), request_id="r")
-        room.distribute(AUTHOR, order)
-        publish(room, 10)
+        service.distribute(AUTHOR, order)
+        publish(service, 10)
         harbour.subscriber(is_editable=True).announce(-1)
-        room = harbour.room(is_running=True)
-        wait_until(lambda: room.status().publishers[0].delay_seconds > 0)
-        assert room.distribute(AUTHOR, order).repeated
+        service = harbour.service(is_running=True)
+        wait_until(lambda: service.status().publishers[0].delay_seconds > 0)
+        assert service.distribute(AUTHOR, order).repeated
 
 
 class TestDistribution:
-    def test_requests_are_listed_by_pages_the_newest_first(self, harbour: Harbour, room: ControlRoom) -> None:
-        made = publish(room, 5)
-        publish(room, 3, OTHER)
-        made += publish(room, 2)
+    def test_requests_are_listed_by_pages_the_newest_first(self, harbour: Harbour, service: ControlService) -> None:
+        made = publish(service, 5)
+        publish(service, 3, OTHER)
+        made += publish(service, 2)
         harbour.subscriber().announce(made[2].offset)
-        settle(harbour, room)
+        settle(harbour, service)
         seen, before, states = [], None, []
-        while (page := room.distributions(AUTHOR, before, 3)).next_before is not None:
+        while (page := service.distributions(AUTHOR, before, 3)).next_before is not None:
             seen += [one.package_id for one in page.items]
             states += [one.state for one in page.items]
             before = page.next_before
@@ -206,26 +212,26 @@ class TestDistribution:
         states += [one.state for one in page.items]
         assert seen == [one.package_id for one in reversed(made)]
         assert states == ["queued"] * 4 + ["distributed"] * 3
-        assert room.distributions(AUTHOR, 0).items == ()
-        assert room.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
+        assert service.distributions(AUTHOR, 0).items == ()
+        assert service.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
 
-    def test_paths_in_a_list_are_bounded_and_the_request_alone_has_all(self, room: ControlRoom) -> None:
+    def test_paths_in_a_list_are_bounded_and_the_request_alone_has_all(self, service: ControlService) -> None:
         for paths in (
             tuple(f"/{number}" for number in range(101)),
             tuple(f"/{n:02}" + ("/" + "ä" * 100) * 6 for n in range(20)),
         ):
-            room.distribute(AUTHOR, parse_request("INVALIDATE", paths))
-        long, many = room.distributions(AUTHOR).items
+            service.distribute(AUTHOR, parse_request("INVALIDATE", paths))
+        long, many = service.distributions(AUTHOR).items
         assert (len(many.paths), many.path_count, many.paths_truncated) == (100, 101, True)
         assert (len(long.paths), long.path_count, long.paths_truncated) == (13, 20, True)
-        alone = room.distribution(AUTHOR, many.package_id)
+        alone = service.distribution(AUTHOR, many.package_id)
         assert (len(alone.paths), alone.path_count, alone.paths_truncated) == (101, 101, False)
 
     def test_a_request_far_behind_those_of_others_is_listed_with_a_few_looks(
-        self, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+        self, service: ControlService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (made,) = publish(room)
-        publish(room, 100, OTHER)
+        (made,) = publish(service)
+        publish(service, 100, OTHER)
         looks: list[object] = []
         between = Distributions._between
 
@@ -234,29 +240,29 @@ class TestDistribution:
             return between(*words)
 
         monkeypatch.setattr(Distributions, "_between", counted)
-        assert [one.offset for one in room.distributions(AUTHOR, None, 1).items] == [made.offset]
+        assert [one.offset for one in service.distributions(AUTHOR, None, 1).items] == [made.offset]
         assert len(looks) <= 7
 
-    def test_everybodys_position_says_who_has_it(self, harbour: Harbour, room: ControlRoom) -> None:
-        first, second = publish(room, 2)
+    def test_everybodys_position_says_who_has_it(self, harbour: Harbour, service: ControlService) -> None:
+        first, second = publish(service, 2)
         harbour.subscriber("ahead").announce(1)
         harbour.subscriber("behind").announce(0)
         harbour.subscriber("new").announce(-1)
         harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(-1)
-        settle(harbour, room)
-        found = room.distribution(AUTHOR, first.package_id)
+        settle(harbour, service)
+        found = service.distribution(AUTHOR, first.package_id)
         assert (found.imported, found.waiting, found.state) == (("ahead", "behind"), ("new",), "queued")
-        assert room.distribution(AUTHOR, second.package_id).waiting == ("behind", "new")
+        assert service.distribution(AUTHOR, second.package_id).waiting == ("behind", "new")
 
-    def test_who_gave_it_up_or_dropped_it_did_not_import_it(self, harbour: Harbour, room: ControlRoom) -> None:
-        (done,) = publish(room)
+    def test_who_gave_it_up_or_dropped_it_did_not_import_it(self, harbour: Harbour, service: ControlService) -> None:
+        (done,) = publish(service)
         failing, clearing = harbour.subscriber("failing"), harbour.subscriber("clearing", is_editable=True)
         failing.tell(0, FAILED)
         clearing.tell(0, REMOVED)
         for one in (failing, clearing, harbour.subscriber("fine")):
             one.announce(0)
-        settle(harbour, room)
-        found = room.distribution(AUTHOR, done.package_id)
+        settle(harbour, service)
+        found = service.distribution(AUTHOR, done.package_id)
         (failure,) = found.failed
         assert (failure.subscriber, failure.cause.code, found.removed, found.imported) == (
             "failing",
@@ -266,10 +272,10 @@ class TestDistribution:
         )
         assert (found.state, found.waiting) == ("failed", ())
         failing.tell(0, IMPORTED)
-        assert room.distribution(AUTHOR, done.package_id).state == "incomplete"
+        assert service.distribution(AUTHOR, done.package_id).state == "incomplete"
 
-    def test_each_subscriber_has_exactly_one_outcome(self, harbour: Harbour, room: ControlRoom) -> None:
-        first, done = publish(room, 2)
+    def test_each_subscriber_has_exactly_one_outcome(self, harbour: Harbour, service: ControlService) -> None:
+        first, done = publish(service, 2)
         for name in ("dropping", "failing", "importing", "pending", "skipping"):
             harbour.subscriber(name, is_editable=name == "dropping").announce(-1 if name == "pending" else 1)
         harbour.subscriber("dropping").tell(1, REMOVED)
@@ -281,8 +287,8 @@ class TestDistribution:
         harbour.subscriber("foreign", reports=None).announce(1)
         harbour.subscriber("later", reports=ReportStart(Offset(9), is_first=True)).announce(1)
         harbour.subscriber("restored", reports=ReportStart(Offset(9))).announce(1)
-        settle(harbour, room)
-        found = room.distribution(AUTHOR, done.package_id)
+        settle(harbour, service)
+        found = service.distribution(AUTHOR, done.package_id)
         assert (found.state, found.imported, found.waiting, found.removed) == (
             "failed",
             ("importing", "leaving"),
@@ -299,7 +305,7 @@ class TestDistribution:
             "foreign": "no-reports",
             "restored": "before-reports",
         }
-        assert room.distribution(AUTHOR, first.package_id).imported == (
+        assert service.distribution(AUTHOR, first.package_id).imported == (
             "dropping",
             "failing",
             "importing",
@@ -308,34 +314,34 @@ class TestDistribution:
         )
 
     def test_statuses_that_retention_removed_are_never_taken_for_imports(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        (done,) = publish(room)
+        (done,) = publish(service)
         edge = harbour.subscriber(is_editable=True)
         edge.tell(0, REMOVED)
         edge.announce(0)
         status = harbour.workspace.topic(TopicRole.STATUS)
         harbour.workspace.journal.truncate(status, Offset(1))
-        settle(harbour, room)
-        found = room.distribution(AUTHOR, done.package_id)
+        settle(harbour, service)
+        found = service.distribution(AUTHOR, done.package_id)
         assert (found.state, [one.reason for one in found.unknown]) == ("incomplete", ["statuses-gone"])
 
     def test_it_is_found_by_package_id_and_by_request_id_also_by_who_did_not_publish_it(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        publish(room, 3)
-        done = room.distribute(AUTHOR, parse_request("DELETE", ("/x",), request_id="theirs"))
-        publish(room, 3)
-        unnamed = publish(room)[0]
+        publish(service, 3)
+        done = service.distribute(AUTHOR, parse_request("DELETE", ("/x",), request_id="theirs"))
+        publish(service, 3)
+        unnamed = publish(service)[0]
         for file in harbour.home.publishers_path.glob("*"):
             file.unlink()
-        stranger = harbour.room()
+        stranger = harbour.service()
         assert stranger.distribution(AUTHOR, done.package_id).offset == 3
         assert stranger.distribution(AUTHOR, "theirs").offset == 3
         assert stranger.distribution(AUTHOR, unnamed.package_id).offset == 7
 
     def test_it_is_found_deep_in_a_long_log_by_the_time_in_its_id(
-        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+        self, harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         topic = harbour.workspace.package_topic
         noise = [NewRecord(b"\xff")] * 4_000
@@ -346,77 +352,77 @@ class TestDistribution:
 
         append_noise()
         threading.Event().wait(0.002)  # its id is of a later millisecond
-        (done,) = publish(room)
+        (done,) = publish(service)
         append_noise()
         monkeypatch.setattr("mailboat.control.distributions._BUILDING_MS", 0)
         read = count_records(monkeypatch)
-        assert harbour.room().distribution(AUTHOR, done.package_id).offset == 12_000
+        assert harbour.service().distribution(AUTHOR, done.package_id).offset == 12_000
         assert read["package"] <= 11_000
 
     @pytest.mark.parametrize(
         "identifier", ["", "nobody", "dstrpck-1-x", f"dstrpck-{10**14}-x", "dstrpck-" + "9" * 30 + "-x", "%", "\x00"]
     )
-    def test_what_was_never_published_is_missing(self, room: ControlRoom, identifier: str) -> None:
-        publish(room, 3)
+    def test_what_was_never_published_is_missing(self, service: ControlService, identifier: str) -> None:
+        publish(service, 3)
         with pytest.raises(DistributionMissingError):
-            room.distribution(AUTHOR, identifier)
+            service.distribution(AUTHOR, identifier)
 
-    def test_another_publishers_package_is_missing_here(self, room: ControlRoom) -> None:
-        (done,) = publish(room)
+    def test_another_publishers_package_is_missing_here(self, service: ControlService) -> None:
+        (done,) = publish(service)
         with pytest.raises(DistributionMissingError):
-            room.distribution(OTHER, done.package_id)
+            service.distribution(OTHER, done.package_id)
 
     @pytest.mark.parametrize("is_running", [True, False])
     def test_a_wait_ends_with_the_last_import(self, harbour: Harbour, is_running: bool) -> None:
-        room = harbour.room(is_running=is_running)
+        service = harbour.service(is_running=is_running)
         edges = [harbour.subscriber(f"edge-{number}") for number in range(3)]
         for one in edges:
             one.announce(-1)
-        (done,) = publish(room)
+        (done,) = publish(service)
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(room.distribution, AUTHOR, done.package_id, PATIENCE_SECONDS)
+            waiting = pool.submit(service.distribution, AUTHOR, done.package_id, PATIENCE_SECONDS)
             for one in edges:
                 one.announce(0)
             assert waiting.result(PATIENCE_SECONDS).state == "distributed"
 
-    def test_a_wait_whose_time_is_over_says_who_is_missing(self, harbour: Harbour, room: ControlRoom) -> None:
+    def test_a_wait_whose_time_is_over_says_who_is_missing(self, harbour: Harbour, service: ControlService) -> None:
         harbour.subscriber().announce(-1)
-        (done,) = publish(room)
-        assert room.distribution(AUTHOR, done.package_id, 0.05).waiting == ("edge",)
+        (done,) = publish(service)
+        assert service.distribution(AUTHOR, done.package_id, 0.05).waiting == ("edge",)
 
     def test_a_failure_that_was_told_before_the_position_is_never_taken_for_an_import(self, harbour: Harbour) -> None:
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
         edge = harbour.subscriber()
         edge.announce(-1)
-        for offset, done in enumerate(publish(room, 10)):
+        for offset, done in enumerate(publish(service, 10)):
             edge.tell(offset, FAILED)
             edge.announce(offset)
-            assert room.distribution(AUTHOR, done.package_id, PATIENCE_SECONDS).state == "failed"
+            assert service.distribution(AUTHOR, done.package_id, PATIENCE_SECONDS).state == "failed"
 
     def test_a_position_counts_a_moment_after_it_was_announced_or_once_the_package_is_confirmed(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        (done,) = publish(room)
+        (done,) = publish(service)
         harbour.clock.stand_still()
         harbour.subscriber("quiet").announce(0)
         sure = harbour.subscriber("sure", is_editable=True)
         sure.announce(0)
         sure.tell(0, IMPORTED)
-        found = room.distribution(AUTHOR, done.package_id)
+        found = service.distribution(AUTHOR, done.package_id)
         assert (found.state, found.waiting, found.imported) == ("queued", ("quiet",), ("sure",))
-        settle(harbour, room)
-        found = room.distribution(AUTHOR, done.package_id)
+        settle(harbour, service)
+        found = service.distribution(AUTHOR, done.package_id)
         assert (found.state, found.imported) == ("distributed", ("quiet", "sure"))
 
     def test_a_package_that_was_given_up_is_not_distributed_while_statuses_are_read_late(
-        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+        self, harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (done,) = publish(room)
+        (done,) = publish(service)
         edge = harbour.subscriber()
         edge.tell(0, FAILED)
         edge.announce(0)
         with monkeypatch.context() as late:
-            late.setattr(type(room._picture), "hear_statuses", lambda _: None)
-            settle(harbour, room)
-            assert room.distribution(AUTHOR, done.package_id).state == "queued"
-        assert room.distribution(AUTHOR, done.package_id).state == "failed"
+            late.setattr(type(service._journal_state), "hear_statuses", lambda _: None)
+            settle(harbour, service)
+            assert service.distribution(AUTHOR, done.package_id).state == "queued"
+        assert service.distribution(AUTHOR, done.package_id).state == "failed"

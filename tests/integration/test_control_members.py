@@ -1,4 +1,4 @@
-"""The control room of a home whose subscribers were started from it, whether they run or not."""
+"""The control service of a home whose subscribers were started from it, whether they run or not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from mailboat.api.records import SubscriberStatusView
 from mailboat.composition.home import Home, KnownSubscriber
 from mailboat.composition.workspace import Workspace
-from mailboat.control.service import ControlRoom
-from mailboat.control.subscriber_directory import audience_of, members_below, position_findings
+from mailboat.control.service import ControlService
+from mailboat.control.subscriber_directory import directory_of, members_below, position_findings
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.requests import parse_request
@@ -30,15 +30,15 @@ def site(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened(boat: Any) -> Iterator[tuple[Workspace, ControlRoom]]:
+def opened(boat: Any) -> Iterator[tuple[Workspace, ControlService]]:
     with Workspace(Home(boat.home)) as workspace:
-        room = ControlRoom(workspace)
-        yield workspace, room
-        room.close()
+        service = ControlService(workspace)
+        yield workspace, service
+        service.close()
 
 
-def member(room: ControlRoom, name: str = "web") -> SubscriberStatusView:
-    (found,) = [one for one in room.status().subscribers if one.name == name]
+def member(service: ControlService, name: str = "web") -> SubscriberStatusView:
+    (found,) = [one for one in service.status().subscribers if one.name == name]
     return found
 
 
@@ -50,24 +50,24 @@ def test_one_that_does_not_run_is_known_from_its_target(boat: Any, site: Path, t
     boat.do("publish", site, "/0.html")
     subscribe(boat, tmp_path)
     boat.do("publish", site, "/1.html")
-    with opened(boat) as (_, room):
-        web = member(room)
+    with opened(boat) as (_, service):
+        web = member(service)
         assert (web.state, web.next_offset, web.lag, web.given_up) == ("stopped", 1, 1, 0)
-        (queue, errors) = room.queues("author")
+        (queue, errors) = service.queues("author")
         assert (queue.subscriber, queue.count, queue.head and queue.head.path) == ("web", 1, "/1.html")
         assert (errors.state, errors.count) == ("passive", 0)
 
 
 def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> None:
     boat.do("publish", site, "/0.html")
-    with opened(boat) as (workspace, room):
+    with opened(boat) as (workspace, service):
         workspace.home.remember_subscriber(KnownSubscriber(AgentName("web"), "files:/nowhere", (AgentName("author"),)))
-        web = member(room)
+        web = member(service)
         assert (web.state, web.next_offset, web.lag, web.target) == ("new", None, None, "files:/nowhere")
-        assert room.queue("author", "web").queue.count == 1
-        assert room.errors("web").items == ()
-        done = room.distribute("author", parse_request("INVALIDATE", ("/x",)))
-        assert room.distribution("author", done.package_id).waiting == ("web",)
+        assert service.queue("author", "web").queue.count == 1
+        assert service.errors("web").items == ()
+        done = service.distribute("author", parse_request("INVALIDATE", ("/x",)))
+        assert service.distribution("author", done.package_id).waiting == ("web",)
 
 
 def test_a_target_that_can_not_be_read_is_told_with_its_error(boat: Any, site: Path, tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ def test_a_target_that_can_not_be_read_is_told_with_its_error(boat: Any, site: P
     for file in (tmp_path / "web" / ".mailboat").glob("*"):
         if file.is_file():
             file.write_bytes(b"damaged" * 1000)
-    with opened(boat) as (_, room):
-        error = member(room).error
+    with opened(boat) as (_, service):
+        error = member(service).error
         assert error is not None
         assert error.code == "TargetCorrupt"
-        assert room.errors().items == ()
+        assert service.errors().items == ()
 
 
 def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path: Path) -> None:
@@ -88,25 +88,25 @@ def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path:
     shutil.rmtree(boat.home / "blobs" / "sha256")
     subscribe(boat, tmp_path, "web", "--max-retries", "0")
     boat.do("publish", site, "/0.html")
-    with opened(boat) as (_, room):
-        (found,) = room.errors().items
+    with opened(boat) as (_, service):
+        (found,) = service.errors().items
         assert (found.subscriber, found.offset, found.paths, found.attempts) == ("web", 0, ("/picture.png",), 1)
         assert found.error is not None
         assert found.error.code == "BlobMissing"
-        assert room.errors("web").items == (found,)
-        assert member(room).given_up == 1
-        (sent,) = room.redrive("web", [0])
+        assert service.errors("web").items == (found,)
+        assert member(service).given_up == 1
+        (sent,) = service.redrive("web", [0])
         assert (sent.verb, sent.publisher, sent.offset) == ("redrive", "author", 0)
         with pytest.raises(UsageError, match="no error-queue entry and no failed hook call at offset 1"):
-            room.redrive("web", [1])
+            service.redrive("web", [1])
 
 
 def test_one_that_gave_up_a_package_did_not_import_it(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("publish", site, "/picture.png", "--request-id", "r1")
     shutil.rmtree(boat.home / "blobs" / "sha256")
     subscribe(boat, tmp_path, "web", "--max-retries", "0")
-    with opened(boat) as (_, room):
-        found = room.distribution("author", "r1")
+    with opened(boat) as (_, service):
+        found = service.distribution("author", "r1")
         assert (found.state, [each.subscriber for each in found.failed], found.imported) == ("failed", ["web"], ())
 
 
@@ -146,16 +146,16 @@ def test_a_log_that_does_not_fit_the_target_is_found(
                 shutil.copy(file, boat.home)
     else:
         boat.do("init", "--new-journal")
-    with opened(boat) as (workspace, room):
+    with opened(boat) as (workspace, service):
         assert [one.problem.startswith(problem) for one in position_findings(workspace)] == [True]
-        error = member(room).error
+        error = member(service).error
         assert error is not None
         assert error.code == code
 
 
 def test_the_audience_of_an_empty_home_is_nobody(boat: Any) -> None:
-    with opened(boat) as (workspace, room):
-        assert audience_of(workspace).members() == []
-        status = room.status()
+    with opened(boat) as (workspace, service):
+        assert directory_of(workspace).members() == []
+        status = service.status()
         assert (status.subscribers, [one.name for one in status.publishers]) == ((), ["author"])
-        assert room.queues("author") == []
+        assert service.queues("author") == []

@@ -1,4 +1,4 @@
-"""The control room on a home: queues, what a person can drop from them, and packages given up."""
+"""The control service on a home: queues, what a person can drop from them, and packages given up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from mailboat.clock import moment_of
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
@@ -46,31 +46,33 @@ from support.control_harbour import (
 
 
 def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(
-    harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    harbour: Harbour, service: ControlService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(room, 20)
+    publish(service, 20)
     edge = harbour.subscriber()
     edge.announce(19)
     for offset in range(20):
         edge.tell(offset, FAILED)
-    sent = room.redrive("edge", range(20))
-    stranger = harbour.room()
+    sent = service.redrive("edge", range(20))
+    stranger = harbour.service()
     stranger.command(AUTHOR, sent[0].id)
     read = count_records(monkeypatch)
     for one in [*sent, *sent, *sent]:
-        assert room.command(AUTHOR, one.id).state == "sent"
+        assert service.command(AUTHOR, one.id).state == "sent"
     assert stranger.command(AUTHOR, sent[0].id) == sent[0]
     assert read[TopicRole.COMMAND] == 0
 
 
 class TestQueues:
-    def test_a_queue_shows_what_its_subscriber_has_not_imported(self, harbour: Harbour, room: ControlRoom) -> None:
+    def test_a_queue_shows_what_its_subscriber_has_not_imported(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
         for number in range(3):
-            room.distribute(AUTHOR, parse_request("DELETE", (f"/{number}", "/x"), user_id="ann"))
-            publish(room, publisher=OTHER)
+            service.distribute(AUTHOR, parse_request("DELETE", (f"/{number}", "/x"), user_id="ann"))
+            publish(service, publisher=OTHER)
         edge = harbour.subscriber(publishers=(AUTHOR, OTHER), is_editable=True)
         edge.announce(1, retries=1, cause=CAUSE)
-        page = room.queue(AUTHOR, edge.queue_name)
+        page = service.queue(AUTHOR, edge.queue_name)
         assert [one.id for one in page.items] == ["package-0@2", "package-0@4"]
         head = page.items[0]
         assert (head.state, head.attempts, head.path, head.path_count, head.user_id) == ("error", 1, "/1", 2, "ann")
@@ -80,65 +82,65 @@ class TestQueues:
         assert (page.queue.state, page.queue.count, page.queue.head, page.next_offset) == ("running", 2, head, None)
         assert page.queue.capabilities == ("clearable", "removable")
 
-    def test_a_queue_is_read_page_by_page(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 7)
+    def test_a_queue_is_read_page_by_page(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 7)
         harbour.subscriber().announce(-1)
         offsets, at = [], 0
         while at is not None:
-            page = room.queue(AUTHOR, "edge", at, 3)
+            page = service.queue(AUTHOR, "edge", at, 3)
             offsets.append([one.offset for one in page.items])
             at = page.next_offset  # type: ignore[assignment]
         assert offsets == [[0, 1, 2], [3, 4, 5], [6]]
 
-    def test_all_queues_are_listed_each_with_its_error_queue(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 4)
+    def test_all_queues_are_listed_each_with_its_error_queue(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 4)
         edge, west = harbour.subscriber(), harbour.subscriber("west", max_retries=None)
         edge.tell(0, FAILED)
         edge.announce(1, retries=3)
         west.announce(3)
-        found = [(one.name, one.state, one.count, one.head and one.head.offset) for one in room.queues(AUTHOR)]
+        found = [(one.name, one.state, one.count, one.head and one.head.offset) for one in service.queues(AUTHOR)]
         assert found == [
             (edge.queue_name, "blocked", 2, 2),
             (f"{edge.queue_name}-error", "passive", 1, 0),
             (west.queue_name, "idle", 0, None),
         ]
 
-    def test_an_error_queue_has_pages_too(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 5)
+    def test_an_error_queue_has_pages_too(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 5)
         edge = harbour.subscriber()
         for offset in range(5):
             edge.tell(offset, FAILED)
         edge.announce(4)
-        page = room.queue(AUTHOR, "edge-error", max_items=3)
+        page = service.queue(AUTHOR, "edge-error", max_items=3)
         assert [(one.offset, one.attempts, one.error and one.error.code) for one in page.items] == [
             (0, 4, "StorageFull"),
             (1, 4, "StorageFull"),
             (2, 4, "StorageFull"),
         ]
         assert page.next_offset == 3
-        assert [one.offset for one in room.queue(AUTHOR, "edge-error", 3).items] == [3, 4]
+        assert [one.offset for one in service.queue(AUTHOR, "edge-error", 3).items] == [3, 4]
 
     def test_a_subscriber_that_is_silent_is_told_so_and_has_no_queue_until_it_is_back(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        publish(room)
+        publish(service)
         edge = harbour.subscriber()
         edge.announce(0)
-        assert seen(room).state == "importing"
+        assert seen(service).state == "importing"
         harbour.clock.ahead = timedelta(seconds=31)
-        assert seen(room).state == "silent"
+        assert seen(service).state == "silent"
         with pytest.raises(QueueMissingError):
-            room.queue(AUTHOR, "edge")
+            service.queue(AUTHOR, "edge")
         edge.announce()
-        assert queue_of(room).state == "idle"
+        assert queue_of(service).state == "idle"
         harbour.clock.ahead = timedelta(hours=2)
-        assert room.status().subscribers == ()
+        assert service.status().subscribers == ()
 
 
 class TestClear:
     @pytest.fixture
-    def edge(self, harbour: Harbour, room: ControlRoom) -> PlayedSubscriber:
-        publish(room, 6)
+    def edge(self, harbour: Harbour, service: ControlService) -> PlayedSubscriber:
+        publish(service, 6)
         edge = harbour.subscriber(is_editable=True)
         edge.announce(1, retries=5)
         return edge
@@ -146,31 +148,33 @@ class TestClear:
     @pytest.mark.parametrize(("max_items", "last"), [(None, 5), (1, 2), (3, 4), (100, 5)])
     @pytest.mark.usefixtures("edge")
     def test_a_clear_is_sent_to_its_subscriber_for_its_publisher_alone(
-        self, harbour: Harbour, room: ControlRoom, max_items: int | None, last: int
+        self, harbour: Harbour, service: ControlService, max_items: int | None, last: int
     ) -> None:
-        sent = room.clear(AUTHOR, "edge", max_items)
+        sent = service.clear(AUTHOR, "edge", max_items)
         (command,) = harbour.commands()
         assert isinstance(command, CommandMessage)
         assert (command.sub_sling_id, command.sub_agent_name) == (SLING_ID, "edge")
         assert (command.clear_up_to_offset, command.pub_agent_name, command.command_id) == (last, AUTHOR, sent.id)
         assert (sent.state, sent.verb, sent.offset, sent.removed) == ("sent", "clear", last, None)
 
-    def test_a_clear_never_covers_what_another_publisher_published(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 3)
-        publish(room, 3, OTHER)
+    def test_a_clear_never_covers_what_another_publisher_published(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 3)
+        publish(service, 3, OTHER)
         harbour.subscriber(publishers=(AUTHOR, OTHER), is_editable=True).announce(-1)
-        assert room.clear(AUTHOR, "edge").offset == 2
-        assert room.clear(OTHER, "edge").offset == 5
+        assert service.clear(AUTHOR, "edge").offset == 2
+        assert service.clear(OTHER, "edge").offset == 5
         assert [one.pub_agent_name for one in harbour.commands()] == [AUTHOR, OTHER]
 
     @pytest.mark.parametrize("is_running", [True, False])
     def test_the_subscribers_answer_is_waited_for(
         self, harbour: Harbour, edge: PlayedSubscriber, is_running: bool
     ) -> None:
-        room = harbour.room(is_running=is_running)
-        wait_until(lambda: bool(room.status().subscribers))
+        service = harbour.service(is_running=is_running)
+        wait_until(lambda: bool(service.status().subscribers))
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS)
+            waiting = pool.submit(service.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS)
             wait_until(lambda: bool(harbour.commands()))
             edge.answer(harbour.commands()[0], 2, "2 packages dropped")
             done = waiting.result(PATIENCE_SECONDS)
@@ -191,11 +195,11 @@ class TestClear:
         self, harbour: Harbour, log_is_read: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", PATIENCE_SECONDS)
-        room = harbour.room(is_running=True)
-        wait_until(lambda: bool(room.status().subscribers))
-        publish(room)
+        service = harbour.service(is_running=True)
+        wait_until(lambda: bool(service.status().subscribers))
+        publish(service)
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(room.clear, AUTHOR, "edge")
+            waiting = pool.submit(service.clear, AUTHOR, "edge")
             assert not wait([waiting], 0.1).done
             log_is_read.set()
             assert waiting.result(PATIENCE_SECONDS).offset == 6
@@ -205,48 +209,50 @@ class TestClear:
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", 0.1)
-        room = harbour.room(is_running=True)
-        wait_until(lambda: bool(room.status().subscribers))
-        publish(room)
+        service = harbour.service(is_running=True)
+        wait_until(lambda: bool(service.status().subscribers))
+        publish(service)
         with pytest.raises(JournalUnavailableError, match=r"the queues end at offset 6 .* and the log at 7"):
-            room.clear(AUTHOR, "edge")
+            service.clear(AUTHOR, "edge")
         assert harbour.commands() == []
 
     def test_what_became_of_a_command_can_be_asked_later_by_anybody(
-        self, harbour: Harbour, room: ControlRoom, edge: PlayedSubscriber
+        self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
     ) -> None:
-        sent = room.clear(AUTHOR, "edge", 1)
-        assert harbour.room().command(AUTHOR, sent.id) == sent
+        sent = service.clear(AUTHOR, "edge", 1)
+        assert harbour.service().command(AUTHOR, sent.id) == sent
         edge.answer(harbour.commands()[0], 1)
-        for one in (room, harbour.room()):
+        for one in (service, harbour.service()):
             assert (one.command(AUTHOR, sent.id).state, one.command(AUTHOR, sent.id).removed) == ("done", 1)
         for publisher, name in ((OTHER, sent.id), (AUTHOR, "nothing"), (AUTHOR, ""), (AUTHOR, "x" * 500)):
             with pytest.raises(CommandMissingError):
-                room.command(publisher, name)
+                service.command(publisher, name)
 
     @pytest.mark.usefixtures("edge")
     def test_a_forged_answer_of_another_subscriber_counts_for_nothing(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        sent = room.clear(AUTHOR, "edge")
+        sent = service.clear(AUTHOR, "edge")
         harbour.subscriber("mallory").answer(harbour.commands()[0], 99)
-        assert room.command(AUTHOR, sent.id).state == "sent"
+        assert service.command(AUTHOR, sent.id).state == "sent"
 
-    def test_an_empty_queue_needs_no_command(self, harbour: Harbour, room: ControlRoom, edge: PlayedSubscriber) -> None:
+    def test_an_empty_queue_needs_no_command(
+        self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
+    ) -> None:
         edge.announce(5)
-        done = room.clear(AUTHOR, "edge")
+        done = service.clear(AUTHOR, "edge")
         assert (done.state, done.removed) == ("done", 0)
         assert harbour.commands() == []
 
-    def test_one_that_takes_no_commands_is_not_sent_any(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 2)
+    def test_one_that_takes_no_commands_is_not_sent_any(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 2)
         edge = harbour.subscriber()
         edge.tell(0, FAILED)
         edge.announce(0)
         for call in (
-            lambda: room.clear(AUTHOR, "edge"),
-            lambda: room.remove(AUTHOR, "edge", ["package-0@1"]),
-            lambda: room.clear(AUTHOR, "edge-error"),
+            lambda: service.clear(AUTHOR, "edge"),
+            lambda: service.remove(AUTHOR, "edge", ["package-0@1"]),
+            lambda: service.clear(AUTHOR, "edge-error"),
         ):
             with pytest.raises(QueueNotClearableError):
                 call()
@@ -256,9 +262,9 @@ class TestClear:
         ("items", "last"), [(["package-0@2"], 2), (["package-0@4", "package-0@3"], 4), (["package-0@5"] * 2, 5)]
     )
     def test_items_are_removed_with_all_before_the_last_of_them(
-        self, room: ControlRoom, edge: PlayedSubscriber, items: list[str], last: int
+        self, service: ControlService, edge: PlayedSubscriber, items: list[str], last: int
     ) -> None:
-        assert room.remove(AUTHOR, edge.queue_name, items).offset == last
+        assert service.remove(AUTHOR, edge.queue_name, items).offset == last
 
     @pytest.mark.parametrize(
         ("items", "error"),
@@ -278,23 +284,23 @@ class TestClear:
     )
     @pytest.mark.usefixtures("edge")
     def test_what_is_stale_beyond_the_head_or_no_item_is_refused_and_nothing_is_sent(
-        self, harbour: Harbour, room: ControlRoom, items: list[str], error: type[Exception]
+        self, harbour: Harbour, service: ControlService, items: list[str], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
-            room.remove(AUTHOR, "edge", items)
+            service.remove(AUTHOR, "edge", items)
         assert harbour.commands() == []
 
     @pytest.mark.parametrize("max_items", [0, -1, -(2**63)])
     @pytest.mark.usefixtures("edge")
-    def test_a_clear_of_less_than_one_is_refused(self, room: ControlRoom, max_items: int) -> None:
+    def test_a_clear_of_less_than_one_is_refused(self, service: ControlService, max_items: int) -> None:
         with pytest.raises(UsageError, match="at least one"):
-            room.clear(AUTHOR, "edge", max_items)
+            service.clear(AUTHOR, "edge", max_items)
 
 
 class TestErrors:
     @pytest.fixture
-    def edge(self, harbour: Harbour, room: ControlRoom) -> PlayedSubscriber:
-        publish(room, 4)
+    def edge(self, harbour: Harbour, service: ControlService) -> PlayedSubscriber:
+        publish(service, 4)
         edge = harbour.subscriber()
         edge.tell(1, FAILED)
         edge.tell(3, FAILED)
@@ -302,11 +308,11 @@ class TestErrors:
         return edge
 
     @pytest.mark.usefixtures("edge")
-    def test_what_was_given_up_is_listed_with_its_cause(self, harbour: Harbour, room: ControlRoom) -> None:
+    def test_what_was_given_up_is_listed_with_its_cause(self, harbour: Harbour, service: ControlService) -> None:
         west = harbour.subscriber("west")
         west.tell(0, FAILED)
         west.announce(3)
-        found = room.errors().items
+        found = service.errors().items
         assert [(one.subscriber, one.offset, one.paths) for one in found] == [
             ("edge", 1, ("/page-1",)),
             ("edge", 3, ("/page-3",)),
@@ -316,47 +322,47 @@ class TestErrors:
         assert (found[0].publisher, found[0].attempts, found[0].error.trace) == (AUTHOR, 4, "Traceback …")
         assert found[0].given_up_at == moment_of(1_700_000_000_000)
         for name in ("west", west.queue_name):
-            assert [one.offset for one in room.errors(name).items] == [0]
+            assert [one.offset for one in service.errors(name).items] == [0]
 
     @pytest.mark.usefixtures("edge")
-    def test_nobodys_errors_are_asked_for_in_vain(self, room: ControlRoom) -> None:
+    def test_nobodys_errors_are_asked_for_in_vain(self, service: ControlService) -> None:
         with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known; known are: edge"):
-            room.errors("nobody")
+            service.errors("nobody")
 
     def test_given_up_packages_are_asked_for_again(
-        self, harbour: Harbour, room: ControlRoom, edge: PlayedSubscriber
+        self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
     ) -> None:
-        first, second = room.redrive("edge", [3, 1])
+        first, second = service.redrive("edge", [3, 1])
         assert (first.verb, first.offset, first.state, second.offset) == ("redrive", 3, "sent", 1)
         command = harbour.commands()[0]
         assert isinstance(command, RedriveMessage)
         assert (command.offset, command.pub_agent_name, command.command_id) == (3, AUTHOR, first.id)
         edge.answer(command, 1)
-        assert room.command(AUTHOR, first.id).state == "done"
+        assert service.command(AUTHOR, first.id).state == "done"
 
     def test_failed_hook_calls_of_another_home_are_listed_and_redriven(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
         """The announcement names them, as the target cannot be read from here."""
-        publish(room, 3)
+        publish(service, 3)
         failed = (AfterCall(Offset(0), 2, CAUSE), AfterCall(Offset(2), 4, CAUSE, is_set_aside=True))
         harbour.subscriber().announce(2, after_calls=HookCalls(1, 1, CAUSE, failed))
-        found = room.errors("edge").items
+        found = service.errors("edge").items
         assert [(one.offset, one.kind, one.attempts, one.paths) for one in found] == [
             (0, "hook-retrying", 2, ("/page-0",)),
             (2, "hook", 4, ("/page-2",)),
         ]
         assert found[0].error is not None
         assert found[0].error.code == CAUSE.code
-        (sent,) = room.redrive("edge", [2])
+        (sent,) = service.redrive("edge", [2])
         assert (sent.publisher, sent.offset, sent.state) == (AUTHOR, 2, "sent")
         assert [one.offset for one in harbour.commands() if isinstance(one, RedriveMessage)] == [2]
 
     @pytest.mark.parametrize("offsets", [[], [0], [1, 2], [2**63], [-1], list(range(1001))])
     @pytest.mark.usefixtures("edge")
     def test_what_was_not_given_up_is_not_driven_again(
-        self, harbour: Harbour, room: ControlRoom, offsets: list[int]
+        self, harbour: Harbour, service: ControlService, offsets: list[int]
     ) -> None:
         with pytest.raises(UsageError):
-            room.redrive("edge", offsets)
+            service.redrive("edge", offsets)
         assert harbour.commands() == []

@@ -1,4 +1,4 @@
-"""The control room over a real Kafka broker: the same verbs, threads and waits."""
+"""The control service over a real Kafka broker: the same verbs, threads and waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mailboat.composition.home import create_home
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import (
@@ -59,32 +59,34 @@ def announce(workspace: Workspace, last_done: int) -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, is_running: bool) -> None:
-    room = ControlRoom(workspace, [PublisherAgentConfig(AUTHOR)])
+    service = ControlService(workspace, [PublisherAgentConfig(AUTHOR)])
     try:
         if is_running:
-            room.start()
+            service.start()
         order = parse_request("DELETE", ("/old",), user_id="ann")
-        first, *_, last = [room.distribute(AUTHOR, order) for _ in range(4)]
+        first, *_, last = [service.distribute(AUTHOR, order) for _ in range(4)]
         announce(workspace, 0)
-        wait_until(lambda: [one.lag for one in room.status().subscribers] == [3])
-        wait_until(lambda: [one.offset for one in room.queue(AUTHOR, "edge").items] == [1, 2, 3])
-        wait_until(lambda: room.distribution(AUTHOR, first.package_id).imported == ("edge",))
+        wait_until(lambda: [one.lag for one in service.status().subscribers] == [3])
+        wait_until(lambda: [one.offset for one in service.queue(AUTHOR, "edge").items] == [1, 2, 3])
+        wait_until(lambda: service.distribution(AUTHOR, first.package_id).imported == ("edge",))
         with ThreadPoolExecutor(2) as pool:
-            clearing = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None
-            command = CommandMessage(SLING_ID, EDGE, Offset(room.clear(AUTHOR, "edge", 2).offset), AUTHOR)
+            clearing = pool.submit(service.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None
+            command = CommandMessage(SLING_ID, EDGE, Offset(service.clear(AUTHOR, "edge", 2).offset), AUTHOR)
             assert command.clear_up_to_offset == 2
             if clearing is not None:
                 wait_until(lambda: len(list(records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)))) == 2)
                 for record in records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)):
                     answer(workspace, readable(record))
                 assert clearing.result(PATIENCE_SECONDS).removed == 2
-            waiting = pool.submit(room.distribution, AUTHOR, last.package_id, PATIENCE_SECONDS) if is_running else None
+            waiting = (
+                pool.submit(service.distribution, AUTHOR, last.package_id, PATIENCE_SECONDS) if is_running else None
+            )
             announce(workspace, 3)
             if waiting is not None:
                 assert waiting.result(PATIENCE_SECONDS).state == "distributed"
-        wait_until(lambda: room.queue(AUTHOR, "edge").queue.state == "idle")
+        wait_until(lambda: service.queue(AUTHOR, "edge").queue.state == "idle")
     finally:
-        room.close()
+        service.close()
 
 
 def answer(workspace: Workspace, command: Message | None) -> None:

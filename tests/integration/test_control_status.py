@@ -1,4 +1,4 @@
-"""The control room on a home: what publishers know of subscribers, and how it follows what they say."""
+"""The control service on a home: what publishers know of subscribers, and how it follows what they say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mailboat.config.document import (
     PublisherConfig,
     Transfer,
 )
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.discovery.topology import MAX_SUBSCRIBERS
 from mailboat.errors import (
     JournalUnavailableError,
@@ -45,12 +45,14 @@ from support.control_harbour import (
 
 
 class TestStatus:
-    def test_a_subscriber_appears_by_itself_with_all_that_it_says(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 5)
+    def test_a_subscriber_appears_by_itself_with_all_that_it_says(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 5)
         harbour.subscriber(is_editable=True).announce(
             1, retries=2, state="retrying", cause=CAUSE, given_up=3, is_ready=False, ready_reason="blocked", target="t"
         )
-        found = seen(room)
+        found = seen(service)
         assert found.announced_at is not None
         assert found.error is not None
         assert (found.error.code, found.error.path) == ("StorageFull", "/a")
@@ -70,127 +72,129 @@ class TestStatus:
             follow=(AUTHOR,),
         )
 
-    def test_rate_and_time_left_come_from_its_announcements(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 5)
+    def test_rate_and_time_left_come_from_its_announcements(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 5)
         edge = harbour.subscriber()
         edge.announce(-1)
-        room.status()
+        service.status()
         threading.Event().wait(0.02)  # time that the rate is of
         edge.announce(1)
-        found = seen(room)
+        found = seen(service)
         assert found.rate_per_second is not None
         assert found.eta_seconds == pytest.approx(3 / found.rate_per_second)
         edge.announce(retries=1)
-        blocked = seen(room)
+        blocked = seen(service)
         assert (blocked.rate_per_second, blocked.eta_seconds) == (None, None)
 
     def test_publishers_tell_their_state_their_source_and_when_they_published(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        publish(room)
+        publish(service)
         harbour.subscriber().announce(-1, retries=3)
         harbour.subscriber("west", publishers=(OTHER,)).announce(0)
-        author, other = room.status().publishers
+        author, other = service.status().publishers
         assert (author.name, author.state, author.source) == ("author", "blocked", str(harbour.source))
         assert author.last_published_at is not None
         assert (other.name, other.state, other.last_published_at) == ("other", "idle", None)
 
     def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
         harbour.subscriber().announce(-1, state="current", next_offset=Offset(0))
         harbour.subscriber("stuck").announce(-1, state="retrying")
-        assert seen(room).state == "current"
-        publish(room, 2)
-        assert (seen(room).state, seen(room, "stuck").state) == ("importing", "retrying")
+        assert seen(service).state == "current"
+        publish(service, 2)
+        assert (seen(service).state, seen(service, "stuck").state) == ("importing", "retrying")
 
-    def test_announced_offsets_may_go_backwards_and_are_believed(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 3)
+    def test_announced_offsets_may_go_backwards_and_are_believed(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 3)
         edge = harbour.subscriber()
         edge.announce(2)
-        assert (seen(room).lag, queue_of(room).count) == (0, 0)
+        assert (seen(service).lag, queue_of(service).count) == (0, 0)
         edge.announce(0)
-        assert (seen(room).lag, queue_of(room).count) == (2, 2)
+        assert (seen(service).lag, queue_of(service).count) == (2, 2)
 
     @pytest.mark.parametrize("is_running", [True, False])
     def test_lag_counts_packages_and_not_their_pieces(self, harbour: Harbour, is_running: bool) -> None:
         harbour.home.config = replace(harbour.home.config, publisher=PublisherConfig(transfer=Transfer.CHUNKS))
         for number in range(5):
             harbour.append(TopicRole.PACKAGE, PieceMessage(SLING_ID, AUTHOR, PackageId("p"), number, b"x"))
-        room = harbour.room(is_running=is_running)
-        publish(room, 2)
+        service = harbour.service(is_running=is_running)
+        publish(service, 2)
         harbour.subscriber().announce(-1, next_offset=Offset(0))
-        wait_until(lambda: [one.lag for one in room.status().subscribers] == [2])
+        wait_until(lambda: [one.lag for one in service.status().subscribers] == [2])
 
     @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
     def test_lag_counts_packages_of_followed_publishers_only(self, harbour: Harbour, is_running: bool) -> None:
-        room = harbour.room(is_running=is_running)
-        publish(room, 2)
-        publish(room, 3, OTHER)
+        service = harbour.service(is_running=is_running)
+        publish(service, 2)
+        publish(service, 3, OTHER)
         harbour.subscriber(publishers=(AUTHOR,)).announce(0)  # as Sling, it tells its position now and then only
-        wait_until(lambda: room.status().subscribers and seen(room).lag == 1)
+        wait_until(lambda: service.status().subscribers and seen(service).lag == 1)
         harbour.subscriber(publishers=(AUTHOR,)).announce(1)
-        wait_until(lambda: seen(room).lag == 0)
+        wait_until(lambda: seen(service).lag == 0)
 
     @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
     def test_lag_of_a_follower_of_publishers_elsewhere(self, harbour: Harbour, is_running: bool) -> None:
         """Packages of other publishers are no lag, also where this process serves none that it follows."""
         far = AgentName("far")
-        room = harbour.room(is_running=is_running)
-        publish(room, 3)
+        service = harbour.service(is_running=is_running)
+        publish(service, 3)
         harbour.subscriber("none", publishers=(AgentName("nobody"),)).announce(-1, next_offset=Offset(0))
         harbour.subscriber("some", publishers=(far, AUTHOR)).announce(-1, next_offset=Offset(2))
-        wait_until(lambda: [one.lag for one in room.status().subscribers] == [0, 1])
+        wait_until(lambda: [one.lag for one in service.status().subscribers] == [0, 1])
         harbour.append(TopicRole.PACKAGE, PackageMessage(SLING_ID, PackageId("p"), Action.DELETE, "tree", far))
-        assert [one.lag for one in room.status().subscribers] == [0, 2]
+        assert [one.lag for one in service.status().subscribers] == [0, 2]
 
     def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
-        self, harbour: Harbour, room: ControlRoom
+        self, harbour: Harbour, service: ControlService
     ) -> None:
-        (made,) = publish(room)
+        (made,) = publish(service)
         harbour.subscriber(publishers=(OTHER,)).announce(-1, next_offset=Offset(0), follows_all=True)
-        assert seen(room).follow == ()
-        assert room.distribution(AUTHOR, made.package_id).waiting == ("edge",)
-        assert [one.count for one in room.queues(AUTHOR) if one.state != "passive"] == [1]
+        assert seen(service).follow == ()
+        assert service.distribution(AUTHOR, made.package_id).waiting == ("edge",)
+        assert [one.count for one in service.queues(AUTHOR) if one.state != "passive"] == [1]
 
     def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everybody_once(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
         for number in range(50):
             harbour.subscriber(f"edge-{number}").announce(-1)
-        wait_until(lambda: len(room.queues(AUTHOR)) == 100)
+        wait_until(lambda: len(service.queues(AUTHOR)) == 100)
         looks: list[int] = []
-        look = type(room._audience).members
-        monkeypatch.setattr(type(room._audience), "members", lambda one: (looks.append(1), look(one))[1])
+        look = type(service._directory).members
+        monkeypatch.setattr(type(service._directory), "members", lambda one: (looks.append(1), look(one))[1])
         monkeypatch.setattr(harbour.clock, "monotonic", lambda: 1e9)
-        for one in room.queues(AUTHOR):
-            room.queue(AUTHOR, one.name)
+        for one in service.queues(AUTHOR):
+            service.queue(AUTHOR, one.name)
         assert len(looks) == 1
         harbour.subscriber("late").announce(-1)
-        wait_until(lambda: len(room.queues(AUTHOR)) == 102)
+        wait_until(lambda: len(service.queues(AUTHOR)) == 102)
 
-    def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, room: ControlRoom) -> None:
-        publish(room, 3)
+    def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, service: ControlService) -> None:
+        publish(service, 3)
         harbour.subscriber("beyond").announce(2**62)
         harbour.subscriber("before", publishers=(AUTHOR,)).announce(-(2**62))
         harbour.subscriber("stranger", publishers=(AgentName("nobody"),)).announce(0)
-        status = room.status()
+        status = service.status()
         assert [(one.name, one.lag) for one in status.subscribers] == [
             ("before", None),
             ("beyond", None),
             ("stranger", 0),
         ]
-        assert [(one.subscriber, one.count) for one in room.queues(AUTHOR) if one.state != "passive"] == [
+        assert [(one.subscriber, one.count) for one in service.queues(AUTHOR) if one.state != "passive"] == [
             ("before", 3),
             ("beyond", 0),
         ]
 
-    def test_what_can_not_be_understood_is_counted(self, harbour: Harbour, room: ControlRoom) -> None:
+    def test_what_can_not_be_understood_is_counted(self, harbour: Harbour, service: ControlService) -> None:
         topic = harbour.workspace.topic(TopicRole.DISCOVERY)
         harbour.workspace.journal.append(topic, [NewRecord(b"\xff", (("type", b"1"), ("version", b"1")))])
         harbour.subscriber("\x1b[2J").announce()
-        assert room.status().unreadable_announcements == 2
+        assert service.status().unreadable_announcements == 2
 
     def test_a_thousand_forged_names_cost_no_more_than_the_bound(self, harbour: Harbour) -> None:
         records = []
@@ -198,69 +202,69 @@ class TestStatus:
             states = (SubscriberState(AUTHOR, 0),)
             headers, value = encode_message(DiscoveryMessage(SLING_ID, AgentName(f"forged-{number}"), states))
             records.append(NewRecord(value, headers))
-        room = harbour.room()
-        room.status()
+        service = harbour.service()
+        service.status()
         for _ in range(2):
             harbour.workspace.journal.append(harbour.workspace.topic(TopicRole.DISCOVERY), records)
         harbour.subscriber("real").announce(0)
-        status = room.status()
+        status = service.status()
         assert len(status.subscribers) <= MAX_SUBSCRIBERS
-        assert seen(room, "real").lag is None
+        assert seen(service, "real").lag is None
 
 
 class TestTopologyAfterARestart:
     def test_a_publisher_that_has_just_started_knows_who_is_there_from_what_is_retained(self, harbour: Harbour) -> None:
-        publish(harbour.room(), 2)
+        publish(harbour.service(), 2)
         harbour.subscriber().announce(0)
-        assert queue_of(harbour.room()).count == 1
+        assert queue_of(harbour.service()).count == 1
 
     def test_one_that_starts_while_nobody_spoke_knows_all_within_one_announcement(self, harbour: Harbour) -> None:
-        room = harbour.room(is_running=True)
-        publish(room, 2)
+        service = harbour.service(is_running=True)
+        publish(service, 2)
         harbour.subscriber().announce(0)
-        wait_until(lambda: [one.name for one in room.status().subscribers] == ["edge"])
-        assert queue_of(room).count == 1
+        wait_until(lambda: [one.name for one in service.status().subscribers] == ["edge"])
+        assert queue_of(service).count == 1
 
     def test_first_pages_come_without_reading_all_of_a_long_log(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        publish(harbour.room(), 1)
+        publish(harbour.service(), 1)
         topic = harbour.workspace.package_topic
         (record,) = harbour.workspace.journal.reader(topic, Offset(0)).read(ReadLimits(), 0.0).records
         for _ in range(10):
             harbour.workspace.journal.append(topic, [NewRecord(record.value, record.headers)] * 2000)
         harbour.subscriber().announce(5000)
-        room = ControlRoom(harbour.workspace, harbour.agents)
+        service = ControlService(harbour.workspace, harbour.agents)
         read = count_records(monkeypatch)
-        monkeypatch.setattr(type(room._followers), "are_running", True)  # as in an agent whose threads come late
-        room._picture.hear_announcements()
-        page = room.queue(AUTHOR, "edge", max_items=50)
+        monkeypatch.setattr(type(service._followers), "are_running", True)  # as in an agent whose threads come late
+        service._journal_state.hear_announcements()
+        page = service.queue(AUTHOR, "edge", max_items=50)
         assert [one.offset for one in page.items] == list(range(5001, 5051))
         assert (page.queue.count, page.queue.exact) == (15_000, False)
         assert read["package"] <= 600
         monkeypatch.undo()
-        room.close()
+        service.close()
 
 
 class TestAnAgentsRoom:
     def test_verbs_do_not_wait_for_the_threads_and_the_threads_end_within_the_deadline(self, harbour: Harbour) -> None:
         before = set(threading.enumerate())
-        room = harbour.room(is_running=True)
-        room.start()  # again, which does nothing
+        service = harbour.service(is_running=True)
+        service.start()  # again, which does nothing
         started = sorted(one.name for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-"))
         assert started == ["mailboat-log", "mailboat-log-past", "mailboat-statuses", "mailboat-topology"]
-        room.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
+        service.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
         assert not {one for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-")}
 
     def test_it_follows_all_that_happens(self, harbour: Harbour) -> None:
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
         edge = harbour.subscriber()
         edge.announce(-1)
-        publish(room, 3)
-        wait_until(lambda: [one.count for one in room.queues(AUTHOR)] == [3, 0])
+        publish(service, 3)
+        wait_until(lambda: [one.count for one in service.queues(AUTHOR)] == [3, 0])
         edge.tell(0, FAILED)
         edge.announce(1)
-        wait_until(lambda: [one.count for one in room.queues(AUTHOR)] == [1, 1])
+        wait_until(lambda: [one.count for one in service.queues(AUTHOR)] == [1, 1])
 
     def test_a_journal_that_fails_for_a_while_is_followed_again(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -274,7 +278,7 @@ class TestAnAgentsRoom:
             return read(self, *arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(SqliteReader, "read", failing)
-        room = harbour.room(is_running=True)
+        service = harbour.service(is_running=True)
         harbour.subscriber().announce(-1)
-        wait_until(lambda: bool(room._picture.roster.subscribers()))
+        wait_until(lambda: bool(service._journal_state.roster.subscribers()))
         assert "the disk is away" in caplog.text

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from mailboat.cli.demo import stage
-from mailboat.cli.demo.board import AUTHOR, GOLDEN, Actor, Board, Troupe
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
 from mailboat.clock import SystemClock
@@ -169,18 +169,18 @@ def test_the_demo_refuses_what_it_cannot_play(
 def play(tmp_path: Path) -> Any:
     """Plays a script whose processes are given by their commands."""
 
-    def played(commands: dict[str, list[str]], control: Any) -> Board:
-        troupes = [Troupe(AUTHOR), Troupe(GOLDEN, [Actor(GOLDEN, "files:x")])]
-        script = stage.Script(
+    def played(commands: dict[str, list[str]], control: Any) -> DemoState:
+        agents = [DemoProcess(AUTHOR), DemoProcess(GOLDEN, [SubscriberProgress(GOLDEN, "files:x")])]
+        plan = stage.DemoPlan(
             home=tmp_path,
             portions=[Portion(deep=("/a",))],  # type: ignore[arg-type]
             mistake="/a",
-            troupes=troupes,
+            agents=agents,
             pace_seconds=0.0,
             command=commands.__getitem__,
             control=control,
         )
-        return stage.Stage(script, LineScreen(sys.stderr), SystemClock()).play()
+        return stage.DemoRun(plan, LineScreen(sys.stderr), SystemClock()).play()
 
     return played
 

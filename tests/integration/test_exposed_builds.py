@@ -265,7 +265,7 @@ def test_a_snapshot_within_a_build_goes_on_from_what_is_shown(engine: Engine) ->
     assert shown(engine) == digest_of_files({"a": "text", "b": "b1", "c": "b1"})
 
 
-class Watching:
+class WorkerMonitor:
     """Looks at `current` whenever a step is reached, as a reader may at any moment."""
 
     def __init__(self, place: Path) -> None:
@@ -309,7 +309,7 @@ def test_readers_see_whole_builds_only_and_never_go_back(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step], max_records: int
 ) -> None:
     folder = tmp_path_factory.mktemp("exposed")
-    watching = Watching(folder / "edge-generations")
+    watching = WorkerMonitor(folder / "edge-generations")
     with memory_engine(folder, EngineParts(ManualClock(), watching, synchronous="OFF")) as engine:
         author = Author(engine)
         author.publish(steps)

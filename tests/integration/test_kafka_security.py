@@ -419,14 +419,14 @@ def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_n
     ):
         publisher.start()
         subscriber.start()
-        room = publisher.room
-        assert room is not None
-        wait_until(lambda: bool(room.queues("author")), "the subscriber is known")
-        sent = room.distribute("author", parse_request("ADD", ("/a.html",)))
-        assert room.distribution("author", sent.package_id, PATIENCE_SECONDS).imported == ("edge",)
-        wrong = room.distribute("author", parse_request("DELETE", ("/a.html",)))
-        assert room.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
-        assert room.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
+        control = publisher.control
+        assert control is not None
+        wait_until(lambda: bool(control.queues("author")), "the subscriber is known")
+        sent = control.distribute("author", parse_request("ADD", ("/a.html",)))
+        assert control.distribution("author", sent.package_id, PATIENCE_SECONDS).imported == ("edge",)
+        wrong = control.distribute("author", parse_request("DELETE", ("/a.html",)))
+        assert control.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
+        assert control.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
         wait_until(lambda: subscriber.readiness().ready, "the subscriber is ready")
         with KafkaJournal(KafkaSettings(secured.broker.bootstrap_servers), SystemClock()) as journal:
             wait_until(lambda: journal.bounds(TopicName(f"{prefix}event")).count > 0, "the event is raised")

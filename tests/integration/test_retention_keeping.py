@@ -13,7 +13,7 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
-from mailboat.retention.keeping import RetentionKeeper, RetentionSettings, Turn
+from mailboat.retention.keeping import RetentionSettings, RetentionTask, Turn
 from mailboat.retention.plan import ConsumptionBounds, Reason
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -53,8 +53,8 @@ class Log:
     def leave(self, name: str) -> None:
         self.journal.append(DISCOVERY, [NewRecord(b"", (), f"{SLING_ID}-{name}".encode())])
 
-    def keeper(self, settings: RetentionSettings = SETTINGS) -> RetentionKeeper:
-        return RetentionKeeper(self.journal, settings, self.clock)
+    def keeper(self, settings: RetentionSettings = SETTINGS) -> RetentionTask:
+        return RetentionTask(self.journal, settings, self.clock)
 
     @property
     def head(self) -> int:

@@ -31,7 +31,7 @@ from mailboat.config.document import (
 )
 from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.content.sources.folder import FolderSource
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.errors import LimitExceededError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
@@ -87,8 +87,8 @@ class Members:
         self.workspace = workspace
         self.ask = sling.ask
         self.content = workspace.home.path / "content"
-        self.room = ControlRoom(workspace, [PublisherAgentConfig(AUTHOR), PublisherAgentConfig(SLING_AUTHOR)])
-        self.room.start()
+        self.service = ControlService(workspace, [PublisherAgentConfig(AUTHOR), PublisherAgentConfig(SLING_AUTHOR)])
+        self.service.start()
         self._running: list[tuple[SubscriberProcess, threading.Thread]] = []
 
     @property
@@ -157,7 +157,7 @@ class Members:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
             process.close()
-        self.room.close()
+        self.service.close()
         self.ask("leave")
 
 
@@ -247,7 +247,7 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     (members.content / "site").mkdir(parents=True)
     (members.content / "site" / "index.html").write_text("hello")
     members.let_sling_subscribe()
-    (seen,) = await_value(lambda: members.room.status().subscribers)
+    (seen,) = await_value(lambda: members.service.status().subscribers)
     assert (seen.name, seen.sling_id, seen.editable, seen.max_retries) == (SLING_EDGE, SLING_ID, True, None)
     added = members.publish("/site")
     text = "/site/index.html/jcr:content/jcr:data"
@@ -261,11 +261,11 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     assert set(told.values()) == {PackageStatus.IMPORTED}
     package = next(one for one in members.told(PackageMessage) if one.action is Action.ADD)
     view = await_value(
-        lambda: members.room.distribution(AUTHOR, package.package_id), lambda view: view.state == "distributed"
+        lambda: members.service.distribution(AUTHOR, package.package_id), lambda view: view.state == "distributed"
     )
     assert view.imported == (SLING_EDGE,)
     (queue,) = await_value(
-        lambda: members.room.queues(AUTHOR), lambda queues: [one.state for one in queues] == ["idle"]
+        lambda: members.service.queues(AUTHOR), lambda queues: [one.state for one in queues] == ["idle"]
     )
     assert (queue.name, queue.count) == (f"{SLING_ID}-{SLING_EDGE}", 0)
 
@@ -276,15 +276,15 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     bad = PackageMessage(SLING_ID, PackageId("bad"), Action.ADD, BUILDER, AUTHOR, 3, b"bad", paths=(NodePath("/bad"),))
     stuck = members.send(TopicRole.PACKAGE, bad)
     (item,) = await_value(
-        lambda: members.room.queue(AUTHOR, SLING_EDGE).items if members.room.queues(AUTHOR) else (),
+        lambda: members.service.queue(AUTHOR, SLING_EDGE).items if members.service.queues(AUTHOR) else (),
         lambda items: [one.state for one in items] == ["error"],
     )
     assert (item.offset, item.attempts > 0) == (stuck, True)
-    command = members.room.clear(AUTHOR, SLING_EDGE)
+    command = members.service.clear(AUTHOR, SLING_EDGE)
     assert (command.offset, command.state) == (stuck, "sent")
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: told == {stuck: PackageStatus.REMOVED})
-    await_value(lambda: members.room.queue(AUTHOR, SLING_EDGE).items, lambda items: items == ())
-    assert members.room.command(AUTHOR, command.id).state == "sent"
+    await_value(lambda: members.service.queue(AUTHOR, SLING_EDGE).items, lambda items: items == ())
+    assert members.service.command(AUTHOR, command.id).state == "sent"
 
 
 @pytest.mark.long("java")
@@ -298,7 +298,7 @@ def test_lag_of_their_subscriber_counts_packages_of_its_publishers_only(members:
     for _ in range(6):
         members.send(TopicRole.PACKAGE, other._replace(paths=(NodePath("/bad"),)))
     (seen,) = await_value(
-        lambda: members.room.status().subscribers,
+        lambda: members.service.status().subscribers,
         lambda found: found and found[0].next_offset == imported + 1 and found[0].lag == 0,
     )
     assert members.last_offset() >= imported + 6
@@ -325,13 +325,13 @@ def test_what_theirs_gives_up_is_among_our_errors(members: Members) -> None:
     members.let_sling_subscribe(max_retries=0)
     bad = PackageMessage(SLING_ID, PackageId("bad"), Action.ADD, BUILDER, AUTHOR, 3, b"bad", paths=(NodePath("/bad"),))
     given_up = members.send(TopicRole.PACKAGE, bad)
-    (error,) = await_value(lambda: members.room.errors().items)
+    (error,) = await_value(lambda: members.service.errors().items)
     assert (error.subscriber, error.publisher, error.offset, error.paths) == (SLING_EDGE, AUTHOR, given_up, ("/bad",))
     assert (error.attempts, error.error, error.given_up_at) == (0, None, None)  # 0 is shown as unknown
-    (command,) = members.room.redrive(SLING_EDGE, [given_up])
+    (command,) = members.service.redrive(SLING_EDGE, [given_up])
     later = members.send(TopicRole.PACKAGE, bad._replace(package_id=PackageId("later")))
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: later in told)
-    assert [one.state for one in members.room.redrive(SLING_EDGE, [given_up])] == [command.state] == ["sent"]
+    assert [one.state for one in members.service.redrive(SLING_EDGE, [given_up])] == [command.state] == ["sent"]
 
 
 @pytest.mark.long("java")
@@ -471,6 +471,6 @@ def test_an_instance_id_has_36_characters_on_both_sides(members: Members) -> Non
         members.ask("agent-id", short, EDGE)
     assert members.ask("agent-id", SLING_ID, "a-b") == f"{SLING_ID}-a-b"
     members.send(TopicRole.DISCOVERY, DiscoveryMessage(short, EDGE, (SubscriberState(AUTHOR, 0),)))
-    await_value(lambda: members.room.status().unreadable_announcements == 1)
-    assert members.room.status().subscribers == ()
+    await_value(lambda: members.service.status().unreadable_announcements == 1)
+    assert members.service.status().subscribers == ()
     assert len(members.workspace.home.sling_id) == 36

@@ -24,7 +24,7 @@ from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
-from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
+from mailboat.telemetry.posting import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import wait_until
@@ -269,7 +269,7 @@ def test_a_receiver_that_is_not_there_is_waited_for(setting: Setting, receiver: 
 )
 def test_a_url_that_can_not_be_posted_to_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="URL is not a"):
-        Poster(url, {}, 1.0)
+        WebhookClient(url, {}, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_url_that_can_not_be_posted_to_is_refused(url: str) -> None:
 )
 def test_retry_after_is_read_as_seconds_or_a_date(receiver: Receiver, text: str, seconds: float | None) -> None:
     receiver.answers = [(503, {"Retry-After": text.encode().decode("latin-1")})]
-    poster = Poster(receiver.url, {}, 5.0)
+    poster = WebhookClient(receiver.url, {}, 5.0)
     assert poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC)) == Answer(503, seconds)
     poster.close()
 
@@ -293,7 +293,7 @@ def test_a_receiver_that_talks_nonsense_is_unreachable() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        poster = Poster(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
+        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
         with pytest.raises(WebhookUnreachableError):
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
         poster.close()
@@ -315,7 +315,7 @@ def test_a_receiver_that_drips_its_answer_gets_one_timeout_for_all_of_it(answer:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        poster = Poster(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 0.3)
+        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 0.3)
         began = time.monotonic()
         try:
             with pytest.raises(WebhookUnreachableError, match=r"did not take an event within 0\.3 seconds"):
@@ -329,7 +329,7 @@ def test_a_receiver_that_drips_its_answer_gets_one_timeout_for_all_of_it(answer:
 
 def test_a_handshake_that_never_ends_is_ended() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        poster = Poster(f"https://localhost:{server.getsockname()[1]}", {}, 0.3)
+        poster = WebhookClient(f"https://localhost:{server.getsockname()[1]}", {}, 0.3)
         with pytest.raises(WebhookUnreachableError, match="localhost"):
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
         poster.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.decoding import decode, decode_as
 from mailboat_operator.api.distribution import DistributionState, DistributionStatus, PoolProgress
 from mailboat_operator.api.encoding import encode
@@ -20,7 +20,7 @@ from mailboat_operator.api.topic import TopicStatus
 
 NAMES = [kind.name for kind in KINDS]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-READY = Condition("Ready", Truth.TRUE, "Ready", "all is well", 1, NOW)
+READY = Condition("Ready", ConditionStatus.TRUE, "Ready", "all is well", 1, NOW)
 STATUSES = {
     "Journal": JournalStatus(1, (READY,), "cluster-1", 3, "5/5"),
     "Topic": TopicStatus(1, (READY,), "shop-package", "t0pic1d", 1, 3),

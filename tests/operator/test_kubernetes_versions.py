@@ -20,7 +20,7 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 from schemas import VERSIONS, schemas_of, strict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def _of_a_pool_in_full(manifest_of: Callable[..., dict[str, Any]]) -> list[dict[
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
     policy = AgentPolicy(ingress=({"podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}))
     now = datetime(2026, 11, 21, tzinfo=UTC)
-    plan = plan_pool(pool, Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), now, policy=policy))
+    plan = plan_pool(pool, WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), now, policy=policy))
     return [one.manifest for one in plan.actions if isinstance(one, Apply)]
 
 

@@ -21,7 +21,7 @@ from mailboat_operator.manifests.publisher import publisher_config, user_mounts
 from mailboat_operator.plan.actions import Apply, Create
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -38,7 +38,7 @@ def test_children_are_rendered_as_they_were(
 ) -> None:
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
-    around = Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
+    around = WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
     made = plan(stored(manifest_of(kind)), around)
     manifests = [one.manifest for one in made.actions if isinstance(one, Apply | Create)]
     text = yaml.safe_dump_all([*manifests, {"status": made.status}], sort_keys=True)

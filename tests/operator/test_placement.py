@@ -16,10 +16,10 @@ from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.manifests.pods import POD_SECURITY, AgentImage
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import BuildSurroundings
+from mailboat_operator.plan.build_ground import BuildObservation
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
@@ -33,10 +33,10 @@ def stored(manifest: dict[str, Any]) -> Any:
     return decode({**manifest, "metadata": metadata})
 
 
-def around(manifest_of: Callable[..., dict[str, Any]]) -> Surroundings:
+def around(manifest_of: Callable[..., dict[str, Any]]) -> WorkloadContext:
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
-    return Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
+    return WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
 
 
 def children(plan: Any) -> dict[ChildKey, Any]:
@@ -117,7 +117,7 @@ def test_driver_and_executors_of_a_build_run_where_its_template_says(engine: str
         "schedule": None,
         "template": {"metadata": TEMPLATE["metadata"], "spec": {**PLACEMENT, "imagePullSecrets": [{"name": "more"}]}},
     }
-    seen = BuildSurroundings(around(manifest_of), stored(manifest_of("Publisher")), is_served=True)
+    seen = BuildObservation(around(manifest_of), stored(manifest_of("Publisher")), is_served=True)
     plan = plan_build(stored(manifest_of("PackageBuild", change)), seen)
     [spec] = [one["spec"] for key, one in children(plan).items() if key.kind.startswith("SparkApplication")]
     pods = (

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from mailboat.api.records import BuildView
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.decoding import decode, decode_as
 from mailboat_operator.api.kinds import KINDS_BY_NAME
 from mailboat_operator.manifests.children import key_of
@@ -19,9 +19,9 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.spark import SPARK_VERSION
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import BuildSurroundings
+from mailboat_operator.plan.build_ground import BuildObservation
 from mailboat_operator.plan.finishing import LONGEST_SLEEP_SECONDS
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
@@ -51,11 +51,11 @@ def build(status: dict[str, Any] | None = None, **spec: Any) -> Any:
     return replace(one, status=replace(PackageBuildStatus(), **(status or {})))
 
 
-def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> BuildSurroundings:
+def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> BuildObservation:
     """Everything is there, and the children that are given."""
     live = {key_of(one): one for one in children}
-    around = Surroundings(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
-    return replace(BuildSurroundings(around, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
+    around = WorkloadContext(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
+    return replace(BuildObservation(around, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
 
 
 def applications(plan: Plan) -> list[dict[str, Any]]:
@@ -445,4 +445,4 @@ def test_conditions_keep_their_time_while_nothing_changes() -> None:
     assert later.status is None
     kept = after(one, plan).status.conditions
     assert {type(entry) for entry in kept} == {Condition}
-    assert Truth.TRUE in {entry.status for entry in kept}
+    assert ConditionStatus.TRUE in {entry.status for entry in kept}

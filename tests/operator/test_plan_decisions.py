@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
 from mailboat.model.messages import TopicRole
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
@@ -27,7 +27,7 @@ from mailboat_operator.plan.journal import BrokersFound, plan_journal
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
 from mailboat_operator.plan.topic import TopicFound, plan_topic, plan_topic_status, wanted_topic
-from mailboat_operator.plan.workload import GoldenPool, Surroundings
+from mailboat_operator.plan.workload import GoldenPool, WorkloadContext
 from mailboat_operator.settings import read_settings
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
@@ -54,8 +54,8 @@ POOL_SPEC: dict[str, Any] = {
 }
 
 
-def around(**changes: Any) -> Surroundings:
-    return replace(Surroundings(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
+def around(**changes: Any) -> WorkloadContext:
+    return replace(WorkloadContext(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
 
 
 def applied(actions: Any, kind: str) -> list[dict[str, Any]]:
@@ -360,7 +360,7 @@ def test_no_agent_is_started_on_topics_that_are_not_the_journals(reason: str) ->
 
 
 def with_ready(wish: Any, reason: str) -> Any:
-    ready = Condition("Ready", Truth.FALSE, reason, "", 1, NOW)
+    ready = Condition("Ready", ConditionStatus.FALSE, reason, "", 1, NOW)
     return replace(wish, status=replace(wish.status, conditions=(ready,)))
 
 

@@ -14,7 +14,7 @@ from mailboat_operator.plan.conditions import READY, STALLED
 from mailboat_operator.plan.pods import Pods, present, subject_uid, trouble_of
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.workload import Surroundings
+from mailboat_operator.plan.workload import WorkloadContext
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 POOL = {"journalRef": {"name": "main"}, "replicas": 2, "target": {"files": {"volume": {"size": "5Gi"}}}}
@@ -61,7 +61,7 @@ def said(plan: Any) -> tuple[str, bool, str]:
 
 
 def planned(*pods: dict[str, Any], at: datetime = NOW, before: Any = None, events: Any = ()) -> Any:
-    around = Surroundings(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
+    around = WorkloadContext(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
     around = replace(around, pods=Pods(present(pods), events))
     return plan_pool(stored("SubscriberPool", "edge", POOL, before), around)
 
@@ -164,7 +164,9 @@ def test_a_member_that_catches_up_or_restores_a_snapshot_has_no_deadline(member:
 
 def test_a_publisher_whose_agent_runs_and_is_not_ready_has_the_deadline() -> None:
     spec = {"journalRef": {"name": "main"}}
-    around = Surroundings(JOURNAL, {}, workload("author", 1), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
+    around = WorkloadContext(
+        JOURNAL, {}, workload("author", 1), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)])
+    )
     first = plan_publisher(stored("Publisher", "author", spec), around)
     assert said(first)[:2] == ("PodsNotReady", False)
     later = replace(around, now=NOW + timedelta(minutes=10))
@@ -180,7 +182,7 @@ def test_agents_that_wait_for_silent_brokers_are_reported_with_the_journal() -> 
     condition = {"type": READY, "status": "False", "reason": "BrokersUnreachable", "message": "at 7"}
     status = {"conditions": [{**condition, "lastTransitionTime": now, "observedGeneration": 1}]}
     journal = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}}, status)
-    around = Surroundings(journal, {}, workload(), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
+    around = WorkloadContext(journal, {}, workload(), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
     pool = stored("SubscriberPool", "edge", POOL)
     text = "0 of 2 members ready; waiting for Journal main: BrokersUnreachable"
     assert said(plan_pool(pool, around)) == ("PodsNotReady", False, text)

@@ -22,7 +22,7 @@ from mailboat_operator.plan.health import health_of, shared_identity
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
 from mailboat_operator.plan.scaling import departed, next_step
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SPEC: dict[str, Any] = {"journalRef": {"name": "main"}, "replicas": 3, "target": {"files": {"volume": {"size": "5Gi"}}}}
@@ -43,8 +43,8 @@ def pool(status: Any = None, **spec: Any) -> Any:
     return stored("SubscriberPool", "edge", {**SPEC, **spec}, status)
 
 
-def around(**changes: Any) -> Surroundings:
-    return replace(Surroundings(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
+def around(**changes: Any) -> WorkloadContext:
+    return replace(WorkloadContext(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
 
 
 def fleet(*members: SubscriberStatusView, publisher: str = "author") -> StatusView:

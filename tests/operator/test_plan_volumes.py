@@ -18,7 +18,7 @@ from mailboat_operator.plan.actions import Apply, Delete
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
 from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small, volume_findings
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GIBIBYTE = 1 << 30
@@ -45,11 +45,11 @@ def stored(manifest: dict[str, Any]) -> Any:
 
 
 @pytest.fixture
-def around(manifest_of: Any) -> Surroundings:
+def around(manifest_of: Any) -> WorkloadContext:
     """A ready Journal and nothing else."""
     journal = stored(manifest_of("Journal"))
     secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
-    return Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
+    return WorkloadContext(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
 
 
 def applied(plan: Any) -> dict[ChildKey, Any]:
@@ -106,7 +106,7 @@ def test_the_condition_says_how_far_volumes_have_grown(claims: Claims, expected:
     assert one.message.startswith(expected[2])
 
 
-def test_a_larger_size_changes_nothing_of_the_workload_that_exists(manifest_of: Any, around: Surroundings) -> None:
+def test_a_larger_size_changes_nothing_of_the_workload_that_exists(manifest_of: Any, around: WorkloadContext) -> None:
     """Its claim template can't be changed: the API server would refuse the whole StatefulSet."""
     before = applied(plan_pool(stored(manifest_of("SubscriberPool")), around))
     live = {key: {**one, "metadata": {**one["metadata"]}} for key, one in before.items()}
@@ -118,7 +118,7 @@ def test_a_larger_size_changes_nothing_of_the_workload_that_exists(manifest_of: 
 
 @pytest.mark.parametrize(("kind", "name", "plan"), PLANS)
 def test_a_network_policy_is_made_if_the_settings_ask_for_one_and_goes_with_them(
-    kind: str, name: str, plan: Any, manifest_of: Any, around: Surroundings
+    kind: str, name: str, plan: Any, manifest_of: Any, around: WorkloadContext
 ) -> None:
     key, resource = ChildKey("NetworkPolicy", name), stored(manifest_of(kind))
     assert key not in applied(plan(resource, around))
@@ -136,7 +136,7 @@ def test_a_network_policy_is_made_if_the_settings_ask_for_one_and_goes_with_them
 
 @pytest.mark.parametrize(("kind", "name", "plan"), PLANS)
 def test_open_metrics_reach_the_agents_and_roll_their_pods(
-    kind: str, name: str, plan: Any, manifest_of: Any, around: Surroundings
+    kind: str, name: str, plan: Any, manifest_of: Any, around: WorkloadContext
 ) -> None:
     resource, config = stored(manifest_of(kind)), ChildKey("ConfigMap", f"{name}-config")
     closed, opened = (
@@ -149,7 +149,7 @@ def test_open_metrics_reach_the_agents_and_roll_their_pods(
 
 
 def test_the_serving_service_has_the_type_port_and_annotations_of_the_spec(
-    manifest_of: Any, around: Surroundings
+    manifest_of: Any, around: WorkloadContext
 ) -> None:
     key, balancer = ChildKey("Service", "edge"), {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}
     plain = applied(plan_pool(stored(manifest_of("SubscriberPool")), around))[key]

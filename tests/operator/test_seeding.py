@@ -14,7 +14,7 @@ from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.workload import Surroundings
+from mailboat_operator.plan.workload import WorkloadContext
 
 
 def stored(kind: str, name: str, spec: dict[str, Any]) -> Any:
@@ -30,7 +30,7 @@ def containers(target: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "target": {target: {"volume": {"size": "1Gi"}}},
         "seed": {"snapshot": "edge"},
     }
-    around = Surroundings(journal, {}, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
+    around = WorkloadContext(journal, {}, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
     plan = plan_pool(stored("SubscriberPool", "edge", spec), around)
     (made,) = [one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
     pod = made["spec"]["template"]["spec"]

@@ -22,7 +22,7 @@ from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder, BuildRun, DriverPorts
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import UnlistedEntry
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import NodePath
@@ -51,7 +51,7 @@ class LocalStages:
         self._codecs = codecs or {"tree": TreeCodec()}
         self.built = list[Bin]()
 
-    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+    def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
         """See `BuildStages`."""
         with closing(source_of(recipe)) as source:
             yield from cut_whole(source, recipe.roots, recipe.budget)

@@ -1,4 +1,4 @@
-"""A home's control room with played subscribers: what they announce, confirm and answer is appended as they would.
+"""A home's control service with played subscribers: what they announce, confirm and answer is appended as they would.
 
 For tests of what publishers know of subscribers, and of what a person can do about them.
 """
@@ -22,7 +22,7 @@ from mailboat.config.document import (
     PublisherAgentConfig,
     PublisherConfig,
 )
-from mailboat.control.service import ControlRoom
+from mailboat.control.service import ControlService
 from mailboat.journal.port import NewRecord
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId
@@ -133,7 +133,7 @@ class ForwardClock(SystemClock):
 
 
 class Harbour:
-    """A home with a source, its control room, and played subscribers."""
+    """A home with a source, its control service, and played subscribers."""
 
     def __init__(self, folder: Path, publisher: PublisherConfig) -> None:
         self._opened = ExitStack()
@@ -147,13 +147,13 @@ class Harbour:
         self.workspace = self._opened.enter_context(Workspace(self.home, self.clock))
         self.agents = [PublisherAgentConfig(AUTHOR, str(self.source)), PublisherAgentConfig(OTHER)]
 
-    def room(self, *, is_running: bool = False) -> ControlRoom:
-        """A control room; one of an agent keeps itself current."""
-        room = ControlRoom(self.workspace, self.agents)
-        self._opened.callback(room.close)
+    def service(self, *, is_running: bool = False) -> ControlService:
+        """A control service; one of an agent keeps itself current."""
+        service = ControlService(self.workspace, self.agents)
+        self._opened.callback(service.close)
         if is_running:
-            room.start()
-        return room
+            service.start()
+        return service
 
     def append(self, role: TopicRole, message: Message) -> None:
         """Write what anybody may write."""
@@ -172,26 +172,26 @@ class Harbour:
         self._opened.close()
 
 
-def publish(room: ControlRoom, count: int = 1, publisher: str = AUTHOR) -> list[DistributionView]:
+def publish(service: ControlService, count: int = 1, publisher: str = AUTHOR) -> list[DistributionView]:
     """Requests that need no source."""
-    return [room.distribute(publisher, parse_request("INVALIDATE", (f"/page-{n}",))) for n in range(count)]
+    return [service.distribute(publisher, parse_request("INVALIDATE", (f"/page-{n}",))) for n in range(count)]
 
 
-def seen(room: ControlRoom, name: str = "edge") -> SubscriberStatusView:
-    """What the room tells of one subscriber."""
-    (found,) = [one for one in room.status().subscribers if one.name == name]
+def seen(service: ControlService, name: str = "edge") -> SubscriberStatusView:
+    """Status of one subscriber."""
+    (found,) = [one for one in service.status().subscribers if one.name == name]
     return found
 
 
-def settle(harbour: Harbour, room: ControlRoom) -> None:
+def settle(harbour: Harbour, service: ControlService) -> None:
     """Let what was announced be heard, and so much time pass that it counts."""
-    room.catch_up()
+    service.catch_up()
     harbour.clock.ahead += timedelta(seconds=2 * SETTLING_SECONDS)
 
 
-def queue_of(room: ControlRoom, name: str = "edge", publisher: str = AUTHOR) -> QueueView:
+def queue_of(service: ControlService, name: str = "edge", publisher: str = AUTHOR) -> QueueView:
     """A subscriber's queue at a publisher."""
-    return room.queue(publisher, name).queue
+    return service.queue(publisher, name).queue
 
 
 def count_records(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:

@@ -15,7 +15,7 @@ from mailboat.queues.following import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import Standing
+from mailboat.queues.standing import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -108,7 +108,7 @@ def counted_view_of(journal: MemoryJournal) -> LogView:
 
 def queue_of(journal: MemoryJournal, view: LogView, done: int = -1, **standing: Any) -> SubscriberQueue:
     """The queue of a subscriber that has done so much of what A published."""
-    values = Standing(QUEUE, A, done, **standing)
+    values = QueuePosition(QUEUE, A, done, **standing)
     return SubscriberQueue(values, view, PageReader(view, journal))
 
 

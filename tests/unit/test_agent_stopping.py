@@ -18,7 +18,7 @@ from mailboat.maintenance import retention, schedule
 from mailboat.maintenance.retention import retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import TopicName
-from mailboat.retention.keeping import RetentionFigures, RetentionKeeper, RetentionSettings, TurnBrokenOffError
+from mailboat.retention.keeping import RetentionFigures, RetentionSettings, RetentionTask, TurnInterruptedError
 from mailboat.retention.plan import ConsumptionBounds
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS
@@ -82,14 +82,14 @@ def test_a_keeper_that_reads_a_long_log_can_be_told_to_stop() -> None:
     for topic in topics:
         journal.ensure_topic(topic, TopicSettings())
     journal.append(topics[0], [NewRecord(b"x")] * 2000)
-    keeper = RetentionKeeper(journal, RetentionSettings(*topics, ConsumptionBounds(min_seconds=0)), clock)
+    keeper = RetentionTask(journal, RetentionSettings(*topics, ConsumptionBounds(min_seconds=0)), clock)
     asked: list[bool] = []
 
     def is_stopping() -> bool:
         asked.append(len(asked) == 2)
         return asked[-1]
 
-    with pytest.raises(TurnBrokenOffError):
+    with pytest.raises(TurnInterruptedError):
         keeper.turn(is_stopping=is_stopping)
     assert journal.bounds(topics[0]).earliest_offset == 0
     assert keeper.turn().bounds.next_offset == 2000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.blobs.sweeping import Fate, new_figures
+from mailboat.blobs.sweeping import SweepDecision, new_figures
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config
@@ -44,7 +44,7 @@ def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
 ) -> None:
     tried: list[int] = []
     figures, blobs = UpkeepFigures(), new_figures()
-    blobs[Fate.YOUNG].count, blobs[Fate.REMOVABLE].count = 2, 3
+    blobs[SweepDecision.YOUNG].count, blobs[SweepDecision.REMOVABLE].count = 2, 3
 
     def sweep(_: Workspace) -> SweepReport:
         tried.append(1)
@@ -62,7 +62,7 @@ def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
     with workspace:
         assert hours_of(workspace, look, tried) == [0, 1, 2, 3, 27]
     assert (figures.sweeps, figures.swept_blobs, figures.abandoned_uploads) == (2, 6, 2)
-    assert figures.kept == {Fate.REFERENCED: 0, Fate.YOUNG: 2}
+    assert figures.kept == {SweepDecision.REFERENCED: 0, SweepDecision.YOUNG: 2}
 
 
 def test_a_process_that_only_subscribes_removes_nothing_from_the_shared_store(

@@ -16,7 +16,7 @@ from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
-from mailboat.subscriber.commands import Addressee, CommandListener
+from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS
@@ -90,7 +90,7 @@ def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -
 
 def test_a_defect_does_not_end_the_hearing_of_commands(caplog: pytest.LogCaptureFixture) -> None:
     again = threading.Event()
-    listener = CommandListener(Addressee(SlingId("s" * 36), EDGE, TOPIC), log(), SkippingClock(), lambda: None)
+    listener = CommandListener(CommandSource(SlingId("s" * 36), EDGE, TOPIC), log(), SkippingClock(), lambda: None)
     listener.catch_up(Position(LogIdentity("", ""), Offset(0)))
     read, failures = listener._read, iter([RecursionError("a defect")])
 

@@ -19,7 +19,7 @@ from mailboat.model.positions import Position
 from mailboat.queues.following import LogFollower
 from mailboat.queues.log_view import LogView
 from mailboat.queues.statuses import StatusFollower
-from mailboat.subscriber.commands import Addressee, CommandListener
+from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.subscriber.settings import StagingSettings
 from mailboat.subscriber.staging import GoldenWatch
 from mailboat.testing.clocks import ManualClock
@@ -128,7 +128,7 @@ def test_commands_are_heard_after_a_journal_was_away_while_the_topic_was_begun_a
     journal = memory_journal(SystemClock())
     flaky: Any = FlakyJournal(journal)
     heard = threading.Event()
-    listener = CommandListener(Addressee(SLING_ID, NAME, TOPIC), flaky, SystemClock(), heard.set)
+    listener = CommandListener(CommandSource(SLING_ID, NAME, TOPIC), flaky, SystemClock(), heard.set)
     listener.catch_up(Position(journal.identity(TOPIC), Offset(0)))
     lose_place(journal)
     headers, value = encode_message(CommandMessage(SLING_ID, NAME, Offset(7)))

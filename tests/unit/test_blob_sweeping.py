@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.blobs.port import BlobInfo
-from mailboat.blobs.sweeping import Fate, ReferencedDigests, fate_of, new_figures, plan_sweep
+from mailboat.blobs.sweeping import ReferencedDigests, SweepDecision, fate_of, new_figures, plan_sweep
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -44,8 +44,8 @@ def test_only_what_is_old_and_named_by_none_goes() -> None:
     blobs = [named_old, named_new, young, old]
     assert list(plan_sweep(blobs, referenced, NOW - timedelta(seconds=10), figures)) == [old]
     counts = {fate: (tally.count, tally.total_bytes) for fate, tally in figures.items()}
-    assert counts == {Fate.REFERENCED: (2, 20), Fate.YOUNG: (1, 10), Fate.REMOVABLE: (1, 7)}
+    assert counts == {SweepDecision.REFERENCED: (2, 20), SweepDecision.YOUNG: (1, 10), SweepDecision.REMOVABLE: (1, 7)}
 
 
 def test_a_blob_of_exactly_the_grace_period_is_young() -> None:
-    assert fate_of(blob("a", 10), ReferencedDigests(), NOW - timedelta(seconds=10)) is Fate.YOUNG
+    assert fate_of(blob("a", 10), ReferencedDigests(), NOW - timedelta(seconds=10)) is SweepDecision.YOUNG

@@ -30,7 +30,7 @@ from mailboat.bulk.listing import Branch, cut_branch, cut_whole, outermost, plan
 from mailboat.bulk.plan import plan_of
 from mailboat.bulk.records import Problem, Recipe, filter_of
 from mailboat.content.keys import key_of
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError, SourceMissingError, UsageError
 from mailboat.journal.port import TopicSettings
@@ -65,7 +65,7 @@ def trees(draw: st.DrawFn) -> Tree:
 budgets = st.builds(Budget, st.sampled_from([1, 60, 200, 1_000]), st.sampled_from([1, 3, 10, 100]))
 
 
-def listed(tree: Tree, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+def listed(tree: Tree, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
     """The listing of a subtree, or of one node."""
     for one in sorted(tree, key=key_of):
         if one == path or (is_deep and is_within(one, path)):
@@ -161,9 +161,9 @@ def test_nothing_above_what_can_not_be_listed_is_owned_with_its_subtree(
 ) -> None:
     hidden = data.draw(st.sampled_from(sorted(tree)))
     rest = {path: size for path, size in tree.items() if not is_within(path, hidden)}
-    items: list[Loose] = [*listed(rest, ROOT), Unlisted(hidden, PathRefusedError("a socket"))]
+    items: list[Loose] = [*listed(rest, ROOT), UnlistedEntry(hidden, PathRefusedError("a socket"))]
     found = list(finish_cut(items, budget))
-    assert [one.path for one in found if isinstance(one, Unlisted)] == [hidden]
+    assert [one.path for one in found if isinstance(one, UnlistedEntry)] == [hidden]
     bins = [one for one in found if isinstance(one, Bin)]
     assert Counter(path for one in bins for path in rest if filter_of(one).covers(path)) == dict.fromkeys(rest, 1)
     assert not any(filter_of(one).covers(hidden) for one in bins)
@@ -266,7 +266,7 @@ def test_a_folder_is_cut_the_same_whether_its_source_lists_branches_or_all(tmp_p
     budget = Budget(500, 5)
     whole = sorted(cut_whole(source, (ROOT,), budget), key=repr)
     for wanted in (2, 5, 30, 1_000):
-        loose, found = list[Loose](), list[Bin | Unlisted]()
+        loose, found = list[Loose](), list[Bin | UnlistedEntry]()
         divided = plan_branches(source, (ROOT,), wanted)
         assert len(divided) >= min(wanted, 12)
         for branch in divided:
@@ -283,7 +283,7 @@ def test_what_can_not_be_read_is_told_with_its_path_and_the_rest_is_cut(tmp_path
     (tmp_path / "a/outside").symlink_to("/")
     (tmp_path / "a/loop").symlink_to(tmp_path / "a")
     found = list(cut_whole(source, (ROOT,), Budget()))
-    told = {one.path: one.error.name for one in found if isinstance(one, Unlisted)}
+    told = {one.path: one.error.name for one in found if isinstance(one, UnlistedEntry)}
     assert told == {"/a/outside": "PathRefused", "/a/loop": "PathRefused"}
     owned = {(one.kind, root) for one in found if isinstance(one, Bin) for root in one.roots}
     assert owned == {(BinKind.SKELETON, "/a"), (BinKind.CONTENT, "/a/page.html"), (BinKind.CONTENT, "/b.html")}
@@ -344,7 +344,7 @@ def test_a_namespace_that_changed_makes_other_bins_of_a_folder(tmp_path: Path) -
 
 
 def test_a_namespace_that_changed_makes_other_bins_of_the_nodes_that_use_it() -> None:
-    def bins(uri: str) -> list[Bin | Unlisted]:
+    def bins(uri: str) -> list[Bin | UnlistedEntry]:
         used = Property("acme:title", ("x",), PropertyType.STRING)
         nodes = [Node(NodePath("/a"), "nt:unstructured", properties=(used,)), Node(NodePath("/b"), "nt:unstructured")]
         return list(

@@ -19,7 +19,7 @@ from mailboat.bulk.spark.exchange import (
     CUT_COLUMNS,
     BuildWork,
     CutWork,
-    WorkPlace,
+    ExecutorWorkspace,
     build_row,
     cut_of,
     cut_row,
@@ -29,7 +29,7 @@ from mailboat.bulk.spark.exchange import (
     packed,
     unpacked,
 )
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.errors import (
     BlobStoreUnavailableError,
     MailboatError,
@@ -104,8 +104,8 @@ def test_rows_of_a_cut_come_back_as_they_were(item: Any) -> None:
     ],
 )
 def test_errors_come_back_with_name_message_and_facts(error: MailboatError) -> None:
-    unlisted = cut_of(through_arrow(cut_row(Unlisted(PAGE, error))))
-    assert isinstance(unlisted, Unlisted)
+    unlisted = cut_of(through_arrow(cut_row(UnlistedEntry(PAGE, error))))
+    assert isinstance(unlisted, UnlistedEntry)
     back = unlisted.error
     assert (type(back), back.message, back.next_step, back.where) == (
         type(error),
@@ -125,7 +125,7 @@ def test_an_error_of_another_version_keeps_its_name() -> None:
 
 
 def test_work_comes_back_as_it_was() -> None:
-    place = WorkPlace("/srv/home", json.dumps({"publisher": {"name": "author"}}))
+    place = ExecutorWorkspace("/srv/home", json.dumps({"publisher": {"name": "author"}}))
     build = BuildWork(place, RECIPE, (BIN,))
     assert record_of(BuildWork, document_of(build)) == build
     cut = CutWork(RECIPE, (Branch(PAGE, is_deep=True), Branch(OTHER, is_deep=False)))

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk import fencing
-from mailboat.bulk.assembly import BuildWish
+from mailboat.bulk.assembly import BuildRequest
 from mailboat.bulk.assembly import recipe_for as recipe_of_home
 from mailboat.bulk.fencing import BuildClaim, Driver, claimed_build, claimed_source, this_driver
-from mailboat.bulk.library import Build, BuildState, Library
+from mailboat.bulk.library import Build, BuildRegistry, BuildState
 from mailboat.bulk.manifest import ManifestDamagedError
 from mailboat.bulk.records import Problem, Recipe
 from mailboat.bulk.running import BuildOrder
@@ -101,14 +101,14 @@ def test_two_publishers_build_under_ids_of_their_own(engine: Engine, other: Engi
 
 def test_a_recipe_names_the_publisher_that_is_asked_for_or_configured(boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
-        wish = BuildWish(str(site), [ROOT])
+        wish = BuildRequest(str(site), [ROOT])
         workspace.publisher(SECOND)  # known from now on
         found = [recipe_of_home(workspace, wish, name).publisher for name in (None, SECOND)]
         assert found == [workspace.home.config.publisher.name, SECOND]
 
 
 def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, site: Path) -> None:
-    recipe, library = recipe_for(engine, site), Library(engine.blobs.builds)
+    recipe, library = recipe_for(engine, site), BuildRegistry(engine.blobs.builds)
     report = run(engine, BuildOrder(recipe))
     name = f"{report.build_id}.build"
     document = json.loads(library.documents.read(name) or b"")
@@ -124,7 +124,7 @@ UNNAMED = f"bulk-{24 * '0'}"
 def test_a_build_whose_source_changed_meanwhile_goes_on_under_its_id_and_builds_what_is_missing(
     engine: Engine, site: Path
 ) -> None:
-    order, library = BuildOrder(recipe_for(engine, site)), Library(engine.blobs.builds)
+    order, library = BuildOrder(recipe_for(engine, site)), BuildRegistry(engine.blobs.builds)
     with pytest.raises(PermanentError, match="SourceChanged") as raised:
         run(engine, order, ChangingStages(engine, site / "a/3.html"))
     stages = LocalStages(engine.blobs)
@@ -166,7 +166,7 @@ def test_what_was_built_and_never_published_is_not_taken_for_present_by_the_next
 def test_a_build_that_nobody_named_goes_on_at_any_revision_until_it_is_published(
     engine: Engine, site: Path, build_id: str, state: BuildState, revision: str, *, goes_on: bool
 ) -> None:
-    recipe, library = recipe_for(engine, site), Library(engine.blobs.builds)
+    recipe, library = recipe_for(engine, site), BuildRegistry(engine.blobs.builds)
     library.write(Build(BuildId(build_id), recipe, 1, revision, state))
     assert (library.unfinished(recipe, "listed") is not None) == goes_on
     assert library.unfinished(replace(recipe, publisher=SECOND), "listed") is None
@@ -215,14 +215,14 @@ def stored(record: Any) -> Any:
     return json.loads(json.dumps(asdict(record)))
 
 
-def library_of(document: Any) -> Library:
-    library = Library(MemoryBlobStore(SkippingClock()).builds)
+def library_of(document: Any) -> BuildRegistry:
+    library = BuildRegistry(MemoryBlobStore(SkippingClock()).builds)
     library.documents.write("b.build", json.dumps(document).encode())
     return library
 
 
 def test_a_build_is_read_as_it_was_written_also_by_a_version_that_knows_less_or_more_of_it() -> None:
-    library = Library(MemoryBlobStore(SkippingClock()).builds)
+    library = BuildRegistry(MemoryBlobStore(SkippingClock()).builds)
     library.write(WHOLE)
     assert library.read(WHOLE.build_id) == WHOLE
     document = stored(WHOLE)

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.assembly import BuildRequest, recipe_for
 from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.records import Problem
 from mailboat.bulk.spark.columns import batch_of
-from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, WorkPlace, build_row
+from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, ExecutorWorkspace, build_row
 from mailboat.bulk.spark.pipeline import (
     FIRST_PIECE_BYTES,
     NEVER_SMALL,
@@ -23,7 +23,7 @@ from mailboat.bulk.spark.pipeline import (
     SmallBuild,
     SparkPipeline,
 )
-from mailboat.bulk.spark.stages import Gathered, StageRunner
+from mailboat.bulk.spark.stages import StageRows, StageRunner
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFullError
@@ -67,20 +67,20 @@ class FakeRunner:
         self.failing = failing
         self.pieces = 0
 
-    def gathered(self, _stage: Any, works: Sequence[bytes]) -> Gathered:
+    def gathered(self, _stage: Any, works: Sequence[bytes]) -> StageRows:
         self.pieces += 1
         is_failing = self.pieces == self.failing
         rows: list[BuildRow] = [build_row(bytes(32), Problem(ROOT, "X", str(len(work)))) for work in works]
         if is_failing:
             rows.append(build_row(None, StorageFullError("no room")))
-        return Gathered(pa.Table.from_batches([batch_of(BUILD_COLUMNS, rows)]), 0.1)
+        return StageRows(pa.Table.from_batches([batch_of(BUILD_COLUMNS, rows)]), 0.1)
 
 
 def test_what_other_pieces_built_is_given_before_the_error_of_one(boat: Any, tmp_path: Path) -> None:
     write_site(tmp_path / "site", {"a": "x"})
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(tmp_path / "site"), [ROOT]))
-        place = WorkPlace.of(workspace.home)
+        recipe = recipe_for(workspace, BuildRequest(str(tmp_path / "site"), [ROOT]))
+        place = ExecutorWorkspace.of(workspace.home)
     bins = [bin_of(number, FIRST_PIECE_BYTES + 1) for number in range(9)]
     runner = FakeRunner(failing=1)
     results, ended = list[Any](), list[MailboatError]()
@@ -96,8 +96,8 @@ def test_what_other_pieces_built_is_given_before_the_error_of_one(boat: Any, tmp
 def test_the_driver_builds_a_few_packages_itself(boat: Any, tmp_path: Path) -> None:
     write_site(tmp_path / "site", {"a": "x", "b": "y"})
     with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(tmp_path / "site"), [ROOT]))
-        place = WorkPlace.of(workspace.home)
+        recipe = recipe_for(workspace, BuildRequest(str(tmp_path / "site"), [ROOT]))
+        place = ExecutorWorkspace.of(workspace.home)
     runner = FakeRunner(failing=0)
     pipeline = SparkPipeline(cast("StageRunner", runner), place, SmallBuild(packages=2, content_bytes=1_000))
     found = [one for one in pipeline.cut(recipe) if isinstance(one, Bin)]

@@ -28,7 +28,7 @@ from mailboat.bulk.fencing import (
     this_driver,
 )
 from mailboat.bulk.identity import checked_build_id, package_id_of
-from mailboat.bulk.library import Library
+from mailboat.bulk.library import BuildRegistry
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
@@ -244,7 +244,7 @@ class FillingStages(LocalStages):
 def test_packages_built_before_an_error_are_not_built_again(engine: Engine, site: Path) -> None:
     with pytest.raises(StorageFullError) as caught:
         run(engine, BuildOrder(recipe_for(engine, site)), FillingStages(engine.blobs))
-    (begun,) = Library(engine.blobs.builds).builds()
+    (begun,) = BuildRegistry(engine.blobs.builds).builds()
     assert caught.value.where["build"] == begun.build_id
     stages = LocalStages(engine.blobs)
     report = run(engine, BuildOrder(recipe_for(engine, site)), stages)
@@ -265,7 +265,7 @@ class SlowStages(LocalStages):
         for one in super().build(recipe, bins):
             self.engine.parts.clock.wait(threading.Event(), STORE_SECONDS / 2)
             yield one
-            library = Library(self.engine.blobs.builds)
+            library = BuildRegistry(self.engine.blobs.builds)
             self.stored.append(sum(1 for _ in library.manifest(library.builds()[0]).signatures()))
 
 
@@ -481,7 +481,7 @@ def test_a_build_id_that_can_not_name_a_manifest_is_refused(text: str) -> None:
 
 def test_a_damaged_manifest_is_a_named_state(engine: Engine, site: Path) -> None:
     report = run(engine, BuildOrder(recipe_for(engine, site)))
-    library = Library(engine.blobs.builds)
+    library = BuildRegistry(engine.blobs.builds)
     build = library.read(report.build_id)
     assert build is not None
     (name,) = [one for one in library.documents.names() if ".rows-" in one][:1]
@@ -496,7 +496,7 @@ def test_a_damaged_manifest_is_a_named_state(engine: Engine, site: Path) -> None
 
 def test_a_manifest_with_a_flipped_byte_is_told_with_its_part_or_read_as_it_was(engine: Engine, site: Path) -> None:
     report = run(engine, BuildOrder(recipe_for(engine, site)))
-    library = Library(engine.blobs.builds)
+    library = BuildRegistry(engine.blobs.builds)
     manifest = library.manifest(library.builds()[0])
     rows, told = list(manifest.ordered()), 0
     for name in (one for part in ("rows-", "order") for one in library.documents.names(f"{report.build_id}.{part}")):
@@ -513,7 +513,7 @@ def test_a_manifest_with_a_flipped_byte_is_told_with_its_part_or_read_as_it_was(
 
 def test_a_part_of_a_manifest_that_has_other_columns_is_damaged(engine: Engine, site: Path) -> None:
     report = run(engine, BuildOrder(recipe_for(engine, site)))
-    library = Library(engine.blobs.builds)
+    library = BuildRegistry(engine.blobs.builds)
     order = library.documents.read(f"{report.build_id}.order") or b""
     (name,) = library.documents.names(f"{report.build_id}.rows-")
     library.documents.write(name, order)
@@ -544,7 +544,7 @@ def test_a_build_whose_record_is_damaged_ends_until_it_is_forgotten(engine: Engi
     with pytest.raises(ManifestDamagedError, match="what is known of the build damaged") as raised:
         run(engine, order)
     assert raised.value.next_step == "mailboat bulk forget damaged, then build again"
-    library = Library(engine.blobs.builds)
+    library = BuildRegistry(engine.blobs.builds)
     assert (library.ids(), library.builds()) == (["damaged"], [])
     library.forget(BuildId("damaged"))
     assert list(library.documents.names()) == []
@@ -556,7 +556,7 @@ def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: En
     for number in range(7):
         (site / "index.html").write_text(f"revision {number}")
         run(engine, BuildOrder(recipe_for(engine, site), BuildId(f"b{number}")))
-    library = Library(engine.blobs.builds)
+    library = BuildRegistry(engine.blobs.builds)
     assert {one.build_id for one in library.builds()} == {f"b{number}" for number in range(2, 7)}
     assert {name.split(".")[0] for name in library.documents.names()} == {f"b{number}" for number in range(2, 7)}
 
@@ -593,7 +593,7 @@ def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_
         run(dying, order)
     assert (raised.value.where["digest"] == film.hex()) is is_binary
     assert messages(dying) == []
-    library = Library(dying.blobs.builds)
+    library = BuildRegistry(dying.blobs.builds)
     library.forget(BuildId("old"))
     run(dying, order)
     assert_imported(dying, site)
@@ -613,7 +613,7 @@ def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_
     monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
     order = BuildOrder(recipe_for(dying, site), BuildId("old"))
     run_until_built(dying, order)
-    library = Library(dying.blobs.builds)
+    library = BuildRegistry(dying.blobs.builds)
     for name in library.documents.names(lost):
         library.documents.remove(name)
     with pytest.raises(ManifestDamagedError, match=said) as raised:
@@ -627,7 +627,7 @@ def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_
 
 def test_a_build_whose_newer_row_of_a_package_is_gone_does_not_take_it_for_present(dying: Engine, site: Path) -> None:
     run_until_built(dying, BuildOrder(recipe_for(dying, site), BuildId("old")))
-    library = Library(dying.blobs.builds)
+    library = BuildRegistry(dying.blobs.builds)
     manifest = library.manifest(library.builds()[0])
     first = next(manifest.ordered())
     manifest.add(marked_present(first))
@@ -652,10 +652,10 @@ def test_a_manifest_keeps_the_order_over_its_buckets(
     monkeypatch.setattr("mailboat.bulk.manifest.BUCKET_ROWS", 3)
     monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
     report = run(engine, BuildOrder(recipe_for(engine, site, budget=Budget(1_000, 1))))
-    build = Library(engine.blobs.builds).read(report.build_id)
+    build = BuildRegistry(engine.blobs.builds).read(report.build_id)
     assert build is not None
     assert len(build.borders) > 3
-    rows = list(Library(engine.blobs.builds).manifest(build).ordered())
+    rows = list(BuildRegistry(engine.blobs.builds).manifest(build).ordered())
     assert [one.order for one in rows] == sorted(one.order for one in rows)
     assert len(rows) == report.packages
     assert_imported(engine, site)

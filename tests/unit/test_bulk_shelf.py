@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mailboat.bulk.cutting import Bin, BinKind, Budget, revision_of
 from mailboat.bulk.listing import cut_if_small, cut_whole
 from mailboat.bulk.manifest import BUCKET_ROWS, borders_of
-from mailboat.bulk.shelf import BinShelf
+from mailboat.bulk.shelf import BinStore
 from mailboat.errors import SourceMissingError
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
@@ -26,7 +26,7 @@ def one_bin(number: int, roots: int = 1, kind: BinKind = BinKind.CONTENT) -> Bin
 
 @given(st.permutations(range(40)), st.sets(st.integers(0, 39)))
 def test_bins_come_back_as_they_were_and_in_order(numbers: Sequence[int], missing: set[int]) -> None:
-    with closing(BinShelf()) as shelf:
+    with closing(BinStore()) as shelf:
         for number in numbers:
             shelf.put(one_bin(number, 1 + number % 3, list(BinKind)[number % 2]))
         found = shelf.arranged()
@@ -43,7 +43,7 @@ def test_bins_come_back_as_they_were_and_in_order(numbers: Sequence[int], missin
 
 
 def test_the_borders_of_a_manifest_are_those_of_its_bins() -> None:
-    with closing(BinShelf()) as shelf:
+    with closing(BinStore()) as shelf:
         bins = [one_bin(number) for number in range(BUCKET_ROWS + 1)]
         for one in reversed(bins):
             shelf.put(one)

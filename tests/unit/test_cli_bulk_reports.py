@@ -17,7 +17,7 @@ from mailboat.bulk.spark.stages import StageFigures
 from mailboat.bulk.spark.verification import TargetDifference
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.rendering import Output, Report, show
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import UnlistedEntry
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import BuildId, Offset
@@ -60,7 +60,7 @@ def test_a_plan_shows_its_largest_packages_and_what_is_left_out() -> None:
         Bin(BinKind.CONTENT, (NodePath("/a"), NodePath("/b")), 2_000_000, 1_500, b"a" * 32),
         Bin(BinKind.CONTENT, (NodePath("/c"),), 3_000, 2, b"c" * 32),
     ]
-    plan = plan_of([*bins, Unlisted(NodePath("/odd"), PathRefusedError("a pipe"))])
+    plan = plan_of([*bins, UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))])
     assert lines_of(plan_report(plan)) == [
         "3 packages: 1 of folders that are cut, 2 of subtrees; 1,503 nodes, 2.0 MB",
         "LARGEST PACKAGES   CONTENT   NODES   PATHS",

@@ -51,7 +51,7 @@ def test_binary_that_is_read_after_its_walk_counts_once(tmp_path: Path) -> None:
 
 
 def test_digest_found_by_the_reader_is_told_to_the_source(tmp_path: Path) -> None:
-    class Kept(FolderSource):
+    class StoreResult(FolderSource):
         """Keeps the nodes that it gave."""
 
         given: list[Binary]
@@ -62,7 +62,7 @@ def test_digest_found_by_the_reader_is_told_to_the_source(tmp_path: Path) -> Non
                     self.given.append(node.data)
                 yield node
 
-    source = Kept(site(tmp_path))
+    source = StoreResult(site(tmp_path))
     source.given = []
     for node in WatchedSource(source, lambda _: None).walk(NodePath("/large.bin")):
         node_digest(node)

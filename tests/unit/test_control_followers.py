@@ -1,4 +1,4 @@
-"""The threads that keep a picture current: one of each kind, also when they are started anew."""
+"""The threads that keep a journal state current: one of each kind, also when they are started anew."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class PlayedPicture:
 
 
 def test_a_thread_that_was_late_to_stop_is_not_revived_by_the_next_start() -> None:
-    picture, clock = PlayedPicture(), SystemClock()
-    followers = Followers(cast("Any", picture), clock)
+    journal_state, clock = PlayedPicture(), SystemClock()
+    followers = Followers(cast("Any", journal_state), clock)
     followers.start(with_log=False)
-    assert picture.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
-    late = picture.roster_follower.threads[0]
+    assert journal_state.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
+    late = journal_state.roster_follower.threads[0]
     followers.stop(Deadline(clock, 0.0))
     followers.start(with_log=False)
-    assert picture.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
-    picture.roster_follower.gate.set()
-    picture.status_follower.gate.set()
+    assert journal_state.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
+    journal_state.roster_follower.gate.set()
+    journal_state.status_follower.gate.set()
     late.join(PATIENCE_SECONDS)
     is_revived = late.is_alive()
     followers.stop(Deadline(clock, PATIENCE_SECONDS))

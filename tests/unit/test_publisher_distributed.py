@@ -23,7 +23,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.distributed import Audience
+from mailboat.publisher.distributed import AwaitedSubscribers
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
@@ -338,12 +338,12 @@ def test_a_cursor_never_goes_back(tmp_path: Path) -> None:
 
 
 def test_invented_names_do_not_push_out_those_who_are_known() -> None:
-    audience = Audience()
+    awaited = AwaitedSubscribers()
     world_names = [f"forged-{number}" for number in range(5000)]
-    audience.hear(QueueName(SLING, AgentName("real")), 1, 0, 0.0)
+    awaited.hear(QueueName(SLING, AgentName("real")), 1, 0, 0.0)
     for name in world_names:
-        audience.hear(QueueName(SLING, AgentName(name)), 0, 0, 0.0)
-    stored = audience.stored()
+        awaited.hear(QueueName(SLING, AgentName(name)), 0, 0, 0.0)
+    stored = awaited.stored()
     assert len(stored) == 2000
     assert stored[0].queue_name.agent_name == "real"
 

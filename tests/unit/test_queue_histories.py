@@ -9,7 +9,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import Action
 from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.pages import PageLimits, PageReader
-from mailboat.queues.standing import Standing
+from mailboat.queues.standing import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.examples import examples
 from support.queue_log import (
@@ -65,7 +65,7 @@ class TestAgainstAPlainList:
             at_once = data.draw(st.integers(1, 40), "at once")
             earliest = journal.bounds(TOPIC).earliest_offset
             expected = [n for n in range(max(earliest, done + 1), known) if log[n] == str(publisher)]
-            queue = SubscriberQueue(Standing(QUEUE, publisher, done, is_editable=True), view, pages)
+            queue = SubscriberQueue(QueuePosition(QUEUE, publisher, done, is_editable=True), view, pages)
             assert offsets_of(queue, at_once) == expected
             size = queue.size()
             assert size.count == len(expected) if size.is_exact else size.count >= len(expected)

@@ -9,7 +9,7 @@ from mailboat.model.messages import FailureCause
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import Capability, ItemState, QueueState, Standing
+from mailboat.queues.standing import Capability, ItemState, QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue
 from support.queue_log import (
     QUEUE,
@@ -86,7 +86,7 @@ class TestStates:
 
     def test_a_publisher_of_another_process_is_refused(self, journal: CountingJournal) -> None:
         queue = SubscriberQueue(
-            Standing(QUEUE, AgentName("stranger"), -1), view_of(journal), PageReader(view_of(journal), journal)
+            QueuePosition(QUEUE, AgentName("stranger"), -1), view_of(journal), PageReader(view_of(journal), journal)
         )
         for call in (queue.size, queue.page, queue.head):
             with pytest.raises(UsageError, match="stranger"):

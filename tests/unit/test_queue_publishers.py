@@ -27,7 +27,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
-from mailboat.queues.standing import QueueState, Standing, decide_agent_state
+from mailboat.queues.standing import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
@@ -87,7 +87,7 @@ def sources(journal: MemoryJournal, failed: FailedPackages) -> QueueSources:
 class TestAnnouncements:
     @pytest.mark.parametrize(("last_done", "count"), [(-(2**63), 10), (2**63 - 1, 0)])
     def test_absurd_numbers_do_no_harm(self, sources: QueueSources, last_done: int, count: int) -> None:
-        queue = SubscriberQueue(Standing(EDGE, AUTHOR, last_done, 2**31), sources.view, sources.pages)
+        queue = SubscriberQueue(QueuePosition(EDGE, AUTHOR, last_done, 2**31), sources.view, sources.pages)
         assert queue.size().count == count
         assert len(queue.page().items) == count
 
@@ -99,15 +99,15 @@ class TestAnnouncements:
 
 class TestQueuesOfAPublisher:
     @pytest.fixture
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[QueuePosition]:
         return [
-            Standing(WEST, AUTHOR, 18, max_retries=0),
-            Standing(EDGE, AUTHOR, 3, attempts=5),
-            Standing(EDGE, OTHER, 19),
+            QueuePosition(WEST, AUTHOR, 18, max_retries=0),
+            QueuePosition(EDGE, AUTHOR, 3, attempts=5),
+            QueuePosition(EDGE, OTHER, 19),
         ]
 
     @pytest.fixture
-    def queues(self, sources: QueueSources, standings: list[Standing]) -> PublisherQueues:
+    def queues(self, sources: QueueSources, standings: list[QueuePosition]) -> PublisherQueues:
         return PublisherQueues(AUTHOR, sources, lambda: standings)
 
     def test_each_follower_has_a_queue_and_an_error_queue_if_it_ever_gives_up(self, queues: PublisherQueues) -> None:
@@ -136,37 +136,39 @@ class TestQueuesOfAPublisher:
         with pytest.raises(QueueMissingError, match="it has queues for edge, west"):
             queues.find(name)
 
-    def test_a_name_that_several_have_is_not_guessed(self, queues: PublisherQueues, standings: list[Standing]) -> None:
+    def test_a_name_that_several_have_is_not_guessed(
+        self, queues: PublisherQueues, standings: list[QueuePosition]
+    ) -> None:
         other = SlingId("1" * 36)
-        standings.append(Standing(QueueName(other, AgentName("edge")), AUTHOR, -1))
+        standings.append(QueuePosition(QueueName(other, AgentName("edge")), AUTHOR, -1))
         with pytest.raises(QueueMissingError, match="2 subscribers are called edge"):
             queues.find("edge")
         assert queues.find(f"{other}-edge").name == f"{other}-edge"
 
     def test_an_agent_whose_name_looks_like_an_error_queue_is_found(
-        self, queues: PublisherQueues, standings: list[Standing]
+        self, queues: PublisherQueues, standings: list[QueuePosition]
     ) -> None:
-        standings.append(Standing(QueueName(SLING_ID, AgentName("edge-error")), AUTHOR, -1))
+        standings.append(QueuePosition(QueueName(SLING_ID, AgentName("edge-error")), AUTHOR, -1))
         found = queues.find(f"{SLING_ID}-edge-error")
         assert isinstance(found, SubscriberQueue)
         assert found.size().count == 10
 
     def test_the_agent_is_blocked_as_long_as_one_queue_is(
-        self, queues: PublisherQueues, standings: list[Standing]
+        self, queues: PublisherQueues, standings: list[QueuePosition]
     ) -> None:
         assert queues.state() is QueueState.BLOCKED
-        standings[1] = Standing(EDGE, AUTHOR, 3, attempts=2)
+        standings[1] = QueuePosition(EDGE, AUTHOR, 3, attempts=2)
         assert queues.state() is QueueState.RUNNING
-        standings[1] = Standing(EDGE, AUTHOR, 18)
+        standings[1] = QueuePosition(EDGE, AUTHOR, 18)
         assert queues.state() is QueueState.IDLE
         standings.clear()
         assert queues.state() is QueueState.IDLE
         assert queues.names() == []
 
     def test_of_two_standings_of_one_subscriber_the_last_counts(
-        self, queues: PublisherQueues, standings: list[Standing]
+        self, queues: PublisherQueues, standings: list[QueuePosition]
     ) -> None:
-        standings.append(Standing(EDGE, AUTHOR, 17))
+        standings.append(QueuePosition(EDGE, AUTHOR, 17))
         assert [queue.size().count for queue in queues.subscriber_queues()] == [1, 0]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from mailboat.control.command_answers import CommandAnswers
-from mailboat.control.news import News
+from mailboat.control.news import ChangeNotifier
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
 from mailboat.queues.names import QueueName
@@ -61,15 +61,15 @@ class TestAnswers:
 
 class TestNews:
     def test_what_is_there_already_is_not_waited_for(self) -> None:
-        assert News(ManualClock()).wait_until(lambda: 7, lambda found: found == 7, 100.0) == 7
+        assert ChangeNotifier(ManualClock()).wait_until(lambda: 7, lambda found: found == 7, 100.0) == 7
 
     def test_when_the_time_is_over_what_there_is_is_told(self) -> None:
-        assert News(ManualClock()).wait_until(lambda: 7, lambda found: found == 8, 0.0) == 7
+        assert ChangeNotifier(ManualClock()).wait_until(lambda: 7, lambda found: found == 8, 0.0) == 7
 
     @pytest.mark.parametrize("waiters", [1, 5])
     def test_all_who_wait_are_woken_and_look_again(self, waiters: int) -> None:
         clock = ManualClock()
-        news, value, found = News(clock), [0], []
+        news, value, found = ChangeNotifier(clock), [0], []
 
         def wait() -> None:
             found.append(news.wait_until(lambda: value[0], lambda seen: seen == 2, 1000.0))

@@ -18,7 +18,7 @@ from mailboat.queues.log_view import LogView, Stretch
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageLimits, PageReader
-from mailboat.queues.standing import QueueState, Standing
+from mailboat.queues.standing import QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
@@ -116,7 +116,7 @@ class TestSizesAndPages:
     def test_a_page_among_others_packages_goes_no_farther_than_its_limit(self, journal: CountingJournal) -> None:
         journal.append(TOPIC, [package_record(B)] * 3000 + [package_record(A)])
         view = view_of(journal)
-        queue = SubscriberQueue(Standing(QUEUE, A, -1), view, PageReader(view, journal, PageLimits(1000)))
+        queue = SubscriberQueue(QueuePosition(QUEUE, A, -1), view, PageReader(view, journal, PageLimits(1000)))
         page = queue.page(0, 10)
         assert page.items == []
         assert not page.is_last

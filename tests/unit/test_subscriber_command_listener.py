@@ -13,7 +13,7 @@ from mailboat.model.messages import (
     CommandMessage,
 )
 from mailboat.model.positions import Position
-from mailboat.subscriber.commands import MOST_UNTAKEN, Addressee, CommandListener
+from mailboat.subscriber.commands import MOST_UNTAKEN, CommandListener, CommandSource
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.patience import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine
@@ -30,7 +30,9 @@ def clear(command_id: str) -> CommandMessage:
 
 
 def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
-    listener = CommandListener(Addressee(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None)
+    listener = CommandListener(
+        CommandSource(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None
+    )
     listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
     listener.start()
     try:
@@ -87,7 +89,7 @@ class UnreachableReader:
 
 def test_a_listener_hears_what_was_sent_during_an_outage(engine: Engine) -> None:
     journal = Unreachable(engine.journal)
-    listener = CommandListener(Addressee(SLING_ID, EDGE, COMMANDS), journal, SkippingClock(), lambda: None)
+    listener = CommandListener(CommandSource(SLING_ID, EDGE, COMMANDS), journal, SkippingClock(), lambda: None)
     listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
     listener.start()
     try:

@@ -14,7 +14,7 @@ from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.confirmations import Confirmations, Correspondent
+from mailboat.subscriber.confirmations import Confirmations, StatusSender
 from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
@@ -94,7 +94,7 @@ def pending(count: int) -> list[PendingStatus]:
 
 
 def confirmations(engine: Engine, ledger: MemoryLedger) -> Confirmations:
-    return Confirmations(Correspondent(SLING_ID, EDGE, STATUSES), engine.journal, ledger, NoFailpoints())
+    return Confirmations(StatusSender(SLING_ID, EDGE, STATUSES), engine.journal, ledger, NoFailpoints())
 
 
 def send_until_it_works(one: Confirmations) -> None:

@@ -17,7 +17,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
-from mailboat.telemetry.narration import Narrator
+from mailboat.telemetry.narration import StateLogger
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 
@@ -188,7 +188,7 @@ def test_a_level_that_is_none_is_refused(restored: None) -> None:
 
 def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="mailboat")
-    narrator, cause = Narrator("web"), FailureCause("StorageFull", "no space left", "/a")
+    narrator, cause = StateLogger("web"), FailureCause("StorageFull", "no space left", "/a")
     current = SubscriberStatistics(SubscriberPhase.CURRENT, next_offset=Offset(9))
     importing = SubscriberStatistics(SubscriberPhase.IMPORTING, next_offset=Offset(9))
     retrying = SubscriberStatistics(SubscriberPhase.RETRYING, next_offset=Offset(9), attempts=1, cause=cause)

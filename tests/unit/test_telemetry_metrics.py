@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.blobs.sweeping import Fate
+from mailboat.blobs.sweeping import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
@@ -246,7 +246,7 @@ def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
     assert bench.value("mailboat_sweep_runs_total") is None
     upkeep.retention_failures, upkeep.sweep_failures = lambda: 2, lambda: 1
     retention.removed, retention.freed_bytes = 5, 5000
-    sweeps.sweeps, sweeps.swept_blobs, sweeps.kept = 1, 4, {Fate.REFERENCED: 3}
+    sweeps.sweeps, sweeps.swept_blobs, sweeps.kept = 1, 4, {SweepDecision.REFERENCED: 3}
     assert bench.value("mailboat_retention_removed_messages_total") == 5
     assert bench.value("mailboat_retention_freed_bytes_total") == 5000
     assert bench.value("mailboat_retention_failures_total") == 2
@@ -362,7 +362,9 @@ def everything(bench: Bench) -> AgentMetrics:
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
     bench.metrics.requests.record("GET", "/x", 200, 0.1)
-    upkeep = UpkeepMetrics(RetentionFigures(), UpkeepFigures(kept={Fate.YOUNG: 1}, kept_bytes={Fate.YOUNG: 9}))
+    upkeep = UpkeepMetrics(
+        RetentionFigures(), UpkeepFigures(kept={SweepDecision.YOUNG: 1}, kept_bytes={SweepDecision.YOUNG: 9})
+    )
     upkeep.retention_failures = upkeep.sweep_failures = lambda: 0
     bench.metrics.add(upkeep)
     return bench.metrics

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from mailboat.agent.pulse import PulsingClock
+from mailboat.agent.pulse import HeartbeatClock
 from mailboat.clock import Clock
 from mailboat.errors import JournalUnavailableError
 from mailboat.subscriber.admission import ImportGuard, StopSignal
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
-from mailboat.workers import Care, Worker, heartbeat
+from mailboat.workers import Worker, WorkerOptions, heartbeat
 
 
 class Turns:
@@ -35,7 +35,7 @@ class Turns:
 
 def test_it_takes_turns_with_pauses_and_at_once_when_it_is_woken() -> None:
     clock, turns = ManualClock(), Turns()
-    worker = Worker("w", turns, clock, Care("working"))
+    worker = Worker("w", turns, clock, WorkerOptions("working"))
     assert not worker.is_running
     worker.start()
     assert clock.await_waiters()
@@ -52,7 +52,9 @@ def test_it_takes_turns_with_pauses_and_at_once_when_it_is_woken() -> None:
 
 def test_what_is_done_ends_and_says_farewell() -> None:
     said: list[str] = []
-    worker = Worker("w", Turns(pause=None), ManualClock(), Care("working", farewell=lambda: said.append("bye")))
+    worker = Worker(
+        "w", Turns(pause=None), ManualClock(), WorkerOptions("working", farewell=lambda: said.append("bye"))
+    )
     worker.start()
     assert worker.join(PATIENCE_SECONDS)
     assert said == ["bye"]
@@ -60,7 +62,7 @@ def test_what_is_done_ends_and_says_farewell() -> None:
 
 def test_one_that_was_never_started_can_be_stopped_and_begins_no_more() -> None:
     turns = Turns()
-    worker = Worker("w", turns, ManualClock(), Care("working"))
+    worker = Worker("w", turns, ManualClock(), WorkerOptions("working"))
     assert worker.stop(0.0)
     worker.begin()
     assert turns.count == 0
@@ -71,9 +73,9 @@ def test_failures_are_waited_out_with_growing_pauses_and_told_once(caplog: pytes
     clock = SkippingClock()
     turns = Turns(*[JournalUnavailableError("away")] * 5)
     seen: list[Exception] = []
-    care = Care("working", 1.0, 4.0, on_failure=seen.append, where={"subscriber": "edge"})
+    options = WorkerOptions("working", 1.0, 4.0, on_failure=seen.append, where={"subscriber": "edge"})
     before = clock.monotonic()
-    worker = Worker("w", turns, clock, care)
+    worker = Worker("w", turns, clock, options)
     worker.start()
     assert turns.went_well.wait(PATIENCE_SECONDS)
     worker.stop(PATIENCE_SECONDS)
@@ -87,7 +89,7 @@ def test_failures_are_waited_out_with_growing_pauses_and_told_once(caplog: pytes
 
 def test_a_defect_is_told_with_its_trace_and_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
     turns = Turns(RecursionError("a defect"))
-    worker = Worker("w", turns, SkippingClock(), Care("working"))
+    worker = Worker("w", turns, SkippingClock(), WorkerOptions("working"))
     worker.start()
     assert turns.went_well.wait(PATIENCE_SECONDS)
     worker.stop(PATIENCE_SECONDS)
@@ -99,7 +101,7 @@ def test_a_defect_is_told_with_its_trace_and_does_not_end_it(caplog: pytest.LogC
 def test_a_wish_of_the_failed_side_is_heard_but_not_for_ever() -> None:
     clock = SkippingClock()
     turns = Turns(JournalUnavailableError("busy", retry_after_seconds=120.0))
-    worker = Worker("w", turns, clock, Care("working", jitter=random.Random(1)))
+    worker = Worker("w", turns, clock, WorkerOptions("working", jitter=random.Random(1)))
     began = clock.monotonic()
     worker.start()
     assert turns.went_well.wait(PATIENCE_SECONDS)
@@ -113,7 +115,7 @@ def test_a_stop_ends_a_pause_after_a_failure_and_interrupts_a_turn() -> None:
         "w",
         Turns(*[JournalUnavailableError("away")] * 9),
         ManualClock(),
-        Care("working", interrupt=interrupted.set),
+        WorkerOptions("working", interrupt=interrupted.set),
     )
     worker.start()
     wait_until(lambda: worker.failures == 1)
@@ -125,7 +127,7 @@ def test_a_farewell_that_fails_does_no_harm() -> None:
     def fails() -> None:
         raise JournalUnavailableError("away")
 
-    worker = Worker("w", Turns(pause=None), SkippingClock(), Care("working", farewell=fails))
+    worker = Worker("w", Turns(pause=None), SkippingClock(), WorkerOptions("working", farewell=fails))
     worker.start()
     assert worker.join(PATIENCE_SECONDS)
     assert worker.failures == 1
@@ -147,8 +149,8 @@ def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
     stall_seconds: float | None, limit: float
 ) -> None:
     inner, stuck = ManualClock(), Stuck()
-    clock = PulsingClock(inner, stall_seconds=10.0)
-    worker = Worker("w", stuck, clock, Care("working", stall_seconds=stall_seconds))
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
+    worker = Worker("w", stuck, clock, WorkerOptions("working", stall_seconds=stall_seconds))
     worker.start()
     assert stuck.began.wait(PATIENCE_SECONDS)
     inner.advance(limit)
@@ -163,7 +165,7 @@ def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
 @pytest.mark.parametrize("question", [Clock.now, Clock.monotonic, lambda clock: clock.wait(threading.Event(), 1.0)])
 def test_a_loop_within_a_turn_that_only_polls_is_stuck(question: Callable[[Clock], object]) -> None:
     inner = SkippingClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
     clock.began("w", None)
     for _ in range(11):
         inner.advance(1.0)
@@ -173,7 +175,7 @@ def test_a_loop_within_a_turn_that_only_polls_is_stuck(question: Callable[[Clock
 
 def test_progress_below_a_turn_keeps_it_alive_and_announces_a_pause() -> None:
     inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
     clock.began("w", None)
     for pause in (0.0, 100.0):
         inner.advance(9.0)
@@ -184,7 +186,7 @@ def test_progress_below_a_turn_keeps_it_alive_and_announces_a_pause() -> None:
 
 def test_each_record_of_an_import_is_progress() -> None:
     inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
     guard = ImportGuard(clock, None, StopSignal())
     clock.began("w", None)
     for _ in range(3):
@@ -195,7 +197,7 @@ def test_each_record_of_an_import_is_progress() -> None:
 
 def test_a_long_turn_that_asks_whether_to_stop_is_not_stuck() -> None:
     inner, stuck = ManualClock(), list[str]()
-    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
 
     def turn() -> None:
         for _ in range(3):
@@ -205,7 +207,7 @@ def test_a_long_turn_that_asks_whether_to_stop_is_not_stuck() -> None:
         inner.advance(11.0)
         stuck.extend(clock.stuck())
 
-    worker = Worker("w", turn, clock, Care("working"))
+    worker = Worker("w", turn, clock, WorkerOptions("working"))
     worker.start()
     assert worker.join(PATIENCE_SECONDS)
     assert (worker.failures, stuck) == (0, ["mailboat-w"])
@@ -213,7 +215,7 @@ def test_a_long_turn_that_asks_whether_to_stop_is_not_stuck() -> None:
 
 def test_a_beat_covers_the_time_that_it_names() -> None:
     inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
     clock.began("w", None)
     clock.beat(100.0)
     inner.advance(109.0)
@@ -225,8 +227,8 @@ def test_a_beat_covers_the_time_that_it_names() -> None:
 
 def test_a_worker_that_waits_is_quiet_for_as_long_as_it_said() -> None:
     inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
-    worker = Worker("w", Turns(pause=1000.0), clock, Care("working"))
+    clock = HeartbeatClock(inner, stall_seconds=10.0)
+    worker = Worker("w", Turns(pause=1000.0), clock, WorkerOptions("working"))
     worker.start()
     assert inner.await_waiters()
     inner.advance(900.0)
@@ -235,7 +237,7 @@ def test_a_worker_that_waits_is_quiet_for_as_long_as_it_said() -> None:
 
 
 def test_a_thread_that_ended_as_it_should_not_is_stuck() -> None:
-    clock = PulsingClock(ManualClock())
+    clock = HeartbeatClock(ManualClock())
     thread = threading.Thread(target=lambda: clock.began("gone", None))
     thread.start()
     thread.join(PATIENCE_SECONDS)

@@ -24,7 +24,7 @@ class SubscriberBusyError(StopError):
     exit_code = 5
 
 
-class SubscriberHold:
+class SubscriberLock:
     """An exclusive `flock` on a file, which is never removed. On a home that can't be written nothing is held."""
 
     def __init__(self, file: Path, name: AgentName) -> None:

@@ -1,7 +1,7 @@
 """Observability of an agent's process: metrics, spans, distributed events and their webhook.
 
 Made by `agent run` only; commands on a home measure nothing. The publishers' events are raised here, by threads besides
-the control room: they need a process that stays. Everything is stopped within the deadline of the process.
+the control service: they need a process that stays. Everything is stopped within the deadline of the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mailboat.retention.keeping import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
 from mailboat.telemetry.hooks import measured
-from mailboat.telemetry.narration import Narrator
+from mailboat.telemetry.narration import StateLogger
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.subscribers import SubscriberMetrics
@@ -82,9 +82,9 @@ class Observability:
         """The meter of a subscriber; one that is opened again goes on with it."""
         return self._metrics.subscriber(name, statistics)
 
-    def narrator(self, name: str) -> Narrator:
+    def narrator(self, name: str) -> StateLogger:
         """Writes a subscriber's state changes to the log."""
-        return Narrator(name)
+        return StateLogger(name)
 
     def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
         """The same hooks, with the time that they take measured."""
@@ -103,7 +103,7 @@ class Observability:
             self._upkeep.retention_failures = lambda: retention.failures
 
     def start(self, control: Control, workspace: Workspace) -> None:
-        """Raise the events of the configured publishers, and export the figures of the control room.
+        """Raise the events of the configured publishers, and export the figures of the control service.
 
         Raises: ConfigInvalidError for the webhook; the journal's errors, and those of the publishers' states.
         """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.observability import Observability
-from mailboat.agent.pulse import PulsingClock
+from mailboat.agent.pulse import HeartbeatClock
 from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -28,12 +28,12 @@ from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.control.lag_history import LagHistory
-    from mailboat.control.service import ControlRoom
+    from mailboat.control.service import ControlService
 
 _LOG: Final = logging.getLogger(__name__)
 _OPEN_SECONDS: Final = 30.0
@@ -59,14 +59,14 @@ class AgentProcess:
         self.config = home.config
         check_agents(home.config.agents)
         job_rules(home.config)
-        self._pulse = PulsingClock(SystemClock() if clock is None else clock)
+        self._pulse = HeartbeatClock(SystemClock() if clock is None else clock)
         self.observability = Observability(home, self._pulse)
         self.workspace = Workspace(home, self._pulse, self.observability)
         self.stopping = threading.Event()
         self._listener: Listener = _silent if listener is None else listener
         self._changed = threading.Event()
         self._has_started = False
-        self._room: ControlRoom | None = None
+        self._control: ControlService | None = None
         self._history: LagHistory | None = None
         self._tasks = [
             SubscriberTask(one.name, self._opener(one), self._pulse, self._heed_end)
@@ -75,13 +75,13 @@ class AgentProcess:
         self._upkeep = [maintenance_worker(self.workspace, figures=self.observability.upkeep)]
 
     @property
-    def room(self) -> ControlRoom | None:
-        """The control room of the publishers; None before `start`, and where there are none."""
-        return self._room
+    def control(self) -> ControlService | None:
+        """The control service of the publishers; None before `start`, and where there are none."""
+        return self._control
 
     @property
     def history(self) -> LagHistory | None:
-        """Lag and throughput of the last hour; None where there is no control room."""
+        """Lag and throughput of the last hour; None where there is no control service."""
         return self._history
 
     def start(self) -> None:
@@ -95,19 +95,21 @@ class AgentProcess:
         self._has_started = True
 
     def _start_publishers(self) -> None:
-        """The control room, and the journal's upkeep: retention by age, and by consumption."""
+        """The control service, and the journal's upkeep: retention by age, and by consumption."""
         from mailboat.control.lag_history import LagHistory
-        from mailboat.control.service import ControlRoom
+        from mailboat.control.service import ControlService
 
-        self._room = ControlRoom(self.workspace, self.config.agents.publishers)
-        self._room.catch_up()
-        self._room.start()
-        self.observability.start(self._room, self.workspace)
+        self._control = ControlService(self.workspace, self.config.agents.publishers)
+        self._control.catch_up()
+        self._control.start()
+        self.observability.start(self._control, self.workspace)
         if is_head_moved(self.workspace):
             self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
-        self._history = LagHistory(self._room.status, self._pulse)
-        self._upkeep.append(Worker("history", self._history.sample, self._pulse, Care("sampling lag and throughput")))
+        self._history = LagHistory(self._control.status, self._pulse)
+        self._upkeep.append(
+            Worker("history", self._history.sample, self._pulse, WorkerOptions("sampling lag and throughput"))
+        )
         for worker in self._upkeep:
             worker.start()
 
@@ -149,8 +151,8 @@ class AgentProcess:
         for worker in workers:
             worker.ask_to_stop()
         self.observability.stop(self._stop_by)
-        if self._room is not None:
-            self._room.stop(self._stop_by)
+        if self._control is not None:
+            self._control.stop(self._stop_by)
         late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
         if is_told:
             self._tell_end(self._stop_by, late)
@@ -186,13 +188,13 @@ class AgentProcess:
     ) -> None:
         # after an earlier `stop` its deadline counts: leaving the context does not extend it
         self.stop(self.deadline())
-        if self._room is not None:
-            self._room.close()
-        # last: the room and the workers read through the journal and the blob store of the workspace
+        if self._control is not None:
+            self._control.close()
+        # last: the control service and the workers read through the journal and the blob store of the workspace
         self.workspace.__exit__(kind, error, trace)
 
     def _publishers(self) -> Sequence[AgentView]:
-        is_ready = self._room is not None
+        is_ready = self._control is not None
         state = "running" if is_ready else "starting"
         names = [one.name for one in self.config.agents.publishers]
         return [AgentView(name, "publisher", state, is_ready) for name in names]

@@ -31,8 +31,8 @@ class _Watched:
     quiet_until: float
 
 
-class PulsingClock:
-    """See `Clock` and `Watching`. Notes by worker until when it may be silent."""
+class HeartbeatClock:
+    """See `Clock` and `WorkerMonitor`. Notes by worker until when it may be silent."""
 
     def __init__(self, clock: Clock, stall_seconds: float = STALL_SECONDS) -> None:
         """No thread is watched yet."""
@@ -53,19 +53,19 @@ class PulsingClock:
         return self._clock.wait(event, timeout_seconds)
 
     def began(self, name: str, stall_seconds: float | None) -> None:
-        """See `Watching`."""
+        """See `WorkerMonitor`."""
         thread, now = threading.current_thread(), self._clock.monotonic()
         stall = self._stall_seconds if stall_seconds is None else stall_seconds
         self._watched[threading.get_ident()] = _Watched(thread, name, stall, now)
 
     def beat(self, wait_seconds: float = 0.0) -> None:
-        """See `Watching`."""
+        """See `WorkerMonitor`."""
         watched = self._watched.get(threading.get_ident())
         if watched is not None:  # its own thread writes it, and `stuck` reads one float of it: no lock is needed
             watched.quiet_until = self._clock.monotonic() + wait_seconds
 
     def ended(self) -> None:
-        """See `Watching`."""
+        """See `WorkerMonitor`."""
         self._watched.pop(threading.get_ident(), None)
 
     def stuck(self) -> Sequence[str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.holding import SubscriberHold
+from mailboat.agent.holding import SubscriberLock
 from mailboat.agent.hooks import Hooks
 from mailboat.clock import Deadline
 from mailboat.composition.job_rules import job_rules
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
     from mailboat.content.hook_calls import HookCallLedger
-    from mailboat.telemetry.narration import Narrator
+    from mailboat.telemetry.narration import StateLogger
     from mailboat.telemetry.subscribers import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]
@@ -131,7 +131,7 @@ class SubscriberProcess:
         self._announced: tuple[object, ...] = ()
         self._given_up: tuple[tuple[int, int], int] | None = None
         self._meter: SubscriberMetrics | None = None
-        self._narrator: Narrator | None = None
+        self._narrator: StateLogger | None = None
         try:
             processors = own.processors or self._hooks.processors
             stores = (workspace.journal, workspace.blobs, workspace.codecs, self._target)
@@ -142,7 +142,7 @@ class SubscriberProcess:
                 processors = observed.measured(processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(settings, ports)
-            self._hold = SubscriberHold(workspace.home.lock_file(subscription.name), subscription.name)
+            self._hold = SubscriberLock(workspace.home.lock_file(subscription.name), subscription.name)
         except BaseException:
             self._target.close()
             raise

@@ -17,7 +17,7 @@ from mailboat.agent.holding import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
 from mailboat.subscriber.subscriber import Until
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -66,7 +66,7 @@ class SubscriberTask:
         self._is_decided = threading.Event()
         self._is_stopping = threading.Event()
         self._clock = clock
-        care = Care(
+        options = WorkerOptions(
             f"starting the subscriber {name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             interrupt=self._interrupt,
@@ -74,7 +74,7 @@ class SubscriberTask:
             on_failure=self._note_failure,
             where={"subscriber": name},
         )
-        self.worker: Final = Worker(f"subscriber-{name}", self._turn, clock, care)
+        self.worker: Final = Worker(f"subscriber-{name}", self._turn, clock, options)
 
     @property
     def is_over(self) -> bool:

@@ -1,7 +1,8 @@
 """The control port: the verbs of a distribution system.
 
-Two adapters: `room.py` answers from the journal itself, for the commands on a home and for the agent's HTTP server;
-`mailboat.api.client` asks an agent. The command line talks to the port only, so every verb works the same on both.
+Two adapters: `mailboat.control.service` answers from the journal itself, for commands on a home and for the agent's
+HTTP server; `mailboat.api.client` asks an agent. The command line uses the port only, so every verb works the same on
+both.
 Methods may be called from several threads.
 """
 
@@ -26,7 +27,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 
-class Books(Protocol):
+class SubscriberRegistry(Protocol):
     """Who counts among the subscribers."""
 
     def forget(self, subscriber: str) -> ForgottenView:
@@ -59,7 +60,7 @@ class Changes(Protocol):
         ...
 
 
-class Control(Books, Changes, Protocol):
+class Control(SubscriberRegistry, Changes, Protocol):
     """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
 
     def status(self) -> StatusView:

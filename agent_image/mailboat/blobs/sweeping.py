@@ -35,7 +35,7 @@ class SweepBusyError(RetryableError):
     """Another process is sweeping the same blob store. Retry when it is done, usually within minutes."""
 
 
-class Fate(enum.StrEnum):
+class SweepDecision(enum.StrEnum):
     """The decision for a blob, and why; see the module."""
 
     REFERENCED = "referenced"
@@ -78,20 +78,20 @@ class Tally:
         self.total_bytes += info.length_bytes
 
 
-SweepFigures = dict[Fate, Tally]
+SweepFigures = dict[SweepDecision, Tally]
 """What a plan came to."""
 
 
 def new_figures() -> SweepFigures:
     """Nothing counted yet."""
-    return {fate: Tally() for fate in Fate}
+    return {fate: Tally() for fate in SweepDecision}
 
 
-def fate_of(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> Fate:
+def fate_of(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> SweepDecision:
     """What a sweep does with one blob."""
     if info.digest in referenced:
-        return Fate.REFERENCED
-    return Fate.YOUNG if info.stored_at >= stored_before else Fate.REMOVABLE
+        return SweepDecision.REFERENCED
+    return SweepDecision.YOUNG if info.stored_at >= stored_before else SweepDecision.REMOVABLE
 
 
 def plan_sweep(
@@ -101,7 +101,7 @@ def plan_sweep(
     for info in blobs:
         fate = fate_of(info, referenced, stored_before)
         figures[fate].add(info)
-        if fate is Fate.REMOVABLE:
+        if fate is SweepDecision.REMOVABLE:
             yield info
 
 

@@ -25,7 +25,7 @@ from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 
 
-class BuildWish(NamedTuple):
+class BuildRequest(NamedTuple):
     """What is to be built, as a user says it."""
 
     source: str
@@ -34,7 +34,7 @@ class BuildWish(NamedTuple):
     file_identity: FileIdentity = FileIdentity.INODE
 
 
-def recipe_for(workspace: Workspace, wish: BuildWish, publisher: str | None = None) -> Recipe:
+def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None = None) -> Recipe:
     """The recipe of a build: the wish, and what the configuration says of packages and of the publisher.
 
     Raises:

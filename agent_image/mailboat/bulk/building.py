@@ -18,7 +18,7 @@ from mailboat.bulk.listing import items_of, listed_as
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
-from mailboat.content.listing import ListedNode, ListedSource, Unlisted
+from mailboat.content.listing import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
 from mailboat.content.watched import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
@@ -148,7 +148,7 @@ def _check_message(binaries: Sized) -> None:
         )
 
 
-def _signatures(kind: BinKind, items: Iterable[ListedNode | Unlisted]) -> Iterator[tuple[NodePath, bytes]]:
+def _signatures(kind: BinKind, items: Iterable[ListedNode | UnlistedEntry]) -> Iterator[tuple[NodePath, bytes]]:
     if kind is BinKind.SKELETON:
         yield from ((item.path, item.signature) for item in items if isinstance(item, ListedNode))
         return

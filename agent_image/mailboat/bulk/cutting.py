@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from mailboat.content.keys import Key, key_of
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
 from mailboat.model.requests import MAX_PATHS
 
@@ -110,7 +110,7 @@ def order_of(kind: BinKind, first: NodePath) -> Order:
     return _RANKS[kind], key_of(first)
 
 
-Loose = ListedNode | Unit | SkeletonNode | Unlisted
+Loose = ListedNode | Unit | SkeletonNode | UnlistedEntry
 """What a cut can begin with: nodes as they are listed, and what cuts of branches left open."""
 
 Cut = Bin | Loose
@@ -139,7 +139,7 @@ class Cutter:
         self._budget = budget
         self._open: list[_Folder] = []
 
-    def cut(self, items: Iterable[Loose]) -> Iterator[Bin | SkeletonNode | Unit | Unlisted]:
+    def cut(self, items: Iterable[Loose]) -> Iterator[Bin | SkeletonNode | Unit | UnlistedEntry]:
         """The bins of the folders that had to be cut, their skeleton, and the units that no folder of the stream holds.
 
         What can't be listed is given on; no folder above it is a unit, as a package must not own what it lacks.
@@ -151,7 +151,7 @@ class Cutter:
                     self._open.append(_Folder(item, content_bytes=item.content_bytes))
                 case Unit():
                     yield from self._placed(item)
-                case SkeletonNode() | Unlisted():
+                case SkeletonNode() | UnlistedEntry():
                     for folder in self._open:
                         folder.is_cut = True
                     yield item
@@ -180,7 +180,7 @@ class Cutter:
             yield unit
 
 
-def finish_cut(items: Iterable[Loose], budget: Budget) -> Iterator[Bin | Unlisted]:
+def finish_cut(items: Iterable[Loose], budget: Budget) -> Iterator[Bin | UnlistedEntry]:
     """The remaining bins of a build, and what it has to leave out, of what the cuts of all its branches left open."""
     ordered = sorted(items, key=lambda item: key_of(item.path))
     skeleton, units = list[SkeletonNode](), list[Unit]()

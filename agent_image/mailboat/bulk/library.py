@@ -69,7 +69,7 @@ class Build:
     stored_ms: int | None = None
 
 
-class Library:
+class BuildRegistry:
     """The builds of one blob store."""
 
     def __init__(self, documents: NamedDocuments) -> None:

@@ -15,7 +15,7 @@ from mailboat.bulk.cutting import Bin, Budget, Cut, Cutter, Loose, finish_cut
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.branches import BranchingSource, children_of
 from mailboat.content.keys import key_of
-from mailboat.content.listing import ListedNode, ListedSource, Unlisted
+from mailboat.content.listing import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
 from mailboat.content.watched import namespaces_of
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
@@ -28,7 +28,7 @@ _MOST_CHILDREN: Final = 4096
 """Of a wider folder no child is a branch of its own: the plan would be as long as the listing."""
 
 
-Watch = Callable[[ListedNode | Unlisted], ListedNode | Unlisted]
+Watch = Callable[[ListedNode | UnlistedEntry], ListedNode | UnlistedEntry]
 """Is given each item of a listing, and gives it on."""
 
 
@@ -108,7 +108,7 @@ def cut_branch(source: Source, branch: Branch, budget: Budget, watch: Watch | No
 
 def cut_whole(
     source: Source, roots: Sequence[NodePath], budget: Budget, watch: Watch | None = None
-) -> Iterator[Bin | Unlisted]:
+) -> Iterator[Bin | UnlistedEntry]:
     """Cut everything below some outermost roots here and now. `watch` is given what is listed, and gives it back.
 
     Raises: SourceMissingError; as `Source.walk`.
@@ -125,12 +125,12 @@ def cut_whole(
 
 def cut_if_small(
     source: Source, roots: Sequence[NodePath], budget: Budget, most_nodes: int
-) -> list[Bin | Unlisted] | None:
+) -> list[Bin | UnlistedEntry] | None:
     """As `cut_whole`; None when there are more nodes than that, of which no more were listed.
 
     Raises: SourceMissingError; as `Source.walk`.
     """
-    found, loose, rest = list[Bin | Unlisted](), list[Loose](), most_nodes
+    found, loose, rest = list[Bin | UnlistedEntry](), list[Loose](), most_nodes
     for branch in plan_branches(source, roots, 1):
         items = list(islice(listed_nodes(source, branch.path, is_deep=branch.is_deep), rest + 1))
         rest -= len(items)
@@ -144,13 +144,13 @@ def cut_if_small(
     return [*found, *finish_cut(loose, budget)]
 
 
-def items_of(source: Source, roots: Iterable[NodePath], *, is_deep: bool) -> Iterator[ListedNode | Unlisted]:
+def items_of(source: Source, roots: Iterable[NodePath], *, is_deep: bool) -> Iterator[ListedNode | UnlistedEntry]:
     """The listing of several roots, one after the other."""
     for root in roots:
         yield from listed_nodes(source, root, is_deep=is_deep)
 
 
-def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
     """What is at and below a path, by the fastest way that the source offers; a namespace that changed is a change.
 
     A source that lists without reading does not know which prefixes a node uses, so all of its namespaces count there.
@@ -166,7 +166,7 @@ def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Ite
     else:
         salt = repr(sorted(namespaces.items())).encode()
         for item in source.listed(path, is_deep=is_deep):
-            yield item if isinstance(item, Unlisted) else _salted(item, salt)
+            yield item if isinstance(item, UnlistedEntry) else _salted(item, salt)
 
 
 def listed_as(node: Node, namespaces: NamespaceTable | None) -> ListedNode:

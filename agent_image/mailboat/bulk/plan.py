@@ -8,7 +8,7 @@ from typing import Final
 
 from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.records import Problem, problem_of
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, folded_name, is_within, name_of
 
 
@@ -59,7 +59,7 @@ class NameCollisions:
         self._open: list[tuple[NodePath, dict[str, NodePath]]] = [(ROOT, {})]
         self._pairs = list[tuple[NodePath, NodePath]]()
 
-    def watch(self, item: ListedNode | Unlisted) -> ListedNode | Unlisted:
+    def watch(self, item: ListedNode | UnlistedEntry) -> ListedNode | UnlistedEntry:
         """Take the next item, and give it on."""
         path = item.path
         if path == ROOT:
@@ -87,14 +87,14 @@ def _carries(one: Bin, path: NodePath) -> bool:
     return any(is_within(path, root) for root in one.roots)
 
 
-def plan_of(found: Iterable[Bin | Unlisted], collisions: NameCollisions | None = None) -> CutPlan:
+def plan_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | None = None) -> CutPlan:
     """Sum a cut up. Memory is that of what is told."""
     refused = list[Problem]()
     skeleton = content = nodes = content_bytes = 0
     largest = list[Bin]()
     problems = list[Problem]()
     for one in found:
-        if isinstance(one, Unlisted):
+        if isinstance(one, UnlistedEntry):
             problems.append(problem_of(one.path, one.error))
             continue
         skeleton += one.kind is BinKind.SKELETON

@@ -18,15 +18,15 @@ from mailboat.bulk.closing import build_closing
 from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.fencing import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
-from mailboat.bulk.library import Build, BuildState, Library
+from mailboat.bulk.library import Build, BuildRegistry, BuildState
 from mailboat.bulk.manifest import Manifest, marked_present, package_key
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
 from mailboat.bulk.refusals import conflict, incomplete, overtaken
 from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
-from mailboat.bulk.shelf import ArrangedBins, BinShelf
+from mailboat.bulk.shelf import ArrangedBins, BinStore
 from mailboat.clock import Clock
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import UnlistedEntry
 from mailboat.errors import MailboatError, SourceChangedError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
@@ -46,7 +46,7 @@ CHANGED: Final = SourceChangedError("").name
 class BuildStages(Protocol):
     """Who does the stages that are distributed."""
 
-    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+    def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
         """Cut the source into bins, in no order; what can't be listed is reported. Raises: as `cut_whole`."""
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
@@ -102,7 +102,7 @@ class BuildRun:
         self._recipe = order.recipe
         self._is_all = order.is_all
         self._ports = ports
-        self._library = Library(ports.blobs.builds)
+        self._library = BuildRegistry(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
         self._tally = Tally()
         self._began_ms = self._now_ms()
@@ -216,7 +216,7 @@ class BuildRun:
         return {one.build_id for one in self._library.builds() if one.recipe.source != self._recipe.source}
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
-        shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
+        shelf, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
         # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):

@@ -53,7 +53,7 @@ class ArrangedBins:
             return self._file.readline()
 
 
-class BinShelf:
+class BinStore:
     """Takes the bins of one build in any order. Close it."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import typer
 from mailboat import __version__
 from mailboat.cli.declaring import HomeOption, TokenFileOption, UrlOption, VerboseOption
 from mailboat.cli.help_page import PAGE_WIDTH, PagedCommand, PagedGroup, PagedTyper
-from mailboat.cli.session import Defaults, Given
+from mailboat.cli.session import Defaults, SharedOptions
 from mailboat.errors import MailboatError, UsageError
 
 
@@ -153,4 +153,4 @@ def before_command(
 ) -> None:
     """Distributes content from publishers to subscribers over a persisted log, exactly once."""
     defaults = context.ensure_object(Defaults)
-    defaults.given = Given(home=home, is_verbose=defaults.is_verbose or verbose, url=url, token_file=token_file)
+    defaults.given = SharedOptions(home=home, is_verbose=defaults.is_verbose or verbose, url=url, token_file=token_file)

@@ -11,7 +11,7 @@ import typer
 
 from mailboat.api.archive import MAX_BLOBS, Archive, SweepView, TargetSweepView
 from mailboat.api.records import document_of
-from mailboat.blobs.sweeping import Fate
+from mailboat.blobs.sweeping import SweepDecision
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
@@ -87,7 +87,7 @@ def sweep(
     session.show(
         Report(document_of(found), [found.store], lambda: [*_store_blocks(found), *_target_blocks(found.targets, yes)])
     )
-    removable = found.blobs.get(Fate.REMOVABLE)
+    removable = found.blobs.get(SweepDecision.REMOVABLE)
     if not yes and ((removable and removable.count) or any(one.removed for one in found.targets)):
         session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
 
@@ -132,10 +132,10 @@ def sweep_text(step: SweepStep, seconds: float) -> str:
 
 def _store_blocks(found: SweepView) -> list[Block]:
     reasons = {
-        Fate.REFERENCED: f"named by the log's {count_text(found.messages, 'message')}"
+        SweepDecision.REFERENCED: f"named by the log's {count_text(found.messages, 'message')}"
         + (f" or {count_text(found.snapshots, 'snapshot')}" if found.snapshots else ""),
-        Fate.YOUNG: f"younger than {seconds_text(found.grace_seconds)}",
-        Fate.REMOVABLE: "named by none" if found.unreadable is None else "named by none that can be read",
+        SweepDecision.YOUNG: f"younger than {seconds_text(found.grace_seconds)}",
+        SweepDecision.REMOVABLE: "named by none" if found.unreadable is None else "named by none that can be read",
     }
     whys = {str(fate): why for fate, why in reasons.items()}
     columns = (Column("FATE"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))

@@ -53,7 +53,7 @@ RootsArgument = Annotated[
 ]
 
 
-class Running(NamedTuple):
+class SparkOptions(NamedTuple):
     """How Spark runs."""
 
     master: Annotated[
@@ -70,7 +70,7 @@ class Running(NamedTuple):
     ] = None
 
 
-class Cutting(NamedTuple):
+class CutOptions(NamedTuple):
     """How the tree is cut."""
 
     budget: Annotated[
@@ -85,7 +85,7 @@ class Cutting(NamedTuple):
     ] = FileIdentity.INODE
 
 
-class Naming(NamedTuple):
+class BuildNameOptions(NamedTuple):
     """Where to, and as which build."""
 
     into: Annotated[
@@ -114,7 +114,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command
-def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: RootsArgument = None) -> None:
+def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: RootsArgument = None) -> None:
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
@@ -127,27 +127,27 @@ def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: Root
 @command
 def build(  # sets of options
     session: Session,
-    cutting: Cutting,
-    naming: Naming,
-    running: Running,
+    cutting: CutOptions,
+    naming: BuildNameOptions,
+    running: SparkOptions,
     source: SourceArgument,
     paths: RootsArgument = None,
 ) -> None:
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     with _spark_installed():
-        from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+        from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
         from mailboat.bulk.running import BuildOrder, BuildRun
-        from mailboat.bulk.spark.exchange import WorkPlace
+        from mailboat.bulk.spark.exchange import ExecutorWorkspace
         from mailboat.bulk.spark.pipeline import SparkPipeline
 
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    wish = BuildWish(source, _roots_of(source, paths), _budget_of(cutting), cutting.file_identity)
+    wish = BuildRequest(source, _roots_of(source, paths), _budget_of(cutting), cutting.file_identity)
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
         recipe = recipe_for(workspace, wish, naming.publisher)
         runner = opened.enter_context(_spark(running))
         progress = BulkProgress(sys.stderr, workspace.clock)
         opened.callback(progress.end)
-        stages = SparkPipeline(runner, WorkPlace.of(workspace.home))
+        stages = SparkPipeline(runner, ExecutorWorkspace.of(workspace.home))
         ports = ports_for(workspace, stages, naming.publisher, progress)
         report = BuildRun(BuildOrder(recipe, named, naming.everything), ports).run()
         progress.end()
@@ -177,7 +177,7 @@ def status(
 @command
 def verify(
     session: Session,
-    running: Running,
+    running: SparkOptions,
     source: SourceArgument,
     targets: Annotated[
         list[str], typer.Argument(metavar="TARGET", help="Targets to compare with the source, for example files:DIR.")
@@ -210,11 +210,11 @@ def forget(
 ) -> None:
     """Remove a build and its manifest. Published packages stay; unpublished ones are swept."""
     with _spark_installed():
-        from mailboat.bulk.library import Library
+        from mailboat.bulk.library import BuildRegistry
 
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:
-        library = Library(workspace.blobs.builds)
+        library = BuildRegistry(workspace.blobs.builds)
         with BuildClaim(library.documents, claimed_build(named), this_driver(), workspace.clock).held():
             known = library.ids()
             if named not in known:
@@ -229,11 +229,11 @@ def _unfinished(session: Session) -> Sequence[Build]:
     if session.url is not None:
         return ()
     try:
-        from mailboat.bulk.library import BuildState, Library
+        from mailboat.bulk.library import BuildRegistry, BuildState
     except ImportError:
         return ()  # manifests need an extra that is not installed
     with session.workspace() as workspace:
-        return [one for one in Library(workspace.blobs.builds).builds() if one.state is not BuildState.COMPLETE]
+        return [one for one in BuildRegistry(workspace.blobs.builds).builds() if one.state is not BuildState.COMPLETE]
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def _spark_installed() -> Iterator[None]:
 
 
 @contextmanager
-def _spark(running: Running) -> Iterator[StageRunner]:
+def _spark(running: SparkOptions) -> Iterator[StageRunner]:
     """Runs stages in a session that begins with the first of them."""
     from mailboat.bulk.spark.stages import StageRunner
 
@@ -290,7 +290,7 @@ def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
         return own_roots(opened) or (ROOT,)
 
 
-def _budget_of(cutting: Cutting) -> Budget:
+def _budget_of(cutting: CutOptions) -> Budget:
 
     return Budget(parse_size(cutting.budget), cutting.nodes)
 

@@ -18,7 +18,7 @@ import typer
 
 from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.rendering import Output
-from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.settings import current_settings
 from mailboat.errors import UsageError
 
@@ -60,7 +60,7 @@ def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: b
 
     @functools.wraps(function)
     def run(context: typer.Context, **values: Any) -> None:
-        given = Given(*(values.pop(name, None) for name in ("home", "output", "verbose", "url", "token_file")))
+        given = SharedOptions(*(values.pop(name, None) for name in ("home", "output", "verbose", "url", "token_file")))
         defaults = context.obj if isinstance(context.obj, Defaults) else Defaults()
         if not is_remote and defaults.given.url is not None:
             raise UsageError(

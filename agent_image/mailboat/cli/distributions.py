@@ -144,7 +144,7 @@ def _row(one: DistributionView) -> list[str]:
         one.action,
         f"{paths} … {count} paths" if count > 1 else paths,
         one.state,
-        f"{len(one.imported)} of {_audience(one)}",
+        f"{len(one.imported)} of {_directory(one)}",
         one.request_id or ABSENT,
     ]
 
@@ -180,7 +180,7 @@ def waited_for(
 def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -> str:
     """How far a package is that is waited for."""
     waited = f"waited {seconds_text(waited_seconds)} of {seconds_text(seconds)}"
-    return f"imported by {len(one.imported)}/{_audience(one)} subscribers; {waited}"
+    return f"imported by {len(one.imported)}/{_directory(one)} subscribers; {waited}"
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
@@ -223,13 +223,13 @@ def end_by(views: Sequence[DistributionView]) -> None:
     Raises: typer.Exit with 1 where a subscriber that follows the publisher will not import one, or may not have; else
         with 3 where one has still to import it, or none is known.
     """
-    if any(len(one.imported) + len(one.waiting) < _audience(one) for one in views):
+    if any(len(one.imported) + len(one.waiting) < _directory(one) for one in views):
         raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
-    if any(one.waiting or not _audience(one) for one in views):
+    if any(one.waiting or not _directory(one) for one in views):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 
 
-def _audience(one: DistributionView) -> int:
+def _directory(one: DistributionView) -> int:
     """How many subscribers follow the publisher."""
     missed = len(one.removed) + len(one.failed) + len(_passed(one)) + len(one.unknown)
     return len(one.imported) + len(one.waiting) + missed
@@ -298,7 +298,7 @@ def followed(control: Control, views: Sequence[DistributionView], seconds: float
 
 def followed_lines(found: Followed) -> Iterator[str]:
     """Who has a package, and who has not, for those who have just published it."""
-    one, total = found.view, _audience(found.view)
+    one, total = found.view, _directory(found.view)
     if not total:
         yield "no subscriber is known; nothing to wait for"
         return

@@ -79,14 +79,14 @@ def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -
 def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[StreamEvent]:
     """The events of the home's own journal, looked for twice a second."""
     from mailboat.control.event_feed import EventFeed, EventTopic
-    from mailboat.control.service import ControlRoom
+    from mailboat.control.service import ControlService
     from mailboat.model.messages import TopicRole
 
     with session.workspace() as workspace:
-        room = ControlRoom(workspace)
+        control = ControlService(workspace)
         try:
             topic = EventTopic(workspace.journal, workspace.topic(TopicRole.EVENT))
-            feed = EventFeed(room.status, uuid.uuid4().hex[:8], topic)
+            feed = EventFeed(control.status, uuid.uuid4().hex[:8], topic)
             feed.poll()
             place, frame = feed.snapshot(is_gap=False)
             yield from _decoded(frame)
@@ -97,7 +97,7 @@ def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[Stream
                     place, frame = found
                     yield from _decoded(frame)
         finally:
-            room.close()
+            control.close()
 
 
 def _decoded(frames: bytes) -> Iterator[StreamEvent]:

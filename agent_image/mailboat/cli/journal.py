@@ -16,7 +16,7 @@ from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.composition.workspace import Workspace
-from mailboat.control.subscriber_directory import Member, members_below
+from mailboat.control.subscriber_directory import SubscriberStatus, members_below
 from mailboat.errors import UsageError
 from mailboat.maintenance.schedule import remove_expired
 from mailboat.model.identifiers import Offset
@@ -178,7 +178,7 @@ def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: O
         raise UsageError(
             f"offset {before} is beyond the end of {name}, {end}", next_step=f"--before {end} removes all messages"
         )
-    behind: Sequence[Member] = ()
+    behind: Sequence[SubscriberStatus] = ()
     if role is TopicRole.PACKAGE:
         border = whole_package_border(workspace.journal, name, before, workspace.clock)
         if border != before:

@@ -17,7 +17,7 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.model.requests import DistributionRequest
 
 
-class Ordered(Protocol):
+class RequestOptions(Protocol):
     """Who publishes, and how long the subscribers are waited for."""
 
     @property
@@ -33,7 +33,7 @@ class Ordered(Protocol):
         """Seconds to wait for the subscribers; None does not wait."""
 
 
-class Awaited(NamedTuple):
+class AwaitedPackages(NamedTuple):
     """Packages whose subscribers are waited for.
 
     Attributes:
@@ -51,7 +51,7 @@ class Awaited(NamedTuple):
     clock: Clock
 
 
-def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: Ordered) -> None:
+def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: RequestOptions) -> None:
     """Publish requests one after the other, print them, and wait for the subscribers when asked to.
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
@@ -60,7 +60,7 @@ def order_all(session: Session, requests: Sequence[DistributionRequest], deliver
 
 
 def publish_through(
-    session: Session, publish: Callable[[Control, str], Sequence[DistributionView]], delivery: Ordered
+    session: Session, publish: Callable[[Control, str], Sequence[DistributionView]], delivery: RequestOptions
 ) -> None:
     """Publish through the control port, print the packages, and wait for the subscribers. Raises: as `order_all`."""
     name = session.default_publisher(delivery.publisher)
@@ -71,7 +71,9 @@ def publish_through(
         packages = list(map(published_elsewhere, publish(control, name)))
         show_published(session, packages, delivery.wait)
         if delivery.wait is not None and packages:
-            outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
+            outcome = await_subscribers(
+                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
+            )
     if outcome is not None:
         end_by([outcome.view])
 
@@ -82,7 +84,7 @@ def show_published(session: Session, packages: Sequence[Published], wait: float 
         session.show(published_report(packages))
 
 
-def await_subscribers(session: Session, control: Control, awaited: Awaited) -> Followed:
+def await_subscribers(session: Session, control: Control, awaited: AwaitedPackages) -> Followed:
     """Wait until the known subscribers have the packages, with a live count on a terminal, and print the outcome.
 
     Raises: KeyboardInterrupt, after a note of what is published all the same.

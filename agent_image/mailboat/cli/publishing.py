@@ -16,7 +16,7 @@ from mailboat.api.records import PublicationPlan, SubscriberStatusView, document
 from mailboat.cli.declaring import PublisherOption, remote_command
 from mailboat.cli.distributions import end_by
 from mailboat.cli.failures import print_warning
-from mailboat.cli.ordering import Awaited, await_subscribers, order_all, publish_through, show_published
+from mailboat.cli.ordering import AwaitedPackages, await_subscribers, order_all, publish_through, show_published
 from mailboat.cli.published import Published, published_here, published_report
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -366,7 +366,9 @@ def _publish(
     outcome = None
     if delivery.wait is not None and packages:
         with session.control() as control:
-            outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
+            outcome = await_subscribers(
+                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
+            )
     _maintain(session, workspace)
     if outcome is not None:
         end_by([outcome.view])

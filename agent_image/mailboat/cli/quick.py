@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.cli.rendering import Output
-from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.settings import current_settings
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def run_quickly(arguments: Sequence[str]) -> int | None:
     given = read_subscribe(arguments)
     if given is None:
         return None
-    from mailboat.cli.subscriber_run import AskedSubscription, UntilOption, run_subscriber
+    from mailboat.cli.subscriber_run import SubscriptionOptions, UntilOption, run_subscriber
 
-    asked = AskedSubscription(
+    asked = SubscriptionOptions(
         given["name"],
         given.get("--into"),
         given.get("--follow", ()),
@@ -113,4 +113,6 @@ _BEHIND: Final[Readers] = MappingProxyType(
 
 def _session(given: Mapping[str, Any]) -> Session:
     output = given.get("--output", Output.TABLE)
-    return session_from(current_settings(), Defaults(), Given(given.get("--home"), output, "--verbose" in given))
+    return session_from(
+        current_settings(), Defaults(), SharedOptions(given.get("--home"), output, "--verbose" in given)
+    )

@@ -74,15 +74,15 @@ class Session(Frozen):
             with closing(self._client(self.url)) as client:
                 yield client
             return
-        from mailboat.control.service import ControlRoom
+        from mailboat.control.service import ControlService
 
         with self.workspace() as workspace:
             if publishing is not None:
                 from mailboat.composition.workspace import known_publisher
 
                 workspace.publisher(known_publisher(workspace, publishing, is_new=is_new))
-            with closing(ControlRoom(workspace)) as room:
-                yield room
+            with closing(ControlService(workspace)) as control:
+                yield control
 
     @contextmanager
     def archive(
@@ -131,7 +131,7 @@ class Session(Frozen):
         sys.stderr.flush()
 
 
-class Given(NamedTuple):
+class SharedOptions(NamedTuple):
     """The options that all commands share, as one place of the command line says them."""
 
     home: Path | None = None
@@ -146,7 +146,7 @@ class Defaults:
 
     def __init__(self) -> None:
         """Nothing given."""
-        self.given = Given()
+        self.given = SharedOptions()
 
     @property
     def is_verbose(self) -> bool:
@@ -154,7 +154,7 @@ class Defaults:
         return self.given.is_verbose
 
 
-def session_from(settings: Settings, defaults: Defaults, given: Given) -> Session:
+def session_from(settings: Settings, defaults: Defaults, given: SharedOptions) -> Session:
     """Decide what holds: behind the command, before it, environment, default.
 
     Raises: UsageError for a home together with a URL, or a token that can't be read.

@@ -23,7 +23,7 @@ from mailboat.composition.roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.errors import UsageError
-from mailboat.operations.snapshots import Taken, restore_snapshot, take_snapshot
+from mailboat.operations.snapshots import SnapshotResult, restore_snapshot, take_snapshot
 from mailboat.operations.stored_snapshots import restore_stored, seed
 
 _STORED: Final = "blob:"
@@ -227,7 +227,7 @@ def _restore_file(session: Session, what: tuple[Path, str], config: Path | None,
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
 
 
-def _show_restored(session: Session, taken: Taken, place: str, into: str) -> None:
+def _show_restored(session: Session, taken: SnapshotResult, place: str, into: str) -> None:
     offset = taken.head.position.next_offset
     below = f" below {', '.join(taken.roots)}" if taken.roots else ""
     session.show(_report(taken, place, f"{into} has what {place} held{below}, and goes on at {offset}"))
@@ -257,7 +257,7 @@ def _row(one: SnapshotView) -> dict[str, Any]:
     return {**document_of(one), "taken_at": time_text(one.taken_at)}
 
 
-def _report(taken: Taken, place: str, line: str) -> Report:
+def _report(taken: SnapshotResult, place: str, line: str) -> Report:
     position = taken.head.position
     document: dict[str, Any] = {
         "snapshot": place,

@@ -55,7 +55,7 @@ class UntilOption(enum.StrEnum):
     FOREVER = "forever"
 
 
-class AskedSubscription(NamedTuple):
+class SubscriptionOptions(NamedTuple):
     """What the command line says; what it leaves out the home remembers, or the configuration says."""
 
     name: str
@@ -67,7 +67,7 @@ class AskedSubscription(NamedTuple):
     expose: Expose | None = None
 
 
-def run_subscriber(session: Session, asked: AskedSubscription) -> int:
+def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     """Import until done, or until SIGTERM or Ctrl-C.
 
     Returns:
@@ -141,7 +141,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     error.next_step = "\n".join(ways)
 
 
-def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
+def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:
     """What holds for this subscriber: the options, else what the home remembers of its last start.
 
     Raises: UsageError where it has no target, or would have a second one.

@@ -12,7 +12,7 @@ import typer
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import command
 from mailboat.cli.session import Session
-from mailboat.cli.subscriber_run import AskedSubscription, UntilOption, run_subscriber
+from mailboat.cli.subscriber_run import SubscriptionOptions, UntilOption, run_subscriber
 from mailboat.config.document import Expose
 
 
@@ -58,7 +58,7 @@ def subscribe(
 
     With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
     """
-    asked = AskedSubscription(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose)
+    asked = SubscriptionOptions(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose)
     code = run_subscriber(session, asked)
     if code:
         raise typer.Exit(code)

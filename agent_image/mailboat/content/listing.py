@@ -31,7 +31,7 @@ class ListedNode(NamedTuple):
     signature: bytes
 
 
-class Unlisted(NamedTuple):
+class UnlistedEntry(NamedTuple):
     """Something that is there and can't be published, with all below it: `error` says why."""
 
     path: NodePath
@@ -42,7 +42,7 @@ class Unlisted(NamedTuple):
 class ListedSource(Protocol):
     """A source that lists its nodes without reading them."""
 
-    def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+    def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
         """The node at `path` and, when deep, all below it: parents first, subtree by subtree, siblings in any order."""
 
 

@@ -102,12 +102,12 @@ def namespaces_of(source: Source) -> NamespaceTable | None:
 def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:
     """The nodes. Large binaries count while they are read, everything else when the next node is asked for."""
     for node in nodes:
-        passages: list[_Passage] = []
+        passages: list[_BinaryRead] = []
 
-        def counted(binary: Binary, passages: list[_Passage] = passages) -> Binary:
+        def counted(binary: Binary, passages: list[_BinaryRead] = passages) -> Binary:
             if binary.data is not None or binary.opener is None:
                 return binary
-            passages.append(_Passage(binary, watch))
+            passages.append(_BinaryRead(binary, watch))
             return passages[-1].shown
 
         shown = with_binaries(node, counted)
@@ -124,7 +124,7 @@ def watched_records(records: Iterable[NodeRecord], watch: Watch) -> Iterator[Nod
         watch(len(record.body) + sum(one.length_bytes for one in record.binaries))
 
 
-class _Passage:
+class _BinaryRead:
     """A binary that is read, possibly more than once: its bytes count once."""
 
     def __init__(self, binary: Binary, watch: Watch) -> None:

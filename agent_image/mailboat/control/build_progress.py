@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from mailboat.api.records import BuildProgressView
 from mailboat.composition.workspace import Workspace
-from mailboat.control.subscriber_directory import Member
+from mailboat.control.subscriber_directory import SubscriberStatus
 from mailboat.discovery.topology import AgentKey
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
@@ -44,7 +44,7 @@ class BuildProgress:
         self._lock = threading.Lock()
         self._known: dict[tuple[LogIdentity, Offset], _Found | None] = {}
 
-    def of(self, members: Sequence[Member]) -> Mapping[AgentKey, BuildProgressView]:
+    def of(self, members: Sequence[SubscriberStatus]) -> Mapping[AgentKey, BuildProgressView]:
         """The build that each is in the middle of; who is in none, or could not be looked up, is left out."""
         with self._lock:
             found = self._at_all(members)
@@ -56,7 +56,7 @@ class BuildProgress:
                 progress[one.key] = BuildProgressView(part.build_id, part.sequence + 1, part.total)
         return progress
 
-    def _at_all(self, members: Sequence[Member]) -> Mapping[Offset, _Found | None]:
+    def _at_all(self, members: Sequence[SubscriberStatus]) -> Mapping[Offset, _Found | None]:
         journal, topic = self._workspace.journal, self._workspace.package_topic
         identity, bounds = journal.identity(topic), journal.bounds(topic)
         counts = Counter(one.next_offset for one in members if one.identity in {None, identity})

@@ -19,8 +19,8 @@ from typing import Final
 from mailboat.api.records import BuildFollowerView, BuildView
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.control.journal_state import Picture
-from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.control.journal_state import JournalState
+from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus
 from mailboat.errors import BuildMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, BuildId, Offset
@@ -67,11 +67,11 @@ class _Build:
 class BuildsSeen:
     """The builds in the log of one workspace. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+    def __init__(self, workspace: Workspace, journal_state: JournalState, directory: SubscriberDirectory) -> None:
         """Read nothing yet."""
         self._workspace = workspace
-        self._picture = picture
-        self._audience = audience
+        self._journal_state = journal_state
+        self._directory = directory
         self._lock = threading.Lock()
         self._builds: dict[tuple[AgentName, BuildId], _Build] = {}
         self._next: Offset | None = None
@@ -81,7 +81,7 @@ class BuildsSeen:
         with self._lock:
             self._hear()
             # the time before the positions: a position announced after it is not settled yet
-            heard_at, members = self._picture.statuses_heard_at_seconds(), self._audience.members()
+            heard_at, members = self._journal_state.statuses_heard_at_seconds(), self._directory.members()
             return [self._view(one, members, heard_at) for one in reversed(self._builds.values())]
 
     def find(self, build_id: str) -> BuildView:
@@ -123,8 +123,8 @@ class BuildsSeen:
                 del self._builds[next(iter(self._builds))]
         self._builds[key].take(record, message.bulk, message)
 
-    def _view(self, one: _Build, members: Sequence[Member], heard_at: float) -> BuildView:
-        are_complete = self._picture.status_follower.are_complete_since(one.earliest_ms)
+    def _view(self, one: _Build, members: Sequence[SubscriberStatus], heard_at: float) -> BuildView:
+        are_complete = self._journal_state.status_follower.are_complete_since(one.earliest_ms)
         subscribers = tuple(
             self._follower(one, member, heard_at, are_statuses_complete=are_complete)
             for member in members
@@ -145,10 +145,10 @@ class BuildsSeen:
         )
 
     def _follower(
-        self, one: _Build, member: Member, heard_at: float, *, are_statuses_complete: bool
+        self, one: _Build, member: SubscriberStatus, heard_at: float, *, are_statuses_complete: bool
     ) -> BuildFollowerView:
         """Count outcomes by stretches of packages that have the same one: a build has up to millions of packages."""
-        publisher, queue_name, reports = one.publisher, member.queue_name, self._picture.reports
+        publisher, queue_name, reports = one.publisher, member.queue_name, self._journal_state.reports
         first, last = one.offsets[0], one.offsets[-1]
         done_to = member.claims.done_to(reports.last(publisher, queue_name), heard_at)
         start = member.report_start(publisher)

@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 
 from mailboat.api.records import CommandView
 from mailboat.composition.workspace import Workspace
-from mailboat.control.journal_state import Picture
+from mailboat.control.journal_state import JournalState
 from mailboat.errors import CommandMissingError
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
@@ -30,13 +30,13 @@ _SHOWN: Final = 80
 Command = CommandMessage | RedriveMessage
 
 
-class CommandOffice:
+class CommandSender:
     """Sends commands, and finds their answers. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, picture: Picture, chance: random.Random | None = None) -> None:
+    def __init__(self, workspace: Workspace, journal_state: JournalState, chance: random.Random | None = None) -> None:
         """Send nothing yet; `chance` makes the ids."""
         self._workspace = workspace
-        self._picture = picture
+        self._journal_state = journal_state
         self._chance = random.SystemRandom() if chance is None else chance
         self._lock = threading.Lock()
         self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
@@ -90,9 +90,9 @@ class CommandOffice:
             offset=_offset_of(command),
         )
         queue_name = QueueName(command.sub_sling_id, command.sub_agent_name)
-        answer = self._picture.answers.find(command.command_id or "", queue_name)
-        if answer is None and self._picture.answers.dropped_count:
-            dropped = f"{self._picture.answers.dropped_count} answers were dropped to bound the agent's memory"
+        answer = self._journal_state.answers.find(command.command_id or "", queue_name)
+        if answer is None and self._journal_state.answers.dropped_count:
+            dropped = f"{self._journal_state.answers.dropped_count} answers were dropped to bound the agent's memory"
             return replace(view, message=f"no answer is known; {dropped}, perhaps this one")
         if answer is None:
             return view

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.control.journal_state import Picture
-from mailboat.control.subscriber_directory import Audience, Member, cause_view
+from mailboat.control.journal_state import JournalState
+from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
@@ -47,11 +47,11 @@ class Found(NamedTuple):
 class Distributions:
     """The requests of all publishers of a process. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+    def __init__(self, workspace: Workspace, journal_state: JournalState, directory: SubscriberDirectory) -> None:
         """Read nothing yet."""
         self._workspace = workspace
-        self._picture = picture
-        self._audience = audience
+        self._journal_state = journal_state
+        self._directory = directory
 
     def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
         """The package of that id or request id, at the place where its publisher remembers it, else by a search.
@@ -116,10 +116,10 @@ class Distributions:
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
         """Outcome of a package; subscribers whose reports may not have been read yet count as waiting."""
         message, offset = found.message, found.record.offset
-        by_outcome: dict[Outcome, list[tuple[Member, Verdict]]] = {one: [] for one in Outcome}
+        by_outcome: dict[Outcome, list[tuple[SubscriberStatus, Verdict]]] = {one: [] for one in Outcome}
         # the time before the positions: a position announced after it is not settled yet
-        heard_at = self._picture.statuses_heard_at_seconds()
-        for one in self._audience.members():
+        heard_at = self._journal_state.statuses_heard_at_seconds()
+        for one in self._directory.members():
             verdict = decide_outcome(self._facts(publisher, found, one, heard_at))
             by_outcome[verdict.outcome].append((one, verdict))
         names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
@@ -154,10 +154,10 @@ class Distributions:
             path_count=len(message.paths),
         )
 
-    def _facts(self, publisher: AgentName, found: Found, one: Member, heard_at: float) -> OutcomeFacts:
+    def _facts(self, publisher: AgentName, found: Found, one: SubscriberStatus, heard_at: float) -> OutcomeFacts:
         offset, reports = (
             found.record.offset,
-            self._picture.reports.find(publisher, one.queue_name, found.record.offset),
+            self._journal_state.reports.find(publisher, one.queue_name, found.record.offset),
         )
         return OutcomeFacts(
             offset=offset,
@@ -167,11 +167,11 @@ class Distributions:
             is_editable=one.is_editable,
             start=one.report_start(publisher),
             reports=reports,
-            are_statuses_complete=self._picture.status_follower.are_complete_since(found.record.appended_ms),
+            are_statuses_complete=self._journal_state.status_follower.are_complete_since(found.record.appended_ms),
         )
 
     def _failure(self, place: FailurePlace) -> CauseView:
-        failed = self._picture.failed.find(place)
+        failed = self._journal_state.failed.find(place)
         return (None if failed is None else cause_view(failed.cause)) or _GIVEN_UP
 
     @staticmethod
@@ -242,7 +242,7 @@ def _with_shown_paths(view: DistributionView) -> DistributionView:
     )
 
 
-def _not_imported(one: Member, verdict: Verdict) -> NotImportedView:
+def _not_imported(one: SubscriberStatus, verdict: Verdict) -> NotImportedView:
     return NotImportedView(one.name, str(verdict.reason), verdict.golden)
 
 

@@ -10,9 +10,9 @@ from mailboat.clock import moment_of
 from mailboat.composition.locations import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import GivenUp
-from mailboat.control.journal_state import Picture
+from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
-from mailboat.control.subscriber_directory import Audience, Member, cause_view
+from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
@@ -41,11 +41,11 @@ class GivenUpPlace(NamedTuple):
 class GivenUpPackages:
     """The error queues of all subscribers. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+    def __init__(self, workspace: Workspace, journal_state: JournalState, directory: SubscriberDirectory) -> None:
         """Read nothing yet."""
         self._workspace = workspace
-        self._picture = picture
-        self._audience = audience
+        self._journal_state = journal_state
+        self._directory = directory
 
     def page(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
         """A page of what one subscriber gave up (by its name, or its queue's), or all; by subscriber and offset.
@@ -56,7 +56,7 @@ class GivenUpPackages:
         """
         shown, following = page_of(self.places(subscriber), _key_of, token, max_items)
         views = tuple(view for one in shown if (view := self._view(one)) is not None)
-        return GivenUpPage(views, following, self._picture.failed.forgotten_count)
+        return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
 
     def publisher_of(self, place: GivenUpPlace) -> AgentName | None:
         """Who published the package; None where that is not known."""
@@ -67,7 +67,7 @@ class GivenUpPackages:
 
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Where the packages stand that one subscriber gave up, or all; in no order. Raises: AgentMissingError."""
-        members = self._audience.members()
+        members = self._directory.members()
         wanted = [one for one in members if subscriber in {None, one.name, str(one.queue_name)}]
         if subscriber is not None and not wanted:
             known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "nobody"
@@ -78,7 +78,7 @@ class GivenUpPackages:
         found += _announced_calls(one for one in wanted if one.queue_name in names)
         return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
 
-    def _told_by_targets(self, members: Sequence[Member]) -> dict[QueueName, list[GivenUpPlace]]:
+    def _told_by_targets(self, members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:
         told = {}
         for known in self._workspace.home.known_subscribers():
             queue_name = QueueName(self._workspace.home.sling_id, known.name)
@@ -103,7 +103,7 @@ class GivenUpPackages:
     def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:
         """What the status topic says of some subscribers, or of all but those whose targets were read."""
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
-        for place in self._picture.failed.places(earliest):
+        for place in self._journal_state.failed.places(earliest):
             is_wanted = place.queue_name not in told if names is None else place.queue_name in names
             if is_wanted:
                 yield GivenUpPlace(place.queue_name, place.publisher, place.offset)
@@ -128,7 +128,7 @@ class GivenUpPackages:
         failed = (
             None
             if place.publisher is None
-            else self._picture.failed.find(FailurePlace(place.publisher, place.queue_name, place.offset))
+            else self._journal_state.failed.find(FailurePlace(place.publisher, place.queue_name, place.offset))
         )
         if failed is None:
             return None
@@ -171,7 +171,7 @@ class GivenUpPackages:
         return message if isinstance(message, PackageMessage) else None
 
 
-def _announced_calls(members: Iterable[Member]) -> Iterator[GivenUpPlace]:
+def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPlace]:
     """The failed calls of a hook that announcements name, of subscribers whose targets cannot be read here."""
     for one in members:
         for call in () if one.after_calls is None else one.after_calls.failed:

@@ -1,6 +1,6 @@
-"""The threads that keep a picture current: the log's end, its past, announcements and statuses.
+"""The threads that keep a journal state current: the log's end, its past, announcements and statuses.
 
-Each has a reader of its own and touches the picture only with what it has read, so none waits for another. A journal
+Each has a reader of its own and touches the state only with what it has read, so none waits for another. A journal
 that can't be reached ends no thread: each tries again with growing pauses, where it left off.
 """
 
@@ -10,8 +10,8 @@ import logging
 from typing import Final
 
 from mailboat.clock import Clock, Deadline
-from mailboat.control.journal_state import Follower, Picture
-from mailboat.workers import Care, Worker
+from mailboat.control.journal_state import Follower, JournalState
+from mailboat.workers import Worker, WorkerOptions
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 5.0
@@ -22,30 +22,30 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Followers:
-    """The threads of one picture."""
+    """The threads of one journal state."""
 
-    def __init__(self, picture: Picture, clock: Clock) -> None:
+    def __init__(self, journal_state: JournalState, clock: Clock) -> None:
         """Nothing runs before `start`."""
-        self._picture = picture
+        self._journal_state = journal_state
         self._clock = clock
         self._workers: list[Worker] = []
 
     @property
     def are_running(self) -> bool:
-        """Whether the threads keep the picture current."""
+        """Whether the threads keep the state current."""
         return bool(self._workers)
 
     def start(self, *, with_log: bool = True) -> None:
         """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
         if self.are_running:
             return
-        picture = self._picture
+        journal_state = self._journal_state
         workers = [
-            self._following("topology", "following announcements", picture.roster_follower),
-            self._following("statuses", "following statuses", picture.status_follower),
+            self._following("topology", "following announcements", journal_state.roster_follower),
+            self._following("statuses", "following statuses", journal_state.status_follower),
         ]
         if with_log:
-            workers.append(self._following("log", "following the log", picture.log_follower))
+            workers.append(self._following("log", "following the log", journal_state.log_follower))
             workers.append(Worker("log-past", self._count, self._clock, _care("counting the past of the log")))
         self._workers = workers  # a thread that was late to stop keeps its own, and is not revived
         for worker in workers:
@@ -63,23 +63,23 @@ class Followers:
     def _following(self, name: str, purpose: str, follower: Follower) -> Worker:
         def turn() -> float:
             if follower.follow(_WAIT_SECONDS):
-                self._picture.news.ring()
+                self._journal_state.notifier.notify_all()
             return 0.0
 
         return Worker(name, turn, self._clock, _care(purpose, follower))
 
     def _count(self) -> float:
         """Count all of the past, and again when the view was reset; forget what concerns removed packages."""
-        if self._picture.count_past():
+        if self._journal_state.count_past():
             return 0.0
-        earliest = self._picture.view.bounds.earliest_offset
-        self._picture.failed.trim(earliest)
-        self._picture.reports.trim(earliest)
+        earliest = self._journal_state.view.bounds.earliest_offset
+        self._journal_state.failed.trim(earliest)
+        self._journal_state.reports.trim(earliest)
         return _WAIT_SECONDS
 
 
-def _care(purpose: str, follower: Follower | None = None) -> Care:
-    return Care(
+def _care(purpose: str, follower: Follower | None = None) -> WorkerOptions:
+    return WorkerOptions(
         purpose,
         _FIRST_PAUSE_SECONDS,
         _LONGEST_PAUSE_SECONDS,

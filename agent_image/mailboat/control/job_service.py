@@ -25,7 +25,7 @@ from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.selection import shown_state, why_pending
-from mailboat.jobs.source import CallId, Offer, Polled
+from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset
@@ -209,12 +209,12 @@ class JobService:
 
     # Workers without access to the journal
 
-    def poll(self, offer: Offer, free: int, held: Collection[CallId]) -> Polled:
+    def poll(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
         """Claim for a worker what may start now. Raises: ThrottledError: there are too many workers."""
         with self._opened() as source:
             workers = source.topic.fold.workers
             if offer.worker in self._left:
-                return Polled()
+                return PollResult()
             if offer.worker not in workers and len(workers) >= _MAX_WORKERS:
                 raise ThrottledError(
                     f"{len(workers)} workers are live already", retry_after_seconds=_WORKERS_RETRY_SECONDS

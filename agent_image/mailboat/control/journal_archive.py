@@ -29,7 +29,7 @@ from mailboat.api.archive import (
     VerificationView,
 )
 from mailboat.api.records import Moment
-from mailboat.blobs.sweeping import Fate
+from mailboat.blobs.sweeping import SweepDecision
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.content.watched import Phases
@@ -201,7 +201,7 @@ class JournalArchive:
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         with self._reading_everything():
             found = blobs_with_fates(self._workspace, self._watch)
-            wanted = (pair for pair in found if not is_removable or pair[1] is Fate.REMOVABLE)
+            wanted = (pair for pair in found if not is_removable or pair[1] is SweepDecision.REMOVABLE)
             shown = [
                 BlobView(info.digest.hex(), info.length_bytes, info.stored_at, str(fate))
                 for info, fate in islice(wanted, max_items)

@@ -1,6 +1,6 @@
 """What the topics say: the log of packages, who subscribes, what was given up or dropped, and answers to commands.
 
-One picture serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
+One state serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
 threads keep it current (`followers.py`). Reads of it never wait for a thread.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from mailboat.composition.workspace import Workspace
 from mailboat.control.command_answers import CommandAnswers
-from mailboat.control.news import News
+from mailboat.control.news import ChangeNotifier
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
@@ -32,7 +32,7 @@ RETAINED_STATUSES: Final = 100_000
 
 
 class Follower(Protocol):
-    """What brings the picture one topic."""
+    """Feeds the records of one topic into the state."""
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came."""
@@ -44,14 +44,14 @@ class Follower(Protocol):
         """Release the reader."""
 
 
-class Picture:
+class JournalState:
     """What is known of one journal. Safe to use from several threads, but for the followers: one thread each."""
 
     def __init__(self, workspace: Workspace, publishers: Collection[AgentName]) -> None:
         """Read nothing yet."""
         self._workspace = workspace
         self._publishers = frozenset(publishers)
-        self.news = News(workspace.clock)
+        self.notifier = ChangeNotifier(workspace.clock)
         self.roster = Roster(workspace.clock)
         self.failed = FailedPackages()
         self.reports = PackageReports()
@@ -138,7 +138,7 @@ class Picture:
         """
         topic = self._workspace.package_topic
         end = self._workspace.journal.bounds(topic).next_offset
-        known_to = self.news.wait_until(lambda: self.view.known_to, lambda known_to: known_to >= end, seconds)
+        known_to = self.notifier.wait_until(lambda: self.view.known_to, lambda known_to: known_to >= end, seconds)
         if known_to < end:
             raise JournalUnavailableError(
                 f"the queues end at offset {known_to} after {seconds:g} seconds, and the log at {end}",

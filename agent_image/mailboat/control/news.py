@@ -13,7 +13,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25
 """Some things become true by time alone, such as that a position counts; no bell rings for them."""
 
 
-class News:
+class ChangeNotifier:
     """A bell for any number of waiters. Safe to use from several threads."""
 
     def __init__(self, clock: Clock) -> None:
@@ -22,7 +22,7 @@ class News:
         self._lock = threading.Lock()
         self._waiters: set[threading.Event] = set()
 
-    def ring(self) -> None:
+    def notify_all(self) -> None:
         """Wake all waiters."""
         with self._lock:
             for one in self._waiters:

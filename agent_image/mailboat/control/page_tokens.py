@@ -1,7 +1,7 @@
 """Page tokens: where a page of a sorted list ended, as the sort key of its last item.
 
 A page begins behind a key instead of at a number, so the order is stable while items come and go: none is shown twice,
-and none that stays is left out. Used by the control room and by the HTTP API for all lists that have no offsets.
+and none that stays is left out. Used by the control service and by the HTTP API for all lists that have no offsets.
 """
 
 from __future__ import annotations

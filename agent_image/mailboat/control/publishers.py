@@ -1,4 +1,4 @@
-"""One publisher agent of the control room: its counter, its throttle, and its line in the status."""
+"""One publisher agent of the control service: its counter, its throttle, and its line in the status."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.content.port import Source
-from mailboat.control.journal_state import Picture
-from mailboat.control.subscriber_directory import Member
+from mailboat.control.journal_state import JournalState
+from mailboat.control.subscriber_directory import SubscriberStatus
 from mailboat.errors import MailboatError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action
@@ -31,14 +31,14 @@ _LOOK_SECONDS: Final = 0.25
 """Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
 
 
-class PublisherRoom:
+class PublisherService:
     """One publisher. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, picture: Picture, config: PublisherAgentConfig) -> None:
+    def __init__(self, workspace: Workspace, journal_state: JournalState, config: PublisherAgentConfig) -> None:
         """Open nothing yet."""
         self.name = parse_agent_name(config.name)
         self._workspace = workspace
-        self._picture = picture
+        self._journal_state = journal_state
         self._config = config
         self._throttle = Throttle(workspace.home.config.publisher.throttle, workspace.clock)
         self._opening = threading.Lock()
@@ -85,10 +85,12 @@ class PublisherRoom:
         next_offset = self._slowest_position()
         if next_offset is None:
             return 0
-        view = self._picture.view
+        view = self._journal_state.view
         return view.size_after(self.name, max(next_offset, view.known_from) - 1).count
 
-    def view(self, members: Iterable[Member], last_published_at: datetime | None, next_of_log: Offset) -> PublisherView:
+    def view(
+        self, members: Iterable[SubscriberStatus], last_published_at: datetime | None, next_of_log: Offset
+    ) -> PublisherView:
         """Its line in the status. `running` is said also where only other publishers' packages may be waiting."""
         followers = [one for one in members if one.has_queues and one.follows(self.name)]
         return PublisherView(
@@ -102,7 +104,7 @@ class PublisherRoom:
     def _slowest_position(self) -> Offset | None:
         """What the slowest alive subscriber whose queue can be cleared reads next; None when there is none."""
         version, decided_at, slowest = self._slowest
-        roster, now = self._picture.roster, self._workspace.clock.monotonic()
+        roster, now = self._journal_state.roster, self._workspace.clock.monotonic()
         # also without news once a second: a subscriber that died silently holds publishers back until then
         if version < 0 or (roster.version != version and now - decided_at >= _LOOK_SECONDS) or now - decided_at >= 1.0:
             slowest = self._decide_slowest()
@@ -114,7 +116,7 @@ class PublisherRoom:
         now_ms = int(self._workspace.clock.now().timestamp() * 1000)
         reading = [
             known.announcement.reads_next_of(self.name)
-            for known in self._picture.roster.subscribers()
+            for known in self._journal_state.roster.subscribers()
             if known.announcement.is_editable and known.is_alive(now_ms) and known.announcement.follows(self.name)
         ]
         return min(reading, default=None)
@@ -132,7 +134,7 @@ class PublisherRoom:
         return open_source(home.resolve_source(self._config.source or ""), home.known_files_path)
 
 
-def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[QueueState]:
+def _queue_states(followers: Sequence[SubscriberStatus], next_of_log: Offset) -> Iterable[QueueState]:
     for one in followers:
         lag = QueueSize(next_of_log - (one.next_offset or 0), is_exact=False)
         yield decide_queue_state(max(0, lag.count), one.attempts)

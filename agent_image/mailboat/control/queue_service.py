@@ -8,8 +8,8 @@ from typing import Final
 
 from mailboat.api.records import CauseView, QueueItemView, QueuePage, QueueView
 from mailboat.clock import Clock, moment_of
-from mailboat.control.journal_state import Picture
-from mailboat.control.subscriber_directory import Audience, cause_view
+from mailboat.control.journal_state import JournalState
+from mailboat.control.subscriber_directory import SubscriberDirectory, cause_view
 from mailboat.errors import QueueNotClearableError
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry
@@ -23,13 +23,13 @@ MAX_PAGE_ITEMS: Final = 1000
 _MOMENT_SECONDS: Final = 0.25
 
 
-class QueueDesk:
+class QueueService:
     """The queues of all publishers of a process. Safe to use from several threads."""
 
-    def __init__(self, picture: Picture, audience: Audience, clock: Clock) -> None:
+    def __init__(self, journal_state: JournalState, directory: SubscriberDirectory, clock: Clock) -> None:
         """Read nothing yet."""
-        self._picture = picture
-        self._audience = audience
+        self._journal_state = journal_state
+        self._directory = directory
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[AgentName, tuple[int, float, PublisherQueues]] = {}
@@ -38,21 +38,21 @@ class QueueDesk:
         """The queues of a publisher at this moment; where threads don't, what they need of the past is counted now."""
         if is_counted:
             return self._recent(publisher)
-        standings = self._audience.standings(publisher)
-        self._picture.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
-        return PublisherQueues(publisher, self._picture.sources, lambda: standings)
+        standings = self._directory.standings(publisher)
+        self._journal_state.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
+        return PublisherQueues(publisher, self._journal_state.sources, lambda: standings)
 
     def _recent(self, publisher: AgentName) -> PublisherQueues:
         """Those of a moment ago, if no announcement came since: who lists all queues asks for each of them in turn."""
         # the version is read first: an announcement that comes meanwhile makes this entry outdated, not wrong
-        version, now = self._picture.roster.version, self._clock.monotonic()
+        version, now = self._journal_state.roster.version, self._clock.monotonic()
         with self._lock:
             known = self._known.get(publisher)
         if known is not None and known[0] == version and now - known[1] < _MOMENT_SECONDS:
             return known[2]
         # outside of the lock: two threads may compute the same, but none waits for the I/O of the other
-        standings = self._audience.standings(publisher)
-        made = PublisherQueues(publisher, self._picture.sources, lambda: standings)
+        standings = self._directory.standings(publisher)
+        made = PublisherQueues(publisher, self._journal_state.sources, lambda: standings)
         with self._lock:
             self._known[publisher] = version, now, made
         return made
@@ -67,7 +67,7 @@ class QueueDesk:
         wanted = max(1, min(max_items, MAX_PAGE_ITEMS))
         whole = self._with_head(queue, queues.publisher)
         if isinstance(queue, ErrorQueue):
-            found = queue.page(self._picture.pages, from_offset, wanted + 1)
+            found = queue.page(self._journal_state.pages, from_offset, wanted + 1)
             shown = (_view_of_error(one) for one in found[:wanted])
             following = found[wanted].id.offset if len(found) > wanted else None
             return QueuePage(whole, tuple(one for one in shown if one is not None), following)
@@ -76,7 +76,7 @@ class QueueDesk:
 
     def _with_head(self, queue: SubscriberQueue | ErrorQueue, publisher: AgentName) -> QueueView:
         if isinstance(queue, ErrorQueue):
-            first = queue.page(self._picture.pages, 0, 1)
+            first = queue.page(self._journal_state.pages, 0, 1)
             return _queue_view(queue, publisher, _view_of_error(first[0]) if first else None)
         head = queue.head()
         return _queue_view(queue, publisher, None if head is None else _view_of_item(head))

@@ -1,7 +1,7 @@
-"""The control room: answers the control port from the journal itself.
+"""The control service: answers the control port from the journal itself.
 
 On a home it is one-shot: each verb first reads what is new on the topics that it needs. In an agent `start` makes
-threads that keep the picture current, and no verb waits for any of them but those that drop what is in a queue. Called
+threads that keep the state current, and no verb waits for any of them but those that drop what is in a queue. Called
 by the command line and the HTTP server.
 """
 
@@ -32,16 +32,16 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.control.build_progress import BuildProgress
 from mailboat.control.builds import BuildsSeen
-from mailboat.control.command_sender import Command, CommandOffice, are_answered, nothing_to_clear
+from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
 from mailboat.control.distributions import Distributions
 from mailboat.control.failed_packages import GivenUpPackages
 from mailboat.control.followers import Followers
 from mailboat.control.job_service import JobService
-from mailboat.control.journal_state import Picture
+from mailboat.control.journal_state import JournalState
 from mailboat.control.other_publishers import MOST_COUNTED, OtherPublishers
-from mailboat.control.publishers import PublisherRoom, publishers_of
-from mailboat.control.queue_service import QueueDesk, clearable, plan_removal
-from mailboat.control.subscriber_directory import Audience, Member, forget_subscriber, status_view
+from mailboat.control.publishers import PublisherService, publishers_of
+from mailboat.control.queue_service import QueueService, clearable, plan_removal
+from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, forget_subscriber, status_view
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action, TopicRole
@@ -63,7 +63,7 @@ _PATIENCE_SECONDS: Final = 10.0
 _T = TypeVar("_T")
 
 
-class ControlRoom:
+class ControlService:
     """See `Control`. Close it when done. Safe to use from several threads once it is started."""
 
     def __init__(self, workspace: Workspace, publishers: Sequence[PublisherAgentConfig] | None = None) -> None:
@@ -75,24 +75,24 @@ class ControlRoom:
         """
         self._workspace = workspace
         configs = publishers_of(workspace, publishers)
-        self._picture = Picture(workspace, configs)
+        self._journal_state = JournalState(workspace, configs)
         self._others = OtherPublishers(workspace)
-        self._audience = Audience(workspace, self._picture.roster)
-        self._followers = Followers(self._picture, workspace.clock)
-        self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
-        self._queues = QueueDesk(self._picture, self._audience, workspace.clock)
-        self._distributions = Distributions(workspace, self._picture, self._audience)
+        self._directory = SubscriberDirectory(workspace, self._journal_state.roster)
+        self._followers = Followers(self._journal_state, workspace.clock)
+        self._services = {name: PublisherService(workspace, self._journal_state, one) for name, one in configs.items()}
+        self._queues = QueueService(self._journal_state, self._directory, workspace.clock)
+        self._distributions = Distributions(workspace, self._journal_state, self._directory)
         self._progress = BuildProgress(workspace)
-        self._builds = BuildsSeen(workspace, self._picture, self._audience)
-        self._commands = CommandOffice(workspace, self._picture)
-        self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
+        self._builds = BuildsSeen(workspace, self._journal_state, self._directory)
+        self._commands = CommandSender(workspace, self._journal_state)
+        self._given_up = GivenUpPackages(workspace, self._journal_state, self._directory)
         chance = random.Random()  # noqa: S311  # it spreads the records of workers
         self.jobs = JobService(lambda: workspace.journal, workspace.clock, chance)
         """Jobs of the journal; nothing of them is read before the first request."""
 
     def start(self) -> None:
         """Keep everything current from now on. Raises: as opening the journal."""
-        self._picture.open()
+        self._journal_state.open()
         self._followers.start()
 
     def stop(self, deadline: Deadline) -> None:
@@ -102,9 +102,9 @@ class ControlRoom:
     def catch_up(self) -> None:
         """Read what is new on all topics. Verbs do so by themselves as far as they need it, unless threads do."""
         if not self._followers.are_running:
-            self._picture.hear_announcements()
-            self._picture.hear_statuses()
-            self._picture.hear_packages()
+            self._journal_state.hear_announcements()
+            self._journal_state.hear_statuses()
+            self._journal_state.hear_packages()
 
     def close(self) -> None:
         """End what was started, and release the readers."""
@@ -112,65 +112,65 @@ class ControlRoom:
         self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
         self.jobs.close()
         self._others.close()
-        self._picture.close()
+        self._journal_state.close()
 
     def status(self) -> StatusView:
         """See `Control`."""
         self._hear_announcements()
-        members, journal = self._audience.members(), self._journal_view()
+        members, journal = self._directory.members(), self._journal_view()
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
         known = frozenset(name for one in members for name in one.follow)
-        ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
+        ours = [service.view(members, published.get(name), end) for name, service in self._services.items()]
         others = [
-            PublisherView(name, last_published_at=at) for name, at in published.items() if name not in self._rooms
+            PublisherView(name, last_published_at=at) for name, at in published.items() if name not in self._services
         ]
         return StatusView(
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
             subscribers=tuple(status_view(one, self._lag(one, end, known), progress.get(one.key)) for one in members),
-            unreadable_announcements=self._picture.roster.unreadable,
-            dropped_subscribers=self._picture.roster.dropped,
+            unreadable_announcements=self._journal_state.roster.unreadable,
+            dropped_subscribers=self._journal_state.roster.dropped,
         )
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
-        room = self._room(publisher)
+        service = self._service(publisher)
         # before the publish: its throttle reads the announced positions
         self._hear_announcements()
-        return self._distributions.published(room.name, request, room.publish(request))
+        return self._distributions.published(service.name, request, service.publish(request))
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
     ) -> Sequence[DistributionView]:
-        room = self._room(publisher)
+        service = self._service(publisher)
         self._hear_announcements()
-        receipts = room.publish_changed(paths, user_id)
-        return [self._distributions.published(room.name, _request_of(one, user_id), one) for one in receipts]
+        receipts = service.publish_changed(paths, user_id)
+        return [self._distributions.published(service.name, _request_of(one, user_id), one) for one in receipts]
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
-        return self._room(publisher).plan(request)
+        return self._service(publisher).plan(request)
 
     def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
-        return self._room(publisher).plan_changed(paths)
+        return self._service(publisher).plan_changed(paths)
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
         """See `Control`."""
-        room = self._room(publisher)
-        found = self._distributions.find(room.name, package_id, room.locate(package_id))
+        service = self._service(publisher)
+        found = self._distributions.find(service.name, package_id, service.locate(package_id))
 
         def look() -> DistributionView:
-            return self._distributions.view(room.name, found)
+            return self._distributions.view(service.name, found)
 
         return self._await(look, lambda one: not one.waiting, wait_seconds)
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
         """See `Control`."""
-        room = self._room(publisher)
+        service = self._service(publisher)
         self._hear_announcements()
         self._hear_statuses()
-        return self._distributions.page(room.name, before, max(1, min(max_items, MAX_LISTED)))
+        return self._distributions.page(service.name, before, max(1, min(max_items, MAX_LISTED)))
 
     def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`."""
@@ -202,7 +202,7 @@ class ControlRoom:
 
     def command(self, publisher: str, command_id: str) -> CommandView:
         """See `Control`."""
-        command = self._commands.find(self._room(publisher).name, command_id)
+        command = self._commands.find(self._service(publisher).name, command_id)
         self._hear_statuses()
         return self._commands.view(command)
 
@@ -235,13 +235,13 @@ class ControlRoom:
         """See `Control`."""
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
-    def _lag(self, one: Member, end: Offset, known: AbstractSet[AgentName]) -> int | None:
+    def _lag(self, one: SubscriberStatus, end: Offset, known: AbstractSet[AgentName]) -> int | None:
         """Packages that it has still to import, without those of publishers that it does not follow.
 
         The log is read for that: on a home where it may hold pieces or packages of such publishers, and in an agent
         for publishers of other processes. `known` are the publishers that any subscriber follows.
         """
-        lag, view = one.lag(end), self._picture.view
+        lag, view = one.lag(end), self._journal_state.view
         if not lag or one.next_offset is None:
             return lag
         follow, is_running = frozenset(one.follow), self._followers.are_running
@@ -252,21 +252,21 @@ class ControlRoom:
         if not is_running:
             if not (follow or are_pieces_cut(self._workspace.home.config)) or lag > MOST_COUNTED:
                 return lag
-            self._picture.hear_packages()
-            self._picture.count_down_to(one.next_offset)
+            self._journal_state.hear_packages()
+            self._journal_state.count_down_to(one.next_offset)
         if follow:
             return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in follow))
         return min(lag, view.messages_from(one.next_offset))
 
-    def _room(self, publisher: str) -> PublisherRoom:
-        for name, room in self._rooms.items():
+    def _service(self, publisher: str) -> PublisherService:
+        for name, service in self._services.items():
             if name == publisher:
-                return room
-        known = ", ".join(self._rooms) or "none"
+                return service
+        known = ", ".join(self._services) or "none"
         raise AgentMissingError(f"there is no publisher {publisher[:120]!r} here; publishers: {known}")
 
     def _queues_of(self, publisher: str) -> PublisherQueues:
-        name: AgentName = self._room(publisher).name
+        name: AgentName = self._service(publisher).name
         is_running = self._followers.are_running
         if not is_running:
             self.catch_up()
@@ -275,7 +275,7 @@ class ControlRoom:
     def _whole_queues_of(self, publisher: str) -> PublisherQueues:
         """With all that was published before the call, also by this process and a moment ago."""
         if self._followers.are_running:
-            self._picture.await_packages(_PATIENCE_SECONDS)
+            self._journal_state.await_packages(_PATIENCE_SECONDS)
         return self._queues_of(publisher)
 
     def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:
@@ -292,7 +292,7 @@ class ControlRoom:
         """What `look` finds when it is enough, or when the time is over; a command on a home follows the topics."""
         seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
         if self._followers.are_running:
-            return self._picture.news.wait_until(look, is_enough, seconds)
+            return self._journal_state.notifier.wait_until(look, is_enough, seconds)
         self._hear_announcements()
         self._hear_statuses()
         found = look()
@@ -300,7 +300,7 @@ class ControlRoom:
             return found
         self._followers.start(with_log=False)
         try:
-            return self._picture.news.wait_until(look, is_enough, seconds)
+            return self._journal_state.notifier.wait_until(look, is_enough, seconds)
         finally:
             self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
 
@@ -317,11 +317,11 @@ class ControlRoom:
 
     def _hear_announcements(self) -> None:
         if not self._followers.are_running:
-            self._picture.hear_announcements()
+            self._journal_state.hear_announcements()
 
     def _hear_statuses(self) -> None:
         if not self._followers.are_running:
-            self._picture.hear_statuses()
+            self._journal_state.hear_statuses()
 
 
 def _request_of(receipt: Receipt, user_id: str | None) -> DistributionRequest:

@@ -1,8 +1,8 @@
 """Subscribers and their positions: announcements, the home's registry and the targets themselves as one view.
 
 A subscriber that runs says so on the discovery topic. One that does not is known from the registry that `subscribe`
-writes, and its position is asked of its target, which is where it is kept. Called by the control room, and by whatever
-must know who would lose packages.
+writes, and its position is asked of its target, which is where it is kept. Called by the control service,
+and by commands that must name the subscribers that would lose packages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.operations.inspection import Finding
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
-from mailboat.queues.standing import Standing
+from mailboat.queues.standing import QueuePosition
 from mailboat.subscriber.continuity import decide_start
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.wire.messages import encode_message
@@ -49,7 +49,7 @@ class Absence(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SubscriberStatus:
     """A subscriber as it is known now.
 
     Attributes:
@@ -130,9 +130,9 @@ class Member:
         """From where on it reports packages of that publisher; None where it does not say."""
         return self.report_starts.get(publisher, self.report_starts.get(None))
 
-    def standing(self, publisher: AgentName) -> Standing:
+    def standing(self, publisher: AgentName) -> QueuePosition:
         """Where it stands for one publisher, to make a queue of."""
-        return Standing(
+        return QueuePosition(
             self.queue_name,
             publisher,
             -1 if self.next_offset is None else self.next_offset - 1,
@@ -143,7 +143,7 @@ class Member:
         )
 
 
-class Audience:
+class SubscriberDirectory:
     """All known subscribers: those that announced themselves, and those registered in the home."""
 
     def __init__(self, workspace: Workspace, roster: Roster) -> None:
@@ -151,7 +151,7 @@ class Audience:
         self._workspace = workspace
         self._roster = roster
 
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[SubscriberStatus]:
         """All known subscribers, by name. A target that can't be read leaves its position open."""
         now_ms = int(self._workspace.clock.now().timestamp() * 1000)
         found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
@@ -163,19 +163,19 @@ class Audience:
         judged = [_judged(one, identity, bounds) for one in found.values()]
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
 
-    def standings(self, publisher: AgentName) -> list[Standing]:
+    def standings(self, publisher: AgentName) -> list[QueuePosition]:
         """The positions, for one publisher, of the subscribers that have queues with it."""
         return [one.standing(publisher) for one in self.members() if one.has_queues and one.follows(publisher)]
 
 
-def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
+def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
     """What an announcement says."""
     message, is_alive = known.announcement, known.is_alive(now_ms)
     state = message.state or "alive"
     is_running = is_alive and state != STOPPED
     attempts = max((0, *(one.retries for one in message.states)))
     followed = () if message.follows_all else dict.fromkeys(one.pub_agent_name for one in message.states)
-    return Member(
+    return SubscriberStatus(
         key=known.key,
         target=message.target,
         state=state if is_alive or state == STOPPED else Absence.SILENT,
@@ -200,7 +200,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
     )
 
 
-def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
+def _judged(one: SubscriberStatus, identity: LogIdentity, bounds: Bounds) -> SubscriberStatus:
     """Add the named state that one which does not run would stop in if it were started now."""
     if one.is_running or (one.next_offset is None and one.cause is not None):
         return one
@@ -212,9 +212,9 @@ def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
     return one
 
 
-def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubscriber) -> Member:
+def _with_registry(one: SubscriberStatus | None, key: AgentKey, registered: RegisteredSubscriber) -> SubscriberStatus:
     """Add what the registry has, and what its target says unless it runs; then only what it does not say itself."""
-    one = one or Member(key, max_retries=registered.max_retries)
+    one = one or SubscriberStatus(key, max_retries=registered.max_retries)
     target = one.target if one.is_running and one.target else registered.target
     one = replace(one, target=target, follow=registered.follow, is_registered=True)
     if one.is_running and one.given_up is not None:
@@ -258,19 +258,19 @@ def _calls_in(ledger: Ledger) -> HookCalls | None:
     return HookCalls(waiting, set_aside, failed[0].cause if failed else None)
 
 
-def audience_of(workspace: Workspace) -> Audience:
-    """The audience at this moment, for commands that ask once."""
+def directory_of(workspace: Workspace) -> SubscriberDirectory:
+    """Return the current directory, for commands that read it once."""
     roster = Roster(workspace.clock)
     follower = RosterFollower(roster, workspace.journal, workspace.topic(TopicRole.DISCOVERY))
     with closing(follower):
         while follower.follow(0.0):
             pass
-    return Audience(workspace, roster)
+    return SubscriberDirectory(workspace, roster)
 
 
-def members_below(workspace: Workspace, before: Offset) -> Sequence[Member]:
+def members_below(workspace: Workspace, before: Offset) -> Sequence[SubscriberStatus]:
     """Who would lose packages if those before an offset were removed."""
-    return [one for one in audience_of(workspace).members() if (one.next_offset or 0) < before]
+    return [one for one in directory_of(workspace).members() if (one.next_offset or 0) < before]
 
 
 def position_findings(workspace: Workspace) -> Sequence[Finding]:
@@ -278,7 +278,7 @@ def position_findings(workspace: Workspace) -> Sequence[Finding]:
     topic = workspace.package_topic
     identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
     found = []
-    for one in audience_of(workspace).members():
+    for one in directory_of(workspace).members():
         if one.identity is not None and one.identity != identity:
             found.append(Finding(topic, None, f"{one.name} stands in another log: {one.identity}"))
         elif one.next_offset is not None and one.next_offset > bounds.next_offset:
@@ -297,7 +297,7 @@ def cause_view(cause: FailureCause | None) -> CauseView | None:
     )
 
 
-def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:
+def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:
     """A subscriber, as it is now, with so many packages before it, in the middle of that build."""
     rate = one.rate_per_second
     return SubscriberStatusView(
@@ -327,7 +327,7 @@ def _calls_view(calls: HookCalls | None) -> HookCallsView | None:
     return None if calls is None else HookCallsView(calls.waiting, calls.set_aside, cause_view(calls.cause))
 
 
-def _state(one: Member, lag: int | None) -> str:
+def _state(one: SubscriberStatus, lag: int | None) -> str:
     """As it said, but that it was current is from before what came since was appended: it is at that now."""
     is_at_it = one.is_running and bool(lag) and one.state == SubscriberPhase.CURRENT
     return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
@@ -356,9 +356,9 @@ def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
     return ForgottenView(name, was_registered, instances, target)
 
 
-def _members_of(workspace: Workspace, name: AgentName) -> Sequence[Member]:
+def _members_of(workspace: Workspace, name: AgentName) -> Sequence[SubscriberStatus]:
     """The subscriber, in each instance that it announced itself from."""
-    members = audience_of(workspace).members()
+    members = directory_of(workspace).members()
     found = [one for one in members if one.name == name]
     if not found:
         raise AgentMissingError(

@@ -12,7 +12,7 @@ from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.topics import DISCOVERY_TOPIC
 from mailboat.wire.messages import encode_message
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 STOP_SECONDS: Final = 10.0
 
@@ -43,14 +43,14 @@ class Announcer:
         self._journal = journal
         self._compose = compose
         self._settings = settings
-        care = Care(
+        options = WorkerOptions(
             f"announcing {settings.subscriber}",
             first_pause_seconds=settings.shortest_pause_seconds,
             longest_pause_seconds=settings.period_seconds,
             farewell=self.announce,
             where={"subscriber": settings.subscriber},
         )
-        self.worker: Final = Worker(f"announcer-{settings.subscriber}", self._turn, clock, care)
+        self.worker: Final = Worker(f"announcer-{settings.subscriber}", self._turn, clock, options)
 
     @property
     def failures(self) -> int:

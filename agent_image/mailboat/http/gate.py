@@ -52,7 +52,7 @@ FIXED_PATHS: Final = OPEN_PATHS | _METRICS_PATHS
 
 
 @dataclass(frozen=True, slots=True)
-class GateKeeping:
+class GateOptions:
     """What a gate holds requests against, and writes into.
 
     Attributes:
@@ -81,13 +81,13 @@ def gated(
         ConfigInvalidError: A token is missing, or two are the same.
     """
     rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
-    return Gate(app, GateKeeping(config, TokenBook(config.tokens, folder, clock), rates, audit, requests, clock))
+    return Gate(app, GateOptions(config, TokenBook(config.tokens, folder, clock), rates, audit, requests, clock))
 
 
 class Gate:
     """An ASGI application around another one."""
 
-    def __init__(self, inner: ASGIApp, keeping: GateKeeping) -> None:
+    def __init__(self, inner: ASGIApp, keeping: GateOptions) -> None:
         """Everything that a request must fit."""
         self._inner = inner
         self._config = keeping.config

@@ -59,7 +59,7 @@ def probes_during(health: Health, home: Home) -> Iterator[None]:
 
 def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
-    if process.room is None or process.history is None:
+    if process.control is None or process.history is None:
         return create_probe_app(Probes(process, process.observability), config, folder, clock)
     from mailboat.control.event_feed import EventFeed, EventTopic
     from mailboat.control.journal_archive import AgentArchive
@@ -69,10 +69,10 @@ def _app_of(process: AgentProcess) -> ASGIApp:
 
     archive, audit = AgentArchive(process.workspace), AuditTrail(clock)
     topic = EventTopic(process.workspace.journal, process.workspace.topic(TopicRole.EVENT))
-    feed = EventFeed(process.room.status, uuid.uuid4().hex[:8], topic)
+    feed = EventFeed(process.control.status, uuid.uuid4().hex[:8], topic)
     ports = ApiPorts(
-        process.room,
-        process.room.jobs,
+        process.control,
+        process.control.jobs,
         archive,
         process,
         process.observability,

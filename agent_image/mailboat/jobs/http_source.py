@@ -17,7 +17,7 @@ from mailboat.api.job_operations import HttpJobs
 from mailboat.api.job_records import CallView, ClaimedView, ClaimsView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
-from mailboat.jobs.source import CallId, Claimed, Offer, Polled
+from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.model.jobs import JobLeaseLostError, JobResult, NewJob, Renewal, Token, parse_job_id
 
 _WAIT_SECONDS: Final = 20.0
@@ -38,7 +38,7 @@ class HttpSource:
         """Calls that the worker was asked to stop."""
         self._wake = threading.Event()
 
-    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
         self._told.intersection_update(held)
         now = self._clock.monotonic()
         if self._asked is None and (free or now - self._asked_at >= _BUSY_SECONDS):
@@ -53,10 +53,12 @@ class HttpSource:
         # Cleared before the answer is checked: an answer that comes later wakes the next `poll`.
         self._wake.clear()
         if self._asked is None or not self._asked.done():
-            return Polled()
+            return PollResult()
         answered, self._asked = self._asked, None
         view = answered.result()
-        polled = Polled([_claimed(each) for each in view.claimed], list(_calls(view.stopping)), list(_calls(view.lost)))
+        polled = PollResult(
+            [_claimed(each) for each in view.claimed], list(_calls(view.stopping)), list(_calls(view.lost))
+        )
         self._told.update(polled.stopping, polled.lost)
         return polled
 

@@ -16,7 +16,7 @@ from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, Applied, Lease
 from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import plan_claims
-from mailboat.jobs.source import CallId, Claimed, Offer, Polled
+from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -55,7 +55,7 @@ class LogSource:
         self._passed_over_at: dict[str, float] = {}
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
 
-    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
         now = self._clock.monotonic()
         wait = 0.0
         # Not before: records that are not read yet may give the jobs to other workers.
@@ -163,7 +163,7 @@ class LogSource:
 
     # What the log says
 
-    def _polled(self, worker: str, held: Collection[CallId]) -> Polled:
+    def _polled(self, worker: str, held: Collection[CallId]) -> PollResult:
         fold = self.topic.fold
         stopping, lost = [], []
         for call in held:
@@ -175,7 +175,7 @@ class LogSource:
         known = fold.workers.get(worker)
         # Also leases whose claim, or the answer to it, was never answered.
         is_more = known is not None and known.running > len(held) - len(lost)
-        return Polled(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
+        return PollResult(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
 
     def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
         leases = {CallId(lease.token, lease.jobs[0]): lease for lease in self.topic.fold.leases.values()}

@@ -49,7 +49,7 @@ class Offer(NamedTuple):
     topics: Sequence[str]
 
 
-class Polled(NamedTuple):
+class PollResult(NamedTuple):
     """What a worker learns.
 
     Attributes:
@@ -66,7 +66,7 @@ class Polled(NamedTuple):
 class JobSource(Protocol):
     """To be used by one thread, except for `interrupt`. Every method raises MailboatError."""
 
-    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> Polled:
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
         """Claim up to `free` calls.
 
         Args:

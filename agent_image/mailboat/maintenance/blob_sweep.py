@@ -18,8 +18,8 @@ from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.blobs.sweeping import (
     BlobStoreSharedError,
-    Fate,
     ReferencedDigests,
+    SweepDecision,
     SweepFigures,
     fate_of,
     new_figures,
@@ -93,7 +93,7 @@ class SweepReport:
     @property
     def kept(self) -> SweepFigures:
         """The figures of the blobs that stay."""
-        return {fate: tally for fate, tally in self.figures.items() if fate is not Fate.REMOVABLE}
+        return {fate: tally for fate, tally in self.figures.items() if fate is not SweepDecision.REMOVABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,12 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False, watch: SweepWatch |
     return report
 
 
-def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> Iterator[tuple[BlobInfo, Fate]]:
+def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> Iterator[tuple[BlobInfo, SweepDecision]]:
     """All blobs, each with what a sweep would do with it, as a stream."""
     stored_before, references = _stored_before(workspace), read_references(workspace, watch)
     for info in _watched(workspace.blobs.list(), watch):
         fate = fate_of(info, references.digests, stored_before)
-        yield info, Fate.REFERENCED if references.unreadable and fate is Fate.REMOVABLE else fate
+        yield info, SweepDecision.REFERENCED if references.unreadable and fate is SweepDecision.REMOVABLE else fate
 
 
 def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[TargetSweep]:
@@ -290,6 +290,6 @@ def _log(report: SweepReport, *, is_dry_run: bool) -> None:
             logging.INFO if report.removed else logging.DEBUG,  # every start sweeps
             "swept %d blobs; kept %d that messages name and %d that are young",
             report.removed,
-            figures[Fate.REFERENCED].count,
-            figures[Fate.YOUNG].count,
+            figures[SweepDecision.REFERENCED].count,
+            figures[SweepDecision.YOUNG].count,
         )

@@ -17,13 +17,13 @@ from mailboat.model.messages import TopicRole
 from mailboat.retention.keeping import (
     CARRY_SECONDS,
     RetentionFigures,
-    RetentionKeeper,
     RetentionSettings,
+    RetentionTask,
     Turn,
-    TurnBrokenOffError,
+    TurnInterruptedError,
 )
 from mailboat.retention.plan import ConsumptionBounds
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 TURN_SECONDS: Final = 60.0
 
@@ -38,7 +38,7 @@ def is_head_moved(workspace: Workspace) -> bool:
     return is_retention_by_consumption(workspace) or is_head_kept(workspace.home.config)
 
 
-def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) -> RetentionKeeper:
+def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) -> RetentionTask:
     """A keeper that the caller closes. Raises: UsageError for bounds that contradict each other."""
     retention = workspace.home.config.retention
     _check(retention)
@@ -57,7 +57,7 @@ def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) ->
         config.subscriber_timeout_seconds,
         is_by_consumption,
     )
-    return RetentionKeeper(workspace.journal, settings, workspace.clock)
+    return RetentionTask(workspace.journal, settings, workspace.clock)
 
 
 def _check(retention: RetentionConfig) -> None:
@@ -75,7 +75,7 @@ def _check(retention: RetentionConfig) -> None:
 
 
 def retention_turn(workspace: Workspace, *, is_applied: bool) -> Turn:
-    """One turn. Raises: as `RetentionKeeper.turn`, and UsageError as `retention_keeper`."""
+    """One turn. Raises: as `RetentionTask.turn`, and UsageError as `retention_keeper`."""
     with closing(retention_keeper(workspace)) as keeper:
         return keeper.turn(is_applied=is_applied)
 
@@ -91,16 +91,16 @@ def retention_worker(workspace: Workspace, figures: RetentionFigures | None = No
     def turn() -> float | None:
         try:
             keeper.turn(is_stopping=lambda: worker.is_stopping)
-        except TurnBrokenOffError:
+        except TurnInterruptedError:
             return None
         return TURN_SECONDS
 
-    care = Care(
+    options = WorkerOptions(
         "retention by consumption",
         first_pause_seconds=TURN_SECONDS,
         longest_pause_seconds=TURN_SECONDS,
         farewell=keeper.close,
         where={"topic": workspace.package_topic},
     )
-    worker = Worker("retention", turn, workspace.clock, care)
+    worker = Worker("retention", turn, workspace.clock, options)
     return worker

@@ -13,10 +13,10 @@ from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFailedError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.retention.borders import whole_package_border
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:
-    from mailboat.blobs.sweeping import Fate
+    from mailboat.blobs.sweeping import SweepDecision
     from mailboat.maintenance.blob_sweep import SweepReport
 
 _LOG: Final = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class UpkeepFigures:
     sweeps: int = 0
     swept_blobs: int = 0
     abandoned_uploads: int = 0
-    kept: Mapping[Fate, int] = field(default_factory=dict)
-    kept_bytes: Mapping[Fate, int] = field(default_factory=dict)
+    kept: Mapping[SweepDecision, int] = field(default_factory=dict)
+    kept_bytes: Mapping[SweepDecision, int] = field(default_factory=dict)
 
 
 def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepFigures | None = None) -> None:
@@ -156,13 +156,13 @@ def maintenance_worker(
         maintain(workspace, is_sweeping=is_sweeping, figures=figures)
         return MAINTENANCE_SECONDS
 
-    care = Care(
+    options = WorkerOptions(
         "retention or sweep",
         first_pause_seconds=MAINTENANCE_SECONDS,
         longest_pause_seconds=MAINTENANCE_SECONDS,
         stall_seconds=_LONGEST_SWEEP_SECONDS,
     )
-    return Worker(f"maintainer-{name}" if name else "maintainer", turn, workspace.clock, care)
+    return Worker(f"maintainer-{name}" if name else "maintainer", turn, workspace.clock, options)
 
 
 def remove_expired(workspace: Workspace) -> int:

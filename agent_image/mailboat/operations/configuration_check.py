@@ -28,7 +28,7 @@ from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import parse_path
-from mailboat.telemetry.posting import Poster
+from mailboat.telemetry.posting import WebhookClient
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -179,7 +179,7 @@ def _webhook_problems(config: Config) -> Iterator[Mistake]:
         if (url is None) is (webhook.secret_url is None):
             yield Mistake(key, "needs either url or secret_url")
         elif url is not None:
-            yield from _refusals(f"{key}.url", lambda url=url: Poster(url, {}, 1.0))
+            yield from _refusals(f"{key}.url", lambda url=url: WebhookClient(url, {}, 1.0))
         for place, pattern in enumerate(webhook.paths):
             yield from _refusals(f"{key}.paths[{place}]", lambda pattern=pattern: parse_subtree(pattern))
 

@@ -51,7 +51,7 @@ class TargetNotEmptyError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotResult:
     """A snapshot that was taken, or restored.
 
     Attributes:
@@ -67,7 +67,7 @@ class Taken:
     roots: tuple[NodePath, ...] = ()
 
 
-def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> Taken:
+def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> SnapshotResult:
     """Write a target's content and position to a file, which is whole or not there.
 
     Args:
@@ -86,7 +86,7 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
         taken_ms = int(clock.now().timestamp() * 1000)
         head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
         tail = write_snapshot(file, head, lambda into: _write_package(view, into, watch))
-    return Taken(head, tail, file.stat().st_size)
+    return SnapshotResult(head, tail, file.stat().st_size)
 
 
 def restore_snapshot(
@@ -95,7 +95,7 @@ def restore_snapshot(
     workspace: Workspace | None,
     watch: Watch | None = None,
     roots: tuple[NodePath, ...] = (),
-) -> Taken:
+) -> SnapshotResult:
     """Make a new target of a snapshot.
 
     Args:
@@ -121,7 +121,7 @@ def restore_snapshot(
             # checked again under the target's lock: another process may have begun it since
             _check_empty_ledger(opened, target)
             _apply(snapshot, opened, file, watch, roots)
-        return Taken(snapshot.head, snapshot.tail, file.stat().st_size, roots)
+        return SnapshotResult(snapshot.head, snapshot.tail, file.stat().st_size, roots)
 
 
 def check_position(head: SnapshotHead, workspace: Workspace) -> None:

@@ -31,7 +31,7 @@ from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTr
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.operations.snapshots import Taken, check_position, restore_snapshot, take_snapshot
+from mailboat.operations.snapshots import SnapshotResult, check_position, restore_snapshot, take_snapshot
 
 PLACE: Final = "blob:"
 _ROOMS: Final = "snapshots"
@@ -91,7 +91,7 @@ class StoredSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoreResult:
     """Result of storing a snapshot.
 
     Attributes:
@@ -107,13 +107,13 @@ class Kept:
 class Seeded:
     """Result of seeding a target: what was restored, or the reason why the target was left as it is."""
 
-    taken: Taken | None
+    taken: SnapshotResult | None
     reason: str = ""
 
 
 def store_snapshot(
     target: str, name: str, workspace: Workspace, *, is_forced: bool = False, phases: Phases | None = None
-) -> Kept:
+) -> StoreResult:
     """Take a snapshot of a target and let the name stand for it.
 
     Args:
@@ -137,19 +137,19 @@ def store_snapshot(
                 next_step="another name, or --force to replace it",
             )
         if position.next_offset <= before.next_offset:
-            return Kept(before, is_new=False)
+            return StoreResult(before, is_new=False)
     with _room(workspace) as folder:
         file = folder / "snapshot"
         taken = take_snapshot(target, file, workspace.clock, None if phases is None else phases.advance)
         stored = _put(workspace.blobs, file, taken.head, phases)
     # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
     workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
-    return Kept(stored, is_new=True)
+    return StoreResult(stored, is_new=True)
 
 
 def restore_stored(
     name: str, target: str, workspace: Workspace, *, is_checked: bool = True, phases: Phases | None = None
-) -> Taken:
+) -> SnapshotResult:
     """Make a new target of the snapshot that a name stands for.
 
     Args:

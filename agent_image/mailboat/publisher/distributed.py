@@ -41,18 +41,18 @@ class Distributed(NamedTuple):
     missed: tuple[Missed, ...]
 
 
-class MemberFacts(NamedTuple):
+class SubscriberFacts(NamedTuple):
     """What a subscriber announces that decides whether silence about a package means an import."""
 
     is_editable: bool = False
     start: ReportStart | None = None
 
 
-_NO_FACTS: Final = MemberFacts()
+_NO_FACTS: Final = SubscriberFacts()
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredSubscriber:
     """A subscriber as it is remembered over restarts.
 
     Attributes:
@@ -67,18 +67,18 @@ class StoredMember:
     since_ms: int
     left_ms: int | None = None
     next_offset: int | None = None
-    facts: MemberFacts = _NO_FACTS
+    facts: SubscriberFacts = _NO_FACTS
 
 
 @dataclass(slots=True)
-class _Member:
+class _AwaitedSubscriber:
     queue_name: QueueName
     since_ms: int
     heard_seconds: float
     claims: Claims = field(default_factory=Claims)
-    facts: MemberFacts = _NO_FACTS
+    facts: SubscriberFacts = _NO_FACTS
 
-    def hear(self, next_offset: int, heard_seconds: float, facts: MemberFacts) -> None:
+    def hear(self, next_offset: int, heard_seconds: float, facts: SubscriberFacts) -> None:
         """It announces that everything below `next_offset` is done."""
         self.heard_seconds = max(self.heard_seconds, heard_seconds)
         self.facts = facts
@@ -93,16 +93,16 @@ class _Member:
         return self.claims.claimed
 
 
-class Audience:
+class AwaitedSubscribers:
     """Who is waited for. Belongs to one thread; times are those of the monotonic clock, and of the log where `_ms`."""
 
-    def __init__(self, stored: Iterable[StoredMember] = (), now_seconds: float = 0.0) -> None:
+    def __init__(self, stored: Iterable[StoredSubscriber] = (), now_seconds: float = 0.0) -> None:
         """Go on with those that were known; where they are is believed when they say it again."""
-        self._members: dict[QueueName, _Member] = {}
-        self._absent: list[StoredMember] = []
+        self._members: dict[QueueName, _AwaitedSubscriber] = {}
+        self._absent: list[StoredSubscriber] = []
         for one in stored:
             if one.left_ms is None:
-                self._members[one.queue_name] = _Member(one.queue_name, one.since_ms, now_seconds)
+                self._members[one.queue_name] = _AwaitedSubscriber(one.queue_name, one.since_ms, now_seconds)
             else:
                 self._absent.append(one)
 
@@ -116,13 +116,13 @@ class Audience:
         next_offset: int | None,
         heard_ms: int,
         heard_seconds: float,
-        facts: MemberFacts = _NO_FACTS,
+        facts: SubscriberFacts = _NO_FACTS,
     ) -> bool:
         """Apply an announcement; True for a new subscriber. None is a position that can't be believed."""
         known = self._members.get(queue_name)
         if known is None and len(self._members) >= MAX_MEMBERS:
             return False  # invented names do not displace known subscribers
-        member = known or _Member(queue_name, heard_ms, heard_seconds)
+        member = known or _AwaitedSubscriber(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
         member.hear(0 if next_offset is None else next_offset, heard_seconds, facts)
         return known is None
@@ -138,7 +138,9 @@ class Audience:
             del self._members[one.queue_name]
             # It left when the limit was over, not now: a late turn must not name it for later packages.
             over_ms = int(1000 * (now_seconds - one.heard_seconds - silent_seconds))
-            self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts))
+            self._absent.append(
+                StoredSubscriber(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts)
+            )
         del self._absent[:-MAX_ABSENT]
         return [one.queue_name for one in gone]
 
@@ -159,9 +161,9 @@ class Audience:
         """Whether positions were announced that do not count yet."""
         return any(one.claims.is_settling(now_seconds) for one in self._members.values())
 
-    def stored(self) -> list[StoredMember]:
+    def stored(self) -> list[StoredSubscriber]:
         """What is to be remembered."""
-        members = [StoredMember(one.queue_name, one.since_ms, None, one.claimed) for one in self._members.values()]
+        members = [StoredSubscriber(one.queue_name, one.since_ms, None, one.claimed) for one in self._members.values()]
         return [*members, *self._absent]
 
     def plan(
@@ -197,7 +199,7 @@ class Audience:
         ]
 
 
-def _counts(one: StoredMember, candidate: Candidate) -> bool:
+def _counts(one: StoredSubscriber, candidate: Candidate) -> bool:
     return one.since_ms <= candidate.appended_ms <= (one.left_ms or 0)
 
 
@@ -223,7 +225,7 @@ class KnownReports(NamedTuple):
         return self.reports.without(self.publisher, offset)
 
     def missed(
-        self, queue_name: QueueName, candidate: Candidate, done_to: int, facts: MemberFacts
+        self, queue_name: QueueName, candidate: Candidate, done_to: int, facts: SubscriberFacts
     ) -> MissedReason | None:
         """Why a subscriber that is past a package may not have its content; None when it imported it."""
         verdict = decide_outcome(

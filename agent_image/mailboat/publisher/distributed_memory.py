@@ -18,7 +18,7 @@ from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import StateFile, Synchronous, translated_failures
-from mailboat.publisher.distributed import StoredMember
+from mailboat.publisher.distributed import StoredSubscriber
 from mailboat.queues.names import QueueName
 
 TOPIC_READER: Final = "topic"
@@ -48,7 +48,7 @@ class EventCursor(NamedTuple):
     event_offset: Offset
 
 
-class HeardTo(NamedTuple):
+class AnnouncementsRead(NamedTuple):
     """All announcements below an offset of a discovery topic were read."""
 
     discovery: LogIdentity
@@ -60,11 +60,11 @@ class HeardTo(NamedTuple):
         return self.discovery.cluster_id, self.discovery.topic_id
 
 
-class StoredAudience(NamedTuple):
+class StoredSubscribers(NamedTuple):
     """Who is waited for, by all announcements below a place in the discovery topic."""
 
-    members: Sequence[StoredMember]
-    heard: HeardTo
+    members: Sequence[StoredSubscriber]
+    heard: AnnouncementsRead
 
     def rows(self) -> list[tuple[object, ...]]:
         """As the table has them."""
@@ -113,24 +113,28 @@ class EventMemory:
             connection.execute(_PUT, (reader, identity.cluster_id, identity.topic_id, *cursor))
 
     def advance(
-        self, reader: str, identity: LogIdentity, cursor: EventCursor, audience: StoredAudience | None = None
+        self,
+        reader: str,
+        identity: LogIdentity,
+        cursor: EventCursor,
+        awaited: StoredSubscribers | None = None,
     ) -> None:
         """Move the cursor forward, and note the audience, in one durable step."""
         with self._file.transaction() as connection:
             connection.execute(_ADVANCE, (reader, identity.cluster_id, identity.topic_id, *cursor))
-            if audience is not None:
-                heard = audience.heard
+            if awaited is not None:
+                heard = awaited.heard
                 connection.execute(_PUT, (_AUDIENCE, *heard.identity, heard.next_offset, 0))
                 # Replaced as a whole, in the cursor's transaction: members and position always fit together.
                 connection.execute("DELETE FROM event_audience")
-                connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", audience.rows())
+                connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", awaited.rows())
 
-    def audience(self) -> Sequence[StoredMember]:
+    def awaited(self) -> Sequence[StoredSubscriber]:
         """Who was waited for, and who no longer was, when it was last noted."""
         rows = self._file.rows(
             "SELECT sling_id, name, since_ms, left_ms, next_offset FROM event_audience ORDER BY left_ms, name"
         )
-        return [StoredMember(QueueName(SlingId(row[0]), AgentName(row[1])), *row[2:]) for row in rows]
+        return [StoredSubscriber(QueueName(SlingId(row[0]), AgentName(row[1])), *row[2:]) for row in rows]
 
     def heard_to(self, discovery: LogIdentity) -> Offset | None:
         """What of the discovery topic is not in the audience yet begins there; None where that was never noted."""

@@ -25,14 +25,27 @@ from mailboat.model.job_rules import JobRule, PackageEvent
 from mailboat.model.messages import Action, DistributedEvent, PackageMessage
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
-from mailboat.publisher.distributed import MAX_MEMBERS, Audience, Candidate, Distributed, KnownReports, MemberFacts
-from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory, HeardTo, StoredAudience
+from mailboat.publisher.distributed import (
+    MAX_MEMBERS,
+    AwaitedSubscribers,
+    Candidate,
+    Distributed,
+    KnownReports,
+    SubscriberFacts,
+)
+from mailboat.publisher.distributed_memory import (
+    TOPIC_READER,
+    AnnouncementsRead,
+    EventCursor,
+    EventMemory,
+    StoredSubscribers,
+)
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
 from mailboat.wire.messages import decode_message
-from mailboat.workers import Care, Worker, heartbeat
+from mailboat.workers import Worker, WorkerOptions, heartbeat
 
 _LEASE_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 1.0
@@ -79,13 +92,13 @@ class DistributedNotifier:
         self._ports = ports
         self._run: EventRun | None = None
         self._statistics = EventStatistics()
-        care = Care(
+        options = WorkerOptions(
             f"raising events of {settings.publisher}",
             interrupt=self._interrupt,
             on_failure=self._count_failure,
             where={"publisher": settings.publisher},
         )
-        self._worker = Worker(f"events-{settings.publisher}", self._turn, ports.clock, care)
+        self._worker = Worker(f"events-{settings.publisher}", self._turn, ports.clock, options)
 
     @property
     def statistics(self) -> EventStatistics:
@@ -219,7 +232,7 @@ class EventRun:
         self._appended = self._appended_already(cursor)
         self._pending: deque[Candidate] = deque()
         self._looked_seconds = clock.monotonic()
-        self._audience = Audience(ports.memory.audience(), clock.monotonic())
+        self._awaited = AwaitedSubscribers(ports.memory.awaited(), clock.monotonic())
         self._reports = PackageReports(lambda one: one == settings.publisher, max_queues=2 * MAX_MEMBERS)
         self._log = KnownLog(journal, settings.package_topic)
         self._discovery = journal.identity(settings.discovery_topic)
@@ -239,7 +252,7 @@ class EventRun:
     @property
     def is_settling(self) -> bool:
         """Whether something will count in a moment."""
-        return self._audience.is_settling(self._looked_seconds)
+        return self._awaited.is_settling(self._looked_seconds)
 
     def interrupt(self) -> None:
         """End the current or the next wait, from any thread."""
@@ -266,7 +279,7 @@ class EventRun:
         self._fill()
         raised: list[DistributedEvent] = []
         self._looked_seconds = self._ports.clock.monotonic()
-        while ready := self._audience.plan(self._pending, self._known, self._looked_seconds, _EVENTS_AT_ONCE):
+        while ready := self._awaited.plan(self._pending, self._known, self._looked_seconds, _EVENTS_AT_ONCE):
             raised += self._raise(ready)
             self._fill()
         self._forget_absent()
@@ -282,7 +295,7 @@ class EventRun:
         for record in self._announcements.read(_ANNOUNCEMENTS, wait_seconds).records:
             announced = heard(record)
             if announced is not None and announced.message is None:
-                has_changed = self._audience.leave(announced.queue_name) or has_changed
+                has_changed = self._awaited.leave(announced.queue_name) or has_changed
             elif announced is not None and announced.follows(self._settings.publisher):
                 has_changed = self._hear_one(announced) or has_changed
         return has_changed
@@ -294,15 +307,15 @@ class EventRun:
         position = self._log.believed(announced, announced.claimed_for(self._settings.publisher))
         heard_ms = min(announced.appended_ms, int(now_seconds * 1000))
         message = announced.message
-        facts = MemberFacts()
+        facts = SubscriberFacts()
         if message is not None:
-            facts = MemberFacts(message.is_editable, message.reports_of(self._settings.publisher))
-        return self._audience.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
+            facts = SubscriberFacts(message.is_editable, message.reports_of(self._settings.publisher))
+        return self._awaited.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
 
     def _drop_silent(self) -> bool:
         clock = self._ports.clock
         now_ms = int(clock.now().timestamp() * 1000)
-        gone = self._audience.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
+        gone = self._awaited.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
         for queue in gone:
             _LOG.warning(
                 "events of %s no longer wait for %s, which said nothing for %g s",
@@ -314,15 +327,15 @@ class EventRun:
         return bool(gone)
 
     def _forget_absent(self) -> None:
-        if self._audience.has_absent and not self._pending:
+        if self._awaited.has_absent and not self._pending:
             bounds = self._ports.journal.bounds(self._settings.package_topic)
             # Only at the end of the log: a package that is not read yet may have to name them.
             if self._packages.next_offset >= bounds.next_offset:
-                self._audience.forget_absent()
+                self._awaited.forget_absent()
 
     def _fill(self) -> None:
         """Read packages up to the highest position that a subscriber claims."""
-        while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._audience.horizon():
+        while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._awaited.horizon():
             batch = self._packages.read(_READ, 0.0)
             for record in batch.records:
                 candidate = self._candidate(record)
@@ -368,8 +381,8 @@ class EventRun:
     def _note(self) -> None:
         self._noted, self._heard_to = self.next_offset, self._announcements.next_offset
         cursor = EventCursor(self._noted, self._event_offset)
-        audience = StoredAudience(self._audience.stored(), HeardTo(self._discovery, self._heard_to))
-        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, audience)
+        awaited = StoredSubscribers(self._awaited.stored(), AnnouncementsRead(self._discovery, self._heard_to))
+        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, awaited)
         self._reports.trim(self._noted)
 
     # ------------------------------------------------------------------------------------------------------ the start

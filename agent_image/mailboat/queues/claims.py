@@ -2,7 +2,7 @@
 
 A subscriber announces a position on one topic and what it gave up or dropped on another, so a reader may meet the
 position first. A confirmed package counts at once, as all about it is reported; else a position counts a moment after
-it was announced (docs/decisions/0010-distributed-events.md). Used by the control room, by HTTP and by events.
+it was announced (docs/decisions/0010-distributed-events.md). Used by the control service, by HTTP and by events.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A subscriber that is past a package has imported it only if that is known: it announces from which package on it reports
 everything that it did not import, it reported nothing about this one, and no report was lost. Everything else has a
-name of its own, and `UNKNOWN` says why it cannot be known. Used by the control room, through it by the command line,
+name of its own, and `UNKNOWN` says why it cannot be known. Used by the control service, through it by the command line,
 HTTP and the operator, and by distributed events.
 """
 

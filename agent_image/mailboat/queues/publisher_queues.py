@@ -15,7 +15,7 @@ from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import ERROR_SUFFIX, parse_queue_name
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import QueueState, Standing, decide_agent_state
+from mailboat.queues.standing import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.subscriber_queue import SubscriberQueue
 
 _SHOWN: Final = 10
@@ -41,7 +41,7 @@ class PublisherQueues:
     """The queues of one publisher agent. Safe to use from several threads."""
 
     def __init__(
-        self, publisher: AgentName, sources: QueueSources, standings: Callable[[], Sequence[Standing]]
+        self, publisher: AgentName, sources: QueueSources, standings: Callable[[], Sequence[QueuePosition]]
     ) -> None:
         """Show the queues of those among `standings()` that follow `publisher`."""
         self.publisher = publisher

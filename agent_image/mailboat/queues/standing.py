@@ -41,7 +41,7 @@ class Capability(enum.StrEnum):
     REMOVABLE = "removable"
 
 
-class Standing(Frozen):
+class QueuePosition(Frozen):
     """Where a subscriber stands, as it announced.
 
     Attributes:

@@ -20,8 +20,8 @@ from mailboat.queues.pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.standing import (
     Capability,
     ItemState,
+    QueuePosition,
     QueueState,
-    Standing,
     decide_item_state,
     decide_queue_state,
 )
@@ -79,7 +79,7 @@ class ClearPlan(NamedTuple):
 class SubscriberQueue:
     """The view of one queue at one moment: the subscriber stands where it last announced."""
 
-    def __init__(self, standing: Standing, view: LogView, pages: PageReader) -> None:
+    def __init__(self, standing: QueuePosition, view: LogView, pages: PageReader) -> None:
         """Show the packages of `standing.publisher` after `standing.last_done_offset`."""
         self.standing = standing
         self._view = view

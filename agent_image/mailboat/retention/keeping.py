@@ -31,7 +31,7 @@ _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _LOG: Final = logging.getLogger(__name__)
 
 
-class TurnBrokenOffError(Exception):
+class TurnInterruptedError(Exception):
     """The keeper was stopped during a turn. Nothing was moved; the next turn goes on where this one read to."""
 
 
@@ -94,7 +94,7 @@ class RetentionFigures:
     dropped: int = 0
 
 
-class RetentionKeeper:
+class RetentionTask:
     """Keeps one package topic. Belongs to one thread."""
 
     def __init__(self, journal: Journal, settings: RetentionSettings, clock: Clock) -> None:
@@ -122,7 +122,7 @@ class RetentionKeeper:
             is_stopping: Asked between reads, as the first turn reads the whole topic.
 
         Raises:
-            TurnBrokenOffError: It is stopping.
+            TurnInterruptedError: It is stopping.
             JournalUnavailableError: Try again; nothing is lost.
             TopicMissingError: The topics were never made.
         """
@@ -198,7 +198,7 @@ class RetentionKeeper:
         is_at_end = reader is None
         while reader is not None and not is_at_end:
             if self._is_stopping():
-                raise TurnBrokenOffError
+                raise TurnInterruptedError
             batch = reader.read(_READ, 0.0)
             see(batch)
             is_at_end = batch.is_at_end

@@ -149,7 +149,7 @@ class ImportGuard:
 # ---------------------------------------------------------------------------------------------------------- admission
 
 
-class Passage(enum.Enum):
+class AdmissionDecision(enum.Enum):
     """What happens to a package."""
 
     IMPORT = enum.auto()
@@ -181,7 +181,7 @@ class Admission:
         self._exposure = exposure
         self._current: CurrentPackage | None = None
 
-    def decide(self, offset: Offset, message: PackageMessage, *, is_first: bool) -> Passage:
+    def decide(self, offset: Offset, message: PackageMessage, *, is_first: bool) -> AdmissionDecision:
         """Decide about a package of a followed publisher. Raises: the journal's errors.
 
         Args:
@@ -191,14 +191,14 @@ class Admission:
         """
         # what precedes a build is committed, and so shown to readers, before the build opens
         if not is_first and self._exposure is not None and self._exposure.begins(message):
-            return Passage.WAIT
+            return AdmissionDecision.WAIT
         self._current = CurrentPackage(offset, message.pub_agent_name)
         clear = None if self._commands is None else self._commands.covering(offset, message.pub_agent_name)
         if clear is not None and self._commands is not None:
             self._commands.count_dropped(clear)
-            return Passage.REMOVE
+            return AdmissionDecision.REMOVE
         # after the clears: a package that is dropped must not wait for the golden subscriber
-        return Passage.IMPORT if self._golden is None else _PASSAGES[self._golden.decide(offset, message)]
+        return AdmissionDecision.IMPORT if self._golden is None else _PASSAGES[self._golden.decide(offset, message)]
 
     def note_done(self, record: Record, message: PackageMessage) -> bool:
         """Note that a package of a followed publisher is done; True if the batch must end after it."""
@@ -216,11 +216,11 @@ class Admission:
         return self._commands.has_new_clear(current.offset, current.publisher)
 
 
-_PASSAGES: Final[Mapping[Precondition, Passage]] = MappingProxyType(
+_PASSAGES: Final[Mapping[Precondition, AdmissionDecision]] = MappingProxyType(
     {
-        Precondition.ACCEPT: Passage.IMPORT,
-        Precondition.SKIP: Passage.SKIP,
-        Precondition.WAIT: Passage.WAIT,
+        Precondition.ACCEPT: AdmissionDecision.IMPORT,
+        Precondition.SKIP: AdmissionDecision.SKIP,
+        Precondition.WAIT: AdmissionDecision.WAIT,
     }
 )
 

@@ -38,7 +38,7 @@ from mailboat.model.messages import CommandMessage, CommandResult, CommandState,
 from mailboat.model.positions import Position
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
-from mailboat.workers import Care, Worker, heartbeat
+from mailboat.workers import Worker, WorkerOptions, heartbeat
 
 MOST_OPEN: Final = 1000
 """So many commands may be open; more are refused."""
@@ -141,8 +141,8 @@ class CommandHandler:
         self._ledger = ports.target.ledger.commands
         self._listener: CommandListener | None = None
         if settings.command_topic is not None:
-            addressee = Addressee(settings.sling_id, settings.name, settings.command_topic)
-            self._listener = CommandListener(addressee, ports.journal, ports.clock, when_heard)
+            source = CommandSource(settings.sling_id, settings.name, settings.command_topic)
+            self._listener = CommandListener(source, ports.journal, ports.clock, when_heard)
         self._open: list[OpenCommand] = []
         self._dropped: Counter[int] = Counter()
 
@@ -271,7 +271,7 @@ class CommandHandler:
 
     # --------------------------------------------------------------------------------------------------------- answers
 
-    def _store(self, heard: Heard, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
+    def _store(self, heard: ReceivedCommands, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
         facts = self._facts(position)
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
@@ -346,7 +346,7 @@ class CommandHandler:
 # ------------------------------------------------------------------------------------------------------- the listener
 
 
-class Addressee(NamedTuple):
+class CommandSource(NamedTuple):
     """Whom commands must name, and where they come from."""
 
     sling_id: SlingId
@@ -354,7 +354,7 @@ class Addressee(NamedTuple):
     topic: TopicName
 
 
-class Heard(NamedTuple):
+class ReceivedCommands(NamedTuple):
     """Commands in their order, and the position behind them."""
 
     commands: Sequence[Command]
@@ -368,10 +368,10 @@ class CommandListener:
     when it is taken. Records for other subscribers are skipped by a search for the name in their bytes.
     """
 
-    def __init__(self, addressee: Addressee, journal: Journal, clock: Clock, when_heard: Callable[[], None]) -> None:
+    def __init__(self, source: CommandSource, journal: Journal, clock: Clock, when_heard: Callable[[], None]) -> None:
         """Nothing is read before `catch_up`. `when_heard` is called in the thread."""
-        self._addressee = addressee
-        self._mark = addressee.name.encode()
+        self._source = source
+        self._mark = source.name.encode()
         self._journal = journal
         self._when_heard = when_heard
         self._lock = threading.Lock()
@@ -379,18 +379,18 @@ class CommandListener:
         self._untaken: list[Command] = []
         self._position: Position | None = None
         self._reader: JournalReader | None = None
-        care = Care(
-            f"hearing commands for {addressee.name}",
+        options = WorkerOptions(
+            f"hearing commands for {source.name}",
             longest_pause_seconds=_PAUSE_SECONDS,
             interrupt=self._interrupt,
-            where={"subscriber": addressee.name, "topic": addressee.topic},
+            where={"subscriber": source.name, "topic": source.topic},
         )
-        self._worker = Worker(f"commands-{addressee.name}", self._turn, clock, care)
+        self._worker = Worker(f"commands-{source.name}", self._turn, clock, options)
 
     def catch_up(self, position: Position) -> None:
         """Read from the position to the current end, before anything is imported. Raises: the journal's errors."""
         # In another log the offset of the position means nothing.
-        is_known = position.identity == self._journal.identity(self._addressee.topic)
+        is_known = position.identity == self._journal.identity(self._source.topic)
         self._open(position if is_known else Edge.EARLIEST)
         while not self._read(0.0).is_at_end:
             pass
@@ -399,10 +399,10 @@ class CommandListener:
         """Listen from now on."""
         self._worker.start()
 
-    def untaken(self) -> Heard | None:
+    def untaken(self) -> ReceivedCommands | None:
         """What was read and not taken; None before the topic was opened."""
         with self._lock:
-            return None if self._position is None else Heard(tuple(self._untaken), self._position)
+            return None if self._position is None else ReceivedCommands(tuple(self._untaken), self._position)
 
     def drop(self, count: int) -> None:
         """So many of the first commands were taken."""
@@ -447,7 +447,7 @@ class CommandListener:
             return len(self._untaken) >= MOST_UNTAKEN
 
     def _open(self, start: Position | Edge) -> None:
-        topic = self._addressee.topic
+        topic = self._source.topic
         identity = self._journal.identity(topic)
         reader = self._journal.reader(topic, start)  # until there is one, the old one is asked
         if self._reader is not None:
@@ -487,7 +487,7 @@ class CommandListener:
                 continue
             if (
                 isinstance(message, CommandMessage | RedriveMessage)
-                and message.sub_sling_id == self._addressee.sling_id
-                and message.sub_agent_name == self._addressee.name
+                and message.sub_sling_id == self._source.sling_id
+                and message.sub_agent_name == self._source.name
             ):
                 yield message

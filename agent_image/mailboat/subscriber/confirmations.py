@@ -27,7 +27,7 @@ _FIRST_WINDOW: Final = 1000
 _GROWTH: Final = 4
 
 
-class Correspondent(NamedTuple):
+class StatusSender(NamedTuple):
     """Who sends confirmations, and where to."""
 
     sling_id: SlingId
@@ -38,7 +38,7 @@ class Correspondent(NamedTuple):
 class Confirmations:
     """Sends the pending confirmations of one target."""
 
-    def __init__(self, sender: Correspondent, journal: Journal, ledger: Ledger, failpoints: Failpoints) -> None:
+    def __init__(self, sender: StatusSender, journal: Journal, ledger: Ledger, failpoints: Failpoints) -> None:
         """Nothing is read or sent yet; what is pending may or may not have been sent."""
         self._sender = sender
         self._journal = journal

@@ -35,7 +35,7 @@ from mailboat.model.job_rules import PackageEvent
 from mailboat.model.messages import KNOWN_FEATURES, Action, BulkPart, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of, parse_paths
 from mailboat.packages.port import PackageCodec
-from mailboat.subscriber.admission import Admission, ImportGuard, Passage, Roots, StopAskedError
+from mailboat.subscriber.admission import Admission, AdmissionDecision, ImportGuard, Roots, StopAskedError
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.settings import (
     ProcessedPackage,
@@ -315,12 +315,12 @@ class Importer:
         self, admission: Admission, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome
     ) -> bool:
         passage = admission.decide(offset, message, is_first=not outcome.has_effect)
-        if passage is Passage.IMPORT:
+        if passage is AdmissionDecision.IMPORT:
             return True
-        if passage is Passage.WAIT:
+        if passage is AdmissionDecision.WAIT:
             raise _NotYetError
         outcome.drop(offset)
-        staging = self._settings.staging if passage is Passage.SKIP else None
+        staging = self._settings.staging if passage is AdmissionDecision.SKIP else None
         golden = None if staging is None else staging.golden
         outcome.confirmed(self.confirm(batch, offset, message, PackageStatus.REMOVED, golden))
         return False

@@ -21,7 +21,7 @@ from mailboat.model.messages import FailureCause
 from mailboat.subscriber.added_jobs import AddedJobs
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler
-from mailboat.subscriber.confirmations import Confirmations, Correspondent
+from mailboat.subscriber.confirmations import Confirmations, StatusSender
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.failures import (
     Failure,
@@ -82,7 +82,7 @@ class ImportRun:
         )
         # entries of the error queue are not in the queue: no clear drops them, and no golden subscriber delays them
         self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, self._guard), admission)
-        sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
+        sender = StatusSender(settings.sling_id, settings.name, settings.status_topic)
         self._confirmations = Confirmations(sender, ports.journal, ledger, ports.failpoints)
         self._added_jobs = AddedJobs(ports.journal, ledger.jobs, ports.failpoints)
         self._state = RunState(may_replay=settings.is_gap_accepted, committed_at=clock.monotonic())

@@ -1,6 +1,6 @@
 """Metrics of subscribers and queues: read from the agent's own state at each scrape.
 
-The agent's control room provides them as plain figures; so a scrape costs what one query of
+The agent's control service provides them as plain figures; so a scrape costs what one query of
 the status costs, and nothing between scrapes.
 """
 

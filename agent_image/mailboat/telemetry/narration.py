@@ -14,7 +14,7 @@ from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Narrator:
+class StateLogger:
     """Receives the progress of one subscriber, in its thread."""
 
     def __init__(self, name: str) -> None:

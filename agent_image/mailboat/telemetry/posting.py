@@ -82,7 +82,7 @@ class _Connection(http.client.HTTPConnection):
             secured.do_handshake()
 
 
-class Poster:
+class WebhookClient:
     """Posts to one URL. Belongs to one thread."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> None:

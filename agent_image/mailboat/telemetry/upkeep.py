@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mailboat.blobs.sweeping import Fate
+from mailboat.blobs.sweeping import SweepDecision
 from mailboat.retention.keeping import RetentionFigures
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
@@ -20,11 +20,11 @@ class SweepCounts(Protocol):
     abandoned_uploads: int
 
     @property
-    def kept(self) -> Mapping[Fate, int]:
+    def kept(self) -> Mapping[SweepDecision, int]:
         """How many blobs the last sweep kept, by reason."""
 
     @property
-    def kept_bytes(self) -> Mapping[Fate, int]:
+    def kept_bytes(self) -> Mapping[SweepDecision, int]:
         """The bytes of those."""
 
 

@@ -26,9 +26,9 @@ from mailboat.model.path_patterns import PathPattern
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry import chat_message, cloudevents
-from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
+from mailboat.telemetry.posting import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.wire.events import decode_event
-from mailboat.workers import Care, Worker
+from mailboat.workers import Worker, WorkerOptions
 
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=50)
@@ -124,10 +124,10 @@ class Webhook:
             headers["Authorization"] = f"Bearer {settings.token}"
         self._settings = settings
         self._ports = ports
-        self._poster = Poster(settings.url, headers, settings.timeout_seconds)
+        self._poster = WebhookClient(settings.url, headers, settings.timeout_seconds)
         self._reader: JournalReader | None = None
         self._statistics = WebhookStatistics()
-        care = Care(
+        options = WorkerOptions(
             f"posting events of {settings.publisher} to the webhook {settings.name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             jitter=ports.random,
@@ -136,7 +136,7 @@ class Webhook:
             on_failure=self._count_failure,
             where=self._where(),
         )
-        self._worker = Worker(f"webhook-{settings.publisher}-{settings.name}", self._turn, ports.clock, care)
+        self._worker = Worker(f"webhook-{settings.publisher}-{settings.name}", self._turn, ports.clock, options)
 
     @property
     def statistics(self) -> WebhookStatistics:

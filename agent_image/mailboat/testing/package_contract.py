@@ -75,7 +75,7 @@ def read(
     way: str = AT_ONCE,
     *,
     limits: LimitsConfig = LIMITS,
-    store: BlobShelf | None = None,
+    store: DigestBlobs | None = None,
 ) -> TreeChange:
     """Read all of a package in one of the two ways; the records as a list."""
     open_blob = None if store is None else store.open
@@ -112,7 +112,7 @@ def by_path(nodes: Iterable[Node]) -> dict[NodePath, Node]:
     return {node.path: node for node in nodes}
 
 
-class BlobShelf:
+class DigestBlobs:
     """A blob store for binaries that a tree names by digest."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -198,7 +198,7 @@ class PackageContract:
     def test_a_tree_comes_back_as_it_was(self, codec: PackageCodec, way: str) -> None:
         tree = sample_tree()
         payload, _ = written(codec, PackageContents(deep("/content"), tree))
-        change = read(codec, payload, way, store=BlobShelf(tree))
+        change = read(codec, payload, way, store=DigestBlobs(tree))
         assert by_path(nodes_of(change.records)) == by_path(tree)
         assert change.filter == deep("/content")
 
@@ -208,7 +208,7 @@ class PackageContract:
         contents = PackageContents(deep(CONTENT), tree, is_self_contained=is_self_contained)
         payload, summary = written(codec, contents)
         for one_way in (AT_ONCE, AS_STREAM):
-            found = nodes_of(read(codec, payload, one_way, store=BlobShelf(tree)).records)
+            found = nodes_of(read(codec, payload, one_way, store=DigestBlobs(tree)).records)
             assert by_path(found) == by_path(tree)
             assert [contents_of(node) for node in found] == [contents_of(by_path(tree)[node.path]) for node in found]
         assert summary.tree_digest == tree_digest(tree)
@@ -218,14 +218,14 @@ class PackageContract:
     def test_records_can_be_stored_as_they_are(self, codec: PackageCodec, tree: list[Node]) -> None:
         payload, summary = written(codec, PackageContents(deep(CONTENT), tree))
         total = TreeHash()
-        for record in read(codec, payload, store=BlobShelf(tree)).records:
+        for record in read(codec, payload, store=DigestBlobs(tree)).records:
             total.add(record.path, record_digest(record))
         assert total.digest() == summary.tree_digest
 
     def test_parents_come_before_their_children(self, codec: PackageCodec, way: str) -> None:
         payload, _ = written(codec, PackageContents(deep("/content"), sample_tree()))
         seen: set[str] = set()
-        for record in read(codec, payload, way, store=BlobShelf(sample_tree())).records:
+        for record in read(codec, payload, way, store=DigestBlobs(sample_tree())).records:
             assert record.path == "/content" or parent_of(record.path) in seen
             seen.add(record.path)
 
@@ -317,10 +317,10 @@ class PackageContract:
         payload, summary = written(codec, PackageContents(deep("/content"), tree))
         assert len(payload) < 10_000
         assert summary.content_bytes == 3 * MIB
-        shelf = BlobShelf(tree)
-        found = by_path(nodes_of(read(codec, payload, way, store=shelf).records))[NodePath("/content/large.bin")]
+        blobs = DigestBlobs(tree)
+        found = by_path(nodes_of(read(codec, payload, way, store=blobs).records))[NodePath("/content/large.bin")]
         assert contents_of(found) == [_all_of(large.open())]
-        assert shelf.opened == [large.digest]
+        assert blobs.opened == [large.digest]
 
     def test_a_self_contained_package_needs_no_blob_store(self, codec: PackageCodec, way: str) -> None:
         large = a_packed_binary(3 * MIB + 17)

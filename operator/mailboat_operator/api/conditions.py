@@ -12,7 +12,7 @@ from mailboat_operator.api.fields import Field, Form
 REASON = Form(r"^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?$", "a reason in camel case", 128)
 
 
-class Truth(enum.StrEnum):
+class ConditionStatus(enum.StrEnum):
     """What is known of a condition."""
 
     TRUE = "True"
@@ -25,7 +25,7 @@ class Condition:
     """One thing that holds, does not hold, or is not known."""
 
     type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
-    status: Annotated[Truth, Field("Whether it holds.")]
+    status: Annotated[ConditionStatus, Field("Whether it holds.")]
     reason: Annotated[
         str, Field("Reason in one word, for programs; an error's name as in `mailboat explain`.", form=REASON)
     ]

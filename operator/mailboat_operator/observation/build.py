@@ -17,7 +17,7 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import APPLICATIONS, BuildSurroundings, build_keys
+from mailboat_operator.plan.build_ground import APPLICATIONS, BuildObservation, build_keys
 from mailboat_operator.plan.finishing import plan_finished
 from mailboat_operator.plan.timetable import plan_timetable, run_of
 
@@ -37,13 +37,13 @@ async def look_at_build(sight: Sight, build: PackageBuild) -> Plan:
     is_served = await sight.cluster.has_kind(APPLICATIONS[build.spec.engine], namespace)
     journal_name = "" if publisher is None else publisher.spec.journal_ref.name
     around = await sight.surroundings(namespace, journal_name, build_keys(build, is_served=is_served))
-    seen = BuildSurroundings(around, publisher, is_served, image=sight.systems.spark_image)
+    seen = BuildObservation(around, publisher, is_served, image=sight.systems.spark_image)
     return plan_build(build, seen if publisher is None else await _with_progress(sight, build, publisher, seen))
 
 
 async def _with_progress(
-    sight: Sight, build: PackageBuild, publisher: Publisher, seen: BuildSurroundings
-) -> BuildSurroundings:
+    sight: Sight, build: PackageBuild, publisher: Publisher, seen: BuildObservation
+) -> BuildObservation:
     """With what the publisher's agent reports of the build, and whether it answered at all."""
     if build.status.build_id is None or build.status.application is None:
         return seen

@@ -9,7 +9,7 @@ from mailboat_operator.manifests.publisher import user_mounts
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
-from mailboat_operator.plan.workload import Surroundings, count_of, is_paused
+from mailboat_operator.plan.workload import WorkloadContext, count_of, is_paused
 
 
 async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
@@ -37,6 +37,6 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
     return plan_publisher(publisher, around)
 
 
-def _is_running(around: Surroundings, name: str) -> bool:
+def _is_running(around: WorkloadContext, name: str) -> bool:
     """Whether there is a pod that can be asked."""
     return count_of(around.children, name, "readyReplicas") > 0

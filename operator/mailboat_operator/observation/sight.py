@@ -32,7 +32,7 @@ from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.pods import Pods, present, subject_uid
 from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small
-from mailboat_operator.plan.workload import SecretFound, Surroundings, is_checked, is_rolled_out
+from mailboat_operator.plan.workload import SecretFound, WorkloadContext, is_checked, is_rolled_out
 from mailboat_operator.sharing import SharedReads
 from mailboat_operator.systems import Systems
 
@@ -169,7 +169,7 @@ class Sight:
         journal_name: str,
         children: Iterable[ChildKey],
         own_secrets: Iterable[str] = (),
-    ) -> Surroundings:
+    ) -> WorkloadContext:
         """What publishers and pools have around them.
 
         Args:
@@ -183,7 +183,7 @@ class Sight:
         live = await self.children(namespace, children)
         has_agents = any(key.kind in _RUNNING for key in live)
         secrets = {name: await self.secret(namespace, name) for name in dict.fromkeys(wanted)}
-        return Surroundings(
+        return WorkloadContext(
             journal=journal,
             secrets={name: secret for name, secret in secrets.items() if secret is not None},
             children=live,

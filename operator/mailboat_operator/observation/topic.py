@@ -27,7 +27,7 @@ from mailboat_operator.plan.reclaiming import (
     reason_to_keep,
 )
 from mailboat_operator.plan.topic import (
-    Rivals,
+    CompetingTopics,
     TopicFound,
     plan_made,
     plan_rival,
@@ -84,7 +84,7 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
 async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
     metadata = topic.metadata
     journal = await sight.journal(metadata.namespace, topic.spec.journal_ref.name)
-    rivals = Rivals() if journal is None else sight.systems.claims.rivals(topic, journal)
+    rivals = CompetingTopics() if journal is None else sight.systems.claims.rivals(topic, journal)
     reason = reason_to_keep(topic, has_journal=journal is not None, rivals=rivals)
     if journal is None or reason is not None or not is_reclaimed(topic, journal):
         return plan_kept(topic, reason)

@@ -16,13 +16,13 @@ from typing import Final
 from mailboat.api.records import BuildView
 
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.manifests.spark import application_name
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.build_ground import (
-    BuildSurroundings,
-    Ground,
+    BuildContext,
+    BuildObservation,
     application_key,
     build_id_of,
     ground_of,
@@ -39,7 +39,7 @@ _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 
 
-def plan_build(build: PackageBuild, seen: BuildSurroundings) -> Plan:
+def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
     """Decide what to do for a build, and what to say of it. Deleting it needs nothing: its children go with it."""
     if build.metadata.is_deleted:
         return Plan((), None)
@@ -48,10 +48,10 @@ def plan_build(build: PackageBuild, seen: BuildSurroundings) -> Plan:
     if build.spec.suspend:
         return _suspended(build, seen)
     ground = ground_of(build, seen)
-    return _decided(ground, seen) if isinstance(ground, Ground) else _blocked(build, seen, ground)
+    return _decided(ground, seen) if isinstance(ground, BuildContext) else _blocked(build, seen, ground)
 
 
-def _decided(ground: Ground, seen: BuildSurroundings) -> Plan:
+def _decided(ground: BuildContext, seen: BuildObservation) -> Plan:
     build = ground.build
     if _is_over_time(build, seen.around.now):
         message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
@@ -65,19 +65,19 @@ def _decided(ground: Ground, seen: BuildSurroundings) -> Plan:
     return _followed(ground, seen, application_of(build.spec.engine, found))
 
 
-def _blocked(build: PackageBuild, seen: BuildSurroundings, findings: Sequence[Finding]) -> Plan:
+def _blocked(build: PackageBuild, seen: BuildObservation, findings: Sequence[Finding]) -> Plan:
     status = replace(build.status, phase=build.status.phase or BuildPhase.PENDING)
     return replace(_plan(build, status, findings, seen), again_seconds=_BLOCKED_SECONDS)
 
 
-def _suspended(build: PackageBuild, seen: BuildSurroundings) -> Plan:
+def _suspended(build: PackageBuild, seen: BuildObservation) -> Plan:
     """The pods go; the time that it is suspended counts for no deadline."""
     status = replace(build.status, phase=BuildPhase.SUSPENDED, application=None, started_at=None, retry_at=None)
     findings = suspended(suspend=True, effect="its SparkApplication is removed; what is built stays in the bucket")
     return replace(_plan(build, status, findings, seen), actions=tuple(_removed(build, seen)))
 
 
-def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
+def _started(ground: BuildContext, seen: BuildObservation, attempt: int) -> Plan:
     """Ask for the application of an attempt, unless it is there already, from before a crash."""
     build, children = ground.build, seen.around.children
     status = replace(
@@ -98,14 +98,14 @@ def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
     return replace(plan, actions=tuple(actions), again_seconds=_WATCH_SECONDS)
 
 
-def _retried(ground: Ground, seen: BuildSurroundings, retry_at: datetime) -> Plan:
+def _retried(ground: BuildContext, seen: BuildObservation, retry_at: datetime) -> Plan:
     rest = (retry_at - seen.around.now).total_seconds()
     if rest <= 0:
         return _started(ground, seen, (ground.build.status.attempt or 0) + 1)
     return Plan((), None, rest)
 
 
-def _followed(ground: Ground, seen: BuildSurroundings, application: Application) -> Plan:
+def _followed(ground: BuildContext, seen: BuildObservation, application: Application) -> Plan:
     """An attempt is under way, or over."""
     build, state = ground.build, application.state
     status = _with_progress(build.status, seen.progress)
@@ -136,7 +136,9 @@ def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
     return is_publishing or state is ApplicationState.RUNNING or status.phase is BuildPhase.RUNNING
 
 
-def _going_on(ground: Ground, seen: BuildSurroundings, status: PackageBuildStatus, findings: Sequence[Finding]) -> Plan:
+def _going_on(
+    ground: BuildContext, seen: BuildObservation, status: PackageBuildStatus, findings: Sequence[Finding]
+) -> Plan:
     actions = tuple(plan_children([ground.config], seen.around.children))
     plan = _plan(ground.build, status, findings, seen)
     return replace(plan, actions=actions, again_seconds=_WATCH_SECONDS)
@@ -146,7 +148,7 @@ def _waiting(status: PackageBuildStatus, application: str) -> Sequence[Finding]:
     return under_way("Starting", f"attempt {status.attempt}: waiting for the pods of {application}")
 
 
-def _completed(build: PackageBuild, seen: BuildSurroundings, status: PackageBuildStatus) -> Plan:
+def _completed(build: PackageBuild, seen: BuildObservation, status: PackageBuildStatus) -> Plan:
     """It succeeded; figures that are not those of all packages are not what it came to."""
     text = _success(status, seen)
     if status.packages_done != status.packages_total:
@@ -156,7 +158,7 @@ def _completed(build: PackageBuild, seen: BuildSurroundings, status: PackageBuil
 
 
 def _attempt_failed(
-    build: PackageBuild, seen: BuildSurroundings, status: PackageBuildStatus, problem: tuple[str, str]
+    build: PackageBuild, seen: BuildObservation, status: PackageBuildStatus, problem: tuple[str, str]
 ) -> Plan:
     """The next one begins after a pause, unless this was the last. What never ran goes: nothing else would end it."""
     reason, message = problem
@@ -173,7 +175,7 @@ def _attempt_failed(
 
 def _failed(
     build: PackageBuild,
-    seen: BuildSurroundings,
+    seen: BuildObservation,
     status: PackageBuildStatus,
     problem: tuple[str, str],
     actions: Iterable[Action],
@@ -188,19 +190,17 @@ def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
     return replace(plan, actions=(*plan.actions, report), again_seconds=pause_after_finishing(build))
 
 
-def _removed(build: PackageBuild, seen: BuildSurroundings) -> Iterator[Action]:
+def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
     """The application at hand goes, and its pods with it."""
     key = application_key(build, build.status.attempt or 1)
     if key in seen.around.children:
         yield deletion(key, seen.around.children)
 
 
-def _plan(
-    build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildSurroundings
-) -> Plan:
+def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildObservation) -> Plan:
     """Say of the build what was found; `Complete` is what `kubectl wait` waits for."""
     generation, before, main = build.metadata.generation, build.status, findings[0]
-    complete = Truth.TRUE if main.status is Truth.TRUE else Truth.FALSE
+    complete = ConditionStatus.TRUE if main.status is ConditionStatus.TRUE else ConditionStatus.FALSE
     all_findings = [*findings, Finding(COMPLETE, complete, main.reason, main.message)]
     status = replace(
         status,
@@ -228,7 +228,7 @@ def _packages(status: PackageBuildStatus) -> str:
     return f"{status.packages_done} of {status.packages_total} packages in the journal"
 
 
-def _success(status: PackageBuildStatus, seen: BuildSurroundings) -> str:
+def _success(status: PackageBuildStatus, seen: BuildObservation) -> str:
     """What a build came to whose driver succeeded; the tree of one that was overtaken is that of another build."""
     if status.packages_done == status.packages_total and (seen.is_asked or status.packages_done is not None):
         return f"complete: {_packages(status)}"

@@ -22,7 +22,7 @@ from mailboat_operator.manifests.spark_apache import apache_application
 from mailboat_operator.manifests.spark_kubeflow import kubeflow_application
 from mailboat_operator.manifests.workloads import CONFIG_ENDING
 from mailboat_operator.plan.conditions import Finding, stalled
-from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict
+from mailboat_operator.plan.workload import WorkloadContext, hindrance, name_conflict
 
 APPLICATIONS: Final = MappingProxyType(
     {SparkOperator.KUBEFLOW: KUBEFLOW_APPLICATION, SparkOperator.APACHE: APACHE_APPLICATION}
@@ -39,7 +39,7 @@ _SITES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class BuildSurroundings:
+class BuildObservation:
     """What was observed around a build.
 
     Attributes:
@@ -51,7 +51,7 @@ class BuildSurroundings:
         image: What driver and executors run where the build names nothing; None for no such setting.
     """
 
-    around: Surroundings
+    around: WorkloadContext
     publisher: Publisher | None
     is_served: bool = True
     progress: BuildView | None = None
@@ -60,7 +60,7 @@ class BuildSurroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BuildContext:
     """Everything that an application is rendered from.
 
     Attributes:
@@ -106,7 +106,7 @@ def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
     return [config, *(application_key(build, number) for number in (attempt, attempt + 1) if is_served)]
 
 
-def ground_of(build: PackageBuild, seen: BuildSurroundings) -> Ground | Sequence[Finding]:
+def ground_of(build: PackageBuild, seen: BuildObservation) -> BuildContext | Sequence[Finding]:
     """What the build stands on, or why nothing can be asked for at the moment."""
     name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
     if publisher is None:
@@ -120,7 +120,7 @@ def ground_of(build: PackageBuild, seen: BuildSurroundings) -> Ground | Sequence
         return stalled(*_lacking(publisher, journal, has_source=source is not None))
     if not seen.is_served:
         return stalled("EngineMissing", _engine_missing(build.spec.engine))
-    ground = Ground(build, publisher, journal.spec, source, image)
+    ground = BuildContext(build, publisher, journal.spec, source, image)
     attempt = build.status.attempt or 1
     wanted = [ground.config, *(ground.application(number) for number in (attempt, attempt + 1))]
     return name_conflict(wanted, seen.around, build.metadata.uid) or ground

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.manifests.names import PAUSED
 
 READY: Final = "Ready"
@@ -38,36 +38,36 @@ class Finding(NamedTuple):
     """
 
     type: str
-    status: Truth
+    status: ConditionStatus
     reason: str
     message: str
 
 
 def ready(message: str, reason: str = "AsAskedFor") -> Sequence[Finding]:
     """Everything is as it was asked for."""
-    return _standing(Finding(READY, Truth.TRUE, reason, message), moving=False, stuck=False)
+    return _standing(Finding(READY, ConditionStatus.TRUE, reason, message), moving=False, stuck=False)
 
 
 def under_way(reason: str, message: str) -> Sequence[Finding]:
     """Not yet, but it will be without anybody's doing."""
-    return _standing(Finding(READY, Truth.FALSE, reason, message), moving=True, stuck=False)
+    return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=True, stuck=False)
 
 
 def stalled(reason: str, message: str) -> Sequence[Finding]:
     """Not, until a person changes something."""
-    return _standing(Finding(READY, Truth.FALSE, reason, message), moving=False, stuck=True)
+    return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=False, stuck=True)
 
 
 def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corrected") -> Sequence[Finding]:
     """Nobody looks after it, as was asked for: by `spec.suspend`, or else by the annotation."""
     cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
     message = f"{cause}: {effect}"
-    return _standing(Finding(READY, Truth.UNKNOWN, "Suspended", message), moving=False, stuck=False)
+    return _standing(Finding(READY, ConditionStatus.UNKNOWN, "Suspended", message), moving=False, stuck=False)
 
 
 def is_ready(conditions: Iterable[Condition]) -> bool:
     """Whether `Ready` holds."""
-    return any(one.type == READY and one.status is Truth.TRUE for one in conditions)
+    return any(one.type == READY and one.status is ConditionStatus.TRUE for one in conditions)
 
 
 def conditions_after(
@@ -105,5 +105,5 @@ def _standing(main: Finding, *, moving: bool, stuck: bool) -> Sequence[Finding]:
     ]
 
 
-def _truth(*, holds: bool) -> Truth:
-    return Truth.TRUE if holds else Truth.FALSE
+def _truth(*, holds: bool) -> ConditionStatus:
+    return ConditionStatus.TRUE if holds else ConditionStatus.FALSE

@@ -13,7 +13,7 @@ from typing import Final
 
 from mailboat.api.records import DistributionView
 
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.distribution import (
     Distribution,
     DistributionState,
@@ -72,7 +72,7 @@ def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: dat
             distribution, distribution.status, DEADLINE_EXCEEDED, f"{_late(distribution)}; {obstacle[1]}", now
         )
     say = stalled if obstacle[0] in _FOR_PERSONS else under_way
-    findings = [*say(*obstacle), _distributed(Truth.FALSE, *obstacle)]
+    findings = [*say(*obstacle), _distributed(ConditionStatus.FALSE, *obstacle)]
     state = distribution.status.state or DistributionState.PENDING
     plan = _plan(distribution, replace(distribution.status, state=state), findings, now)
     pause = max(again or 0.0, _pause(distribution.metadata.created_at, now))
@@ -131,7 +131,7 @@ def _followed(
         reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
         if not any(one.reason == reason for one in distribution.status.conditions):
             reports = (Report(Severity.WARNING, reason, text),)
-    findings = [*under_way(reason, text), _distributed(Truth.FALSE, reason, text)]
+    findings = [*under_way(reason, text), _distributed(ConditionStatus.FALSE, reason, text)]
     plan = _plan(distribution, status, findings, now)
     pause = _until_late(distribution, _pause(status.published_at, now), now)
     return replace(plan, actions=reports, again_seconds=pause)
@@ -142,11 +142,11 @@ def _finished(
 ) -> Plan:
     if problem is None:
         status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=_seconds(now))
-        findings = [*ready(text, DISTRIBUTED), _distributed(Truth.TRUE, DISTRIBUTED, text)]
+        findings = [*ready(text, DISTRIBUTED), _distributed(ConditionStatus.TRUE, DISTRIBUTED, text)]
         report = Report(Severity.NORMAL, DISTRIBUTED, text)
     else:
         status = replace(status, state=DistributionState.FAILED, finished_at=_seconds(now))
-        findings = [*stalled(problem, text), _distributed(Truth.FALSE, problem, text)]
+        findings = [*stalled(problem, text), _distributed(ConditionStatus.FALSE, problem, text)]
         report = Report(Severity.WARNING, problem, text)
     plan = _plan(distribution, status, findings, now)
     return replace(plan, actions=(report,), again_seconds=pause_after_finishing(distribution))
@@ -162,7 +162,7 @@ def _plan(distribution: Distribution, status: DistributionStatus, findings: Sequ
     return Plan((), None if status == before else encode(status))
 
 
-def _distributed(truth: Truth, reason: str, message: str) -> Finding:
+def _distributed(truth: ConditionStatus, reason: str, message: str) -> Finding:
     return Finding(DISTRIBUTED, truth, reason, message)
 
 

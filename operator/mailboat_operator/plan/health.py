@@ -13,7 +13,7 @@ from typing import Final
 
 from mailboat.api.records import StatusView, SubscriberStatusView
 
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.manifests.children import ChildKey
@@ -97,16 +97,22 @@ def autoscaler_health(pool: SubscriberPool, live: Live) -> Sequence[Finding]:
     found = next(((key, live[key]) for key in keys if key in live), None)
     conditions = () if found is None else (found[1].get("status") or {}).get("conditions") or ()
     if found is None or not conditions:
-        return (Finding(AUTOSCALER_READY, Truth.UNKNOWN, "NotReportedYet", "the autoscaler has no conditions yet"),)
+        return (
+            Finding(
+                AUTOSCALER_READY, ConditionStatus.UNKNOWN, "NotReportedYet", "the autoscaler has no conditions yet"
+            ),
+        )
     broken = [
         one
         for one in conditions
         if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
     ]
     if not broken:
-        return (Finding(AUTOSCALER_READY, Truth.TRUE, "Working", ""),)
+        return (Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", ""),)
     text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
-    return (Finding(AUTOSCALER_READY, Truth.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),)
+    return (
+        Finding(AUTOSCALER_READY, ConditionStatus.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),
+    )
 
 
 def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
@@ -116,20 +122,20 @@ def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: Sta
     published = () if fleet is None else published_at(fleet)
     missing = [name for name in pool.spec.publishers if name not in known and name not in published]
     if not missing:
-        return (Finding(PUBLISHERS_FOUND, Truth.TRUE, "AllFound", ""),)
+        return (Finding(PUBLISHERS_FOUND, ConditionStatus.TRUE, "AllFound", ""),)
     text = f"{', '.join(missing[:_SHOWN])}: no such Publisher here"
     if fleet is None:
         text = f"{text}, and no publisher could be asked whether the journal has packages of that name"
-        return (Finding(PUBLISHERS_FOUND, Truth.UNKNOWN, "PublisherMissing", text),)
+        return (Finding(PUBLISHERS_FOUND, ConditionStatus.UNKNOWN, "PublisherMissing", text),)
     text = f"{text}, and no package of that name in the journal; correct spec.publishers"
-    return (Finding(PUBLISHERS_FOUND, Truth.FALSE, "PublisherMissing", text),)
+    return (Finding(PUBLISHERS_FOUND, ConditionStatus.FALSE, "PublisherMissing", text),)
 
 
 def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
     """A warning for each condition that turned False."""
     known = {one.type: one.status for one in before}
     for one in findings:
-        if one.status is Truth.FALSE and known.get(one.type) is not Truth.FALSE:
+        if one.status is ConditionStatus.FALSE and known.get(one.type) is not ConditionStatus.FALSE:
             yield Report(Severity.WARNING, one.reason, one.message)
 
 
@@ -160,33 +166,33 @@ def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStat
 
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
-    did_lag = any(one.type == LAGGING and one.status is Truth.TRUE for one in known)
+    did_lag = any(one.type == LAGGING and one.status is ConditionStatus.TRUE for one in known)
     threshold = limit / 2 if did_lag else limit - 1
     late = [one for one in members if one.ready is True and one.lag is not None and one.lag > threshold]
     if not late:
-        return Finding(LAGGING, Truth.FALSE, "Following", f"no serving member is {limit} packages behind")
+        return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
     text = f"{_listed(late)}: {lag} packages behind. More members do not help: check publisher, brokers and CPU"
-    return Finding(LAGGING, Truth.TRUE, "TooFarBehind", text)
+    return Finding(LAGGING, ConditionStatus.TRUE, "TooFarBehind", text)
 
 
 def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
     if not blocked:
-        return Finding(BLOCKED, Truth.FALSE, "NobodyBlocked", "")
+        return Finding(BLOCKED, ConditionStatus.FALSE, "NobodyBlocked", "")
     problem = None if blocked[0].error is None else problem_of(blocked[0].error)
     reason = "Unknown" if problem is None else problem[0]
     others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
-    return Finding(BLOCKED, Truth.TRUE, reason, f"{_error_of(blocked[0])}{others}")
+    return Finding(BLOCKED, ConditionStatus.TRUE, reason, f"{_error_of(blocked[0])}{others}")
 
 
 def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:
     """One Event for what begins, and one for what ends."""
     before = {one.type: one.status for one in known}
     for one in findings:
-        did_hold = before.get(one.type) is Truth.TRUE
-        if one.status is Truth.TRUE and not did_hold:
+        did_hold = before.get(one.type) is ConditionStatus.TRUE
+        if one.status is ConditionStatus.TRUE and not did_hold:
             yield Report(Severity.WARNING, one.type, one.message)
-        elif one.status is Truth.FALSE and did_hold:
+        elif one.status is ConditionStatus.FALSE and did_hold:
             yield Report(Severity.NORMAL, f"Not{one.type}", one.message or "no member is blocked any more")
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from mailboat.errors import MailboatError, RetryableError
 
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.names import FINALIZER
@@ -49,7 +49,7 @@ def _conditions_of(status: Manifest) -> tuple[Condition, ...]:
         return tuple(
             Condition(
                 one["type"],
-                Truth(one["status"]),
+                ConditionStatus(one["status"]),
                 one["reason"],
                 one["message"],
                 one["observedGeneration"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.conditions import Condition, ConditionStatus
 from mailboat_operator.api.workload import AGENT_CONTAINER
 from mailboat_operator.manifests.children import Manifest
 
@@ -42,7 +42,7 @@ class Pods:
     events: Sequence[Manifest] = ()
 
 
-class Trouble(NamedTuple):
+class PodProblem(NamedTuple):
     """Why a pod does not run.
 
     Attributes:
@@ -75,7 +75,7 @@ def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
     return None
 
 
-def trouble_of(pods: Pods) -> Trouble | None:
+def trouble_of(pods: Pods) -> PodProblem | None:
     """The first cause found; None where pods run, or where it is too early to know."""
     found = (_pod_trouble(one) for one in pods.found)
     return next((one for one in found if one is not None), None) or _event_trouble(pods.events)
@@ -99,53 +99,55 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
     moments += [_moment(_condition(one, "Ready").get("lastTransitionTime")) for one in pods.found]
     known = {one.type: one for one in before}
     stalled, moving = known.get("Stalled"), known.get("Reconciling")
-    was_over = stalled is not None and stalled.status is Truth.TRUE and stalled.reason == DEADLINE_EXCEEDED
+    was_over = stalled is not None and stalled.status is ConditionStatus.TRUE and stalled.reason == DEADLINE_EXCEEDED
     if not was_over:
-        is_moving = moving is not None and moving.status is Truth.TRUE
+        is_moving = moving is not None and moving.status is ConditionStatus.TRUE
         moments.append(moving.last_transition_at if moving is not None and is_moving else now)
     newest = max((one for one in moments if one is not None), default=None)
     return newest is None or now - newest >= PROGRESS_DEADLINE
 
 
-def _pod_trouble(pod: Manifest) -> Trouble | None:
+def _pod_trouble(pod: Manifest) -> PodProblem | None:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Trouble("PodUnschedulable", f"{name}: no node takes the pod: {_shortened(scheduled.get('message'))}")
+        return PodProblem("PodUnschedulable", f"{name}: no node takes the pod: {_shortened(scheduled.get('message'))}")
     if status.get("phase") == "Failed":
-        return Trouble("PodFailed", f"{name}: {status.get('reason') or 'failed'}: {_shortened(status.get('message'))}")
+        return PodProblem(
+            "PodFailed", f"{name}: {status.get('reason') or 'failed'}: {_shortened(status.get('message'))}"
+        )
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found = (_container_trouble(name, one) for one in containers if not one.get("ready"))
     return next((one for one in found if one is not None), None)
 
 
-def _container_trouble(pod: str, container: Mapping[str, Any]) -> Trouble | None:
+def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | None:
     """Of one that is not ready. A crash stays the cause while the container runs again between two crashes."""
     place = f"{pod}: container {container['name']}"
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason")
     if reason in _IMAGE_REASONS:
         text = f"{place}: image {container.get('image')} can't be pulled; check its name and the pull secrets"
-        return Trouble("ImagePullFailed", f"{text} (`kubectl describe pod {pod}` has the registry's answer)")
+        return PodProblem("ImagePullFailed", f"{text} (`kubectl describe pod {pod}` has the registry's answer)")
     if reason in _CONFIG_REASONS:
-        return Trouble(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
+        return PodProblem(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
     states = (container.get("state") or {}, container.get("lastState") or {})
     ended = next((one["terminated"] for one in states if one.get("terminated")), None)
     if ended is None or ended.get("exitCode") == 0:
         return None
     cause = "" if ended.get("reason") in {None, "Error"} else f", {ended['reason']}"
     text = f"{place} ends with exit code {ended.get('exitCode')}{cause}"
-    return Trouble("ContainerCrashing", f"{text}; see `kubectl logs {pod} -c {container['name']} --previous`")
+    return PodProblem("ContainerCrashing", f"{text}; see `kubectl logs {pod} -c {container['name']} --previous`")
 
 
-def _event_trouble(events: Sequence[Manifest]) -> Trouble | None:
+def _event_trouble(events: Sequence[Manifest]) -> PodProblem | None:
     found = sorted((one for one in events if one.get("type") == "Warning"), key=_time_of_event)
     for event in reversed(found):
         subject, text = event["involvedObject"]["name"], _shortened(event.get("message"))
         if event.get("reason") == _NOT_CREATED:
-            return Trouble("PodNotCreated", text)
+            return PodProblem("PodNotCreated", text)
         if event.get("reason") in _VOLUME_EVENTS:
-            return Trouble("VolumeNotMounted", f"{subject}: {text}")
+            return PodProblem("VolumeNotMounted", f"{subject}: {text}")
     return None
 
 

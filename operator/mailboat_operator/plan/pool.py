@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import JournalSpec
 from mailboat_operator.api.pool import SubscriberPool
@@ -29,7 +29,7 @@ from mailboat_operator.plan.health import (
 from mailboat_operator.plan.scaling import Step, departed, most_replicas, next_step
 from mailboat_operator.plan.volumes import plan_volumes, template_bytes, volume_findings
 from mailboat_operator.plan.workload import (
-    Surroundings,
+    WorkloadContext,
     count_of,
     hindrance,
     name_conflict,
@@ -55,7 +55,7 @@ def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[Child
     ]
 
 
-def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
+def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     """Decide what to do for a pool, and what to say of it. Deleting it needs nothing: its children go with it."""
     if pool.metadata.is_deleted:
         return Plan((), None)
@@ -86,7 +86,7 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
     return _plan(pool, around, actions, findings or roll_out(pool, around))
 
 
-def _keda_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
+def _keda_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
     wanted = pool.spec.autoscaling
     if wanted is None or wanted.trigger is None or around.has_keda:
         return None
@@ -104,7 +104,7 @@ def _seed_problem(pool: SubscriberPool, journal: JournalSpec) -> Sequence[Findin
     return stalled("BucketMissing", message)
 
 
-def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
+def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
     """Follow the chain of pools that wait for each other: it must exist, and end."""
     if pool.spec.staging is None:
         return None
@@ -123,7 +123,9 @@ def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Fin
         name = golden.waits_for
 
 
-def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
+def _plan(
+    pool: SubscriberPool, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+) -> Plan:
     metadata, live = pool.metadata, around.children
     health = health_of(pool, around.fleet)
     gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
@@ -149,7 +151,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
         last_error=health.last_error,
         most_replicas=most_replicas(pool, live),
     )
-    is_settled = findings[0].status is Truth.TRUE
+    is_settled = findings[0].status is ConditionStatus.TRUE
     return Plan(
         (
             *plan_volumes(around.claims, size_bytes),
@@ -170,4 +172,6 @@ def _caught_up(replicas: int, count: int) -> Finding:
     """A member has caught up when it says so, and when its pod is ready, which takes it."""
     holds = count >= replicas
     reason = "AllMembers" if holds else "MembersBehind"
-    return Finding("CaughtUp", Truth.TRUE if holds else Truth.FALSE, reason, f"{count} of {replicas} members")
+    return Finding(
+        "CaughtUp", ConditionStatus.TRUE if holds else ConditionStatus.FALSE, reason, f"{count} of {replicas} members"
+    )

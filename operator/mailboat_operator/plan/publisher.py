@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mailboat.api.records import StatusView
 
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.publisher import Publisher, PublisherStatus
 from mailboat_operator.manifests.children import ChildKey
@@ -27,7 +27,7 @@ from mailboat_operator.plan.fleet import coarse, followers, max_lag, pause_befor
 from mailboat_operator.plan.health import trouble_reports
 from mailboat_operator.plan.volumes import plan_volumes, template_bytes, volume_findings
 from mailboat_operator.plan.workload import (
-    Surroundings,
+    WorkloadContext,
     hindrance,
     name_conflict,
     pause_before_start,
@@ -48,7 +48,7 @@ def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
     ]
 
 
-def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
+def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
     """Decide what to do for a Publisher, and what to say of it. Deleting it needs nothing: its children go with it."""
     if publisher.metadata.is_deleted:
         return Plan((), None)
@@ -76,7 +76,9 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
     return _plan(publisher, around, actions, roll_out(publisher, around))
 
 
-def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
+def _plan(
+    publisher: Publisher, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+) -> Plan:
     metadata = publisher.metadata
     pools = known_pools(publisher.status.pools, around.pools, around.fleet)
     size_bytes = publisher.spec.volume.size_bytes
@@ -93,7 +95,7 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
         url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
         pools=tuple(pools),
     )
-    is_settled = findings[0].status is Truth.TRUE
+    is_settled = findings[0].status is ConditionStatus.TRUE
     pause = pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
     if are_going(pools, around.pools):
         pause = GOING_SECONDS

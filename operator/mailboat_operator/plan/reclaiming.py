@@ -21,7 +21,7 @@ from mailboat_operator.api.topic import Topic
 from mailboat_operator.manifests.names import FINALIZER
 from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report, Severity, TopicWanted
 from mailboat_operator.plan.conditions import under_way
-from mailboat_operator.plan.topic import Rivals, TopicFound, plan_topic_status
+from mailboat_operator.plan.topic import CompetingTopics, TopicFound, plan_topic_status
 from mailboat_operator.plan.workload import is_paused
 
 RECLAIM_SECONDS: Final = 300.0
@@ -55,7 +55,7 @@ def _is_child(topic: Topic, journal: Journal) -> bool:
     return topic.metadata.owner_uid == journal.metadata.uid
 
 
-def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: Rivals) -> str | None:
+def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) -> str | None:
     """Why the topic of a deleted Topic stays, without asking the brokers; None when they have to be asked."""
     if is_paused(topic.metadata, suspend=topic.spec.suspend):
         return "this object is suspended"

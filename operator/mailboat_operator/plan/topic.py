@@ -43,7 +43,7 @@ class TopicFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Rivals:
+class CompetingTopics:
     """Other Topics that claim the same topic of the same brokers, each as namespace and name.
 
     Attributes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mailboat_operator.api.amounts import format_size
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.workload import Volume
 from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.manifests.comparison import quantity
@@ -74,15 +74,15 @@ def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:
     size = format_size(size_bytes)
     if claims.refused is not None:
         text = f"claims can't grow to {size}: {claims.refused}"[:_LONGEST_TEXT]
-        return (Finding(VOLUMES_RESIZED, Truth.FALSE, "ResizeRefused", text),)
+        return (Finding(VOLUMES_RESIZED, ConditionStatus.FALSE, "ResizeRefused", text),)
     if not claims.found:
         return ()
     waiting = [one for one in claims.found if _bytes((one.get("status") or {}).get("capacity")) < size_bytes]
     if not waiting:
-        return (Finding(VOLUMES_RESIZED, Truth.TRUE, "Resized", f"{len(claims.found)} claims have {size}"),)
+        return (Finding(VOLUMES_RESIZED, ConditionStatus.TRUE, "Resized", f"{len(claims.found)} claims have {size}"),)
     text = f"{len(claims.found) - len(waiting)} of {len(claims.found)} claims have {size}"
     word = next(filter(None, map(_word_of, waiting)), "")
-    return (Finding(VOLUMES_RESIZED, Truth.UNKNOWN, "Resizing", f"{text}{word}"[:_LONGEST_TEXT]),)
+    return (Finding(VOLUMES_RESIZED, ConditionStatus.UNKNOWN, "Resizing", f"{text}{word}"[:_LONGEST_TEXT]),)
 
 
 def _word_of(claim: Manifest) -> str:

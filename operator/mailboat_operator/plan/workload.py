@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mailboat.api.records import StatusView
 
-from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.conditions import ConditionStatus
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.pool import SubscriberPool
@@ -72,7 +72,7 @@ class GoldenPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkloadContext:
     """What was observed around a publisher or a pool.
 
     Attributes:
@@ -118,7 +118,7 @@ def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
 def hindrance(
     metadata: Metadata,
     journal_name: str,
-    around: Surroundings,
+    around: WorkloadContext,
     mounts: Sequence[SecretMount],
     *,
     suspend: bool,
@@ -161,7 +161,7 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
     found, stuck = known.get(READY), known.get(STALLED)
     if found is None or stuck is None:
         return False
-    return found.reason != TOPICS_NOT_READY or stuck.status is Truth.TRUE
+    return found.reason != TOPICS_NOT_READY or stuck.status is ConditionStatus.TRUE
 
 
 def pause_before_start(findings: Sequence[Finding]) -> float | None:
@@ -171,7 +171,9 @@ def pause_before_start(findings: Sequence[Finding]) -> float | None:
 
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
     """That the topics are not the Journal's: agents would publish into the log of others."""
-    found = next((one for one in journal.status.conditions if one.type == STALLED and one.status is Truth.TRUE), None)
+    found = next(
+        (one for one in journal.status.conditions if one.type == STALLED and one.status is ConditionStatus.TRUE), None
+    )
     if found is None or found.reason not in CONFLICTS:
         return None
     return stalled(found.reason, f"Journal {journal.metadata.name}: {found.message}")
@@ -191,7 +193,7 @@ def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFoun
     return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
 
 
-def name_conflict(wanted: Sequence[Manifest], around: Surroundings, uid: str) -> Sequence[Finding] | None:
+def name_conflict(wanted: Sequence[Manifest], around: WorkloadContext, uid: str) -> Sequence[Finding] | None:
     """That a name is somebody else's; None when all are free or ours."""
     taken = taken_name(around.children, wanted, uid)
     if taken is None:
@@ -200,7 +202,7 @@ def name_conflict(wanted: Sequence[Manifest], around: Surroundings, uid: str) ->
     return stalled("NameTaken", message)
 
 
-def roll_out(resource: Publisher | SubscriberPool, around: Surroundings) -> Sequence[Finding]:
+def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> Sequence[Finding]:
     """How far the pods are, and why they are no further."""
     is_pool = isinstance(resource, SubscriberPool)
     replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
@@ -226,7 +228,7 @@ def roll_out(resource: Publisher | SubscriberPool, around: Surroundings) -> Sequ
 def _journal_cause(journal: Journal | None) -> str | None:
     """That agents wait for the Journal; None if it is ready. Its own message may change at each look: not repeated."""
     found = next((one for one in journal.status.conditions if one.type == READY), None) if journal else None
-    if journal is None or found is None or found.status is not Truth.FALSE:
+    if journal is None or found is None or found.status is not ConditionStatus.FALSE:
         return None
     return f"waiting for Journal {journal.metadata.name}: {found.reason}"
 

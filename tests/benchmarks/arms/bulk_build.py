@@ -18,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
-from mailboat.bulk.spark.exchange import WorkPlace
+from mailboat.bulk.spark.exchange import ExecutorWorkspace
 from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
 from mailboat.bulk.spark.session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
@@ -95,10 +95,10 @@ def built(session: Any, home: Path, source: str, budget: Budget) -> dict[str, An
     """Build once; what came of it."""
     before, began = cpu_of(family_of(os.getpid())), time.monotonic()
     with Workspace(Home(home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(source, [ROOT], budget))
+        recipe = recipe_for(workspace, BuildRequest(source, [ROOT], budget))
         runner = StageRunner(session)
         on_spark = SmallBuild(packages=0, content_bytes=0)
-        pipeline = MeasuredPipeline(runner, WorkPlace.of(workspace.home), on_spark)
+        pipeline = MeasuredPipeline(runner, ExecutorWorkspace.of(workspace.home), on_spark)
         report = BuildRun(BuildOrder(recipe), ports_for(workspace, pipeline)).run()
         seconds, cpu_seconds = time.monotonic() - began, cpu_of(family_of(os.getpid())) - before
         documents = workspace.blobs.builds

@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.assembly import BuildRequest, recipe_for
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
@@ -20,7 +20,7 @@ from mailboat.model.paths import ROOT
 
 home, source, max_bytes, max_nodes = sys.argv[1:5]
 with Workspace(Home(Path(home))) as workspace, closing(open_source(source)) as opened:
-    recipe = recipe_for(workspace, BuildWish(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
+    recipe = recipe_for(workspace, BuildRequest(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
     bins = [one for one in cut_whole(opened, recipe.roots, recipe.budget) if isinstance(one, Bin)]
     builder = BinBuilder(recipe, BuildPorts(opened, workspace.blobs, workspace.codecs))
     began, began_cpu = time.monotonic(), time.process_time()

@@ -23,7 +23,7 @@ from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.spark.columns import Column, batches
 from mailboat.composition.home import Home
 from mailboat.config.decoding import decode_config, encode_config
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import ListedNode, UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.model.paths import NodePath, parse_path
 
@@ -31,7 +31,7 @@ _TEXT: Final = pa.string()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkPlace:
+class ExecutorWorkspace:
     """Where executors find what a build works with.
 
     Attributes:
@@ -43,9 +43,9 @@ class WorkPlace:
     config: str
 
     @staticmethod
-    def of(home: Home) -> WorkPlace:
+    def of(home: Home) -> ExecutorWorkspace:
         """The place of a home."""
-        return WorkPlace(str(home.path.absolute()), json.dumps(encode_config(home.config)))
+        return ExecutorWorkspace(str(home.path.absolute()), json.dumps(encode_config(home.config)))
 
     def open_home(self) -> Home:
         """The home, as an executor sees it. Raises: ConfigInvalidError."""
@@ -64,7 +64,7 @@ class CutWork:
 class BuildWork:
     """Bins for one task to build."""
 
-    place: WorkPlace
+    place: ExecutorWorkspace
     recipe: Recipe
     bins: tuple[Bin, ...]
 
@@ -160,7 +160,7 @@ def cut_row(item: Cut, recipe: bytes | None = None) -> CutRow:
             row = CutRow("skeleton", (item.path,), item.content_bytes, 1, item.signature)
         case ListedNode():
             row = CutRow("node", (item.path,), item.content_bytes, 1, item.signature)
-        case Unlisted():
+        case UnlistedEntry():
             row = CutRow("unlisted", (item.path,), error=error_row(item.error))
         case _:
             assert_never(item)
@@ -180,7 +180,7 @@ def cut_of(row: Any) -> Cut:
 def _cut_of(row: Any) -> Cut:
     paths, content_bytes, nodes = tuple(map(parse_path, row["paths"])), int(row["content_bytes"]), int(row["nodes"])
     if row["item"] == "unlisted":
-        return Unlisted(paths[0], error_of(row["error"]))
+        return UnlistedEntry(paths[0], error_of(row["error"]))
     signature = bytes(row["signature"])
     match row["item"].split(" "):
         case [kind, "bin"]:

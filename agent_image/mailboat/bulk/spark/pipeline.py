@@ -30,7 +30,7 @@ from mailboat.bulk.spark.exchange import (
     BuildWork,
     CutRow,
     CutWork,
-    WorkPlace,
+    ExecutorWorkspace,
     build_row,
     cut_of,
     cut_row,
@@ -38,11 +38,11 @@ from mailboat.bulk.spark.exchange import (
     error_row,
     result_of,
 )
-from mailboat.bulk.spark.stages import Gathered, Stage, StageRunner, even_groups, runs_of
+from mailboat.bulk.spark.stages import Stage, StageRows, StageRunner, even_groups, runs_of
 from mailboat.clock import SystemClock
 from mailboat.composition.package_formats import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.composition.stores import open_blobs
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 
 BRANCHES_PER_CORE: Final = 16
@@ -94,13 +94,13 @@ NEVER_SMALL: Final = SmallBuild(0, 0, 0)
 class SparkPipeline:
     """The stages of one build."""
 
-    def __init__(self, runner: StageRunner, place: WorkPlace, small: SmallBuild | None = None) -> None:
+    def __init__(self, runner: StageRunner, place: ExecutorWorkspace, small: SmallBuild | None = None) -> None:
         """Nothing runs yet."""
         self._runner = runner
         self._place = place
         self._small = SmallBuild() if small is None else small
 
-    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+    def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
         """Cut the source into bins, in no order; what can't be listed is returned, too.
 
         Raises:
@@ -149,7 +149,7 @@ class SparkPipeline:
 
     def _distributed(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """The pieces one after the other, two at a time. What ended one is raised when the other's rows were given."""
-        running, ended = deque[Future[Gathered]](), list[MailboatError]()
+        running, ended = deque[Future[StageRows]](), list[MailboatError]()
         pieces = Pieces(bins, self._runner.parallelism)
         with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="bulk-piece") as pool:
             for piece in pieces:
@@ -164,10 +164,10 @@ class SparkPipeline:
         if ended:
             raise ended[0]
 
-    def _gathered(self, recipe: Recipe, bins: Sequence[Bin]) -> Gathered:
+    def _gathered(self, recipe: Recipe, bins: Sequence[Bin]) -> StageRows:
         return self._runner.gathered(*build_stage(self._place, recipe, bins, self._runner.parallelism))
 
-    def _results(self, future: Future[Gathered], pieces: Pieces, ended: list[MailboatError]) -> Iterator[BinResult]:
+    def _results(self, future: Future[StageRows], pieces: Pieces, ended: list[MailboatError]) -> Iterator[BinResult]:
         try:
             found = future.result()
         except MailboatError as error:
@@ -231,7 +231,9 @@ def cut_stage(recipe: Recipe, branches: Sequence[Branch], tasks: int) -> tuple[S
     return Stage("cut", CUT_COLUMNS, cut_work), works
 
 
-def build_stage(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin], parallelism: int) -> tuple[Stage, list[bytes]]:
+def build_stage(
+    place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin], parallelism: int
+) -> tuple[Stage, list[bytes]]:
     """The stage that builds some bins, and its work: groups of about equal weight, the heaviest first."""
     groups = even_groups([_weight(one) for one in bins], parallelism * TASKS_PER_CORE)
     works = [document_of(BuildWork(place, recipe, tuple(bins[index] for index in group))) for group in groups]
@@ -256,7 +258,7 @@ def build_work(work: bytes) -> Iterator[BuildRow]:
     return built_rows(given.place, given.recipe, given.bins)
 
 
-def built_rows(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BuildRow]:
+def built_rows(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BuildRow]:
     """Build some bins here. A passing fault of the store is waited out; an error that ends the work is its last row.
 
     Raises:
@@ -279,7 +281,7 @@ def built_rows(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterato
         yield build_row(None, error)
 
 
-def built_here(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+def built_here(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
     """Build some bins in this process. Raises: as `built_rows`; what ended the work."""
     for row in built_rows(place, recipe, bins) if bins else ():
         if isinstance(row.result, MailboatError):

@@ -28,7 +28,7 @@ from mailboat.bulk.spark.log_reading import (
 )
 from mailboat.bulk.spark.options import BatchFormat, check_options
 from mailboat.composition.workspace import Workspace
-from mailboat.control.subscriber_directory import audience_of
+from mailboat.control.subscriber_directory import directory_of
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry, decode_entries
@@ -136,6 +136,6 @@ def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
 
 
 def _waiters(workspace: Workspace) -> Iterator[Waiter]:
-    for one in audience_of(workspace).members():
+    for one in directory_of(workspace).members():
         if one.has_queues:
             yield Waiter(one.name, one.key.sling_id, one.next_offset or 0, one.attempts, one.follow)

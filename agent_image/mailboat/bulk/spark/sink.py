@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for, source_of
+from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for, source_of
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.records import BinResult, Problem, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.columns import batch_of, default_ddl
-from mailboat.bulk.spark.exchange import CUT_COLUMNS, WorkPlace, cut_of, cut_row, packed, unpacked
+from mailboat.bulk.spark.exchange import CUT_COLUMNS, ExecutorWorkspace, cut_of, cut_row, packed, unpacked
 from mailboat.bulk.spark.log_reading import LogPlace, place_of
 from mailboat.bulk.spark.options import check_options, choice_of, number_of, texts_of
 from mailboat.bulk.spark.pipeline import SparkPipeline, built_here, built_rows
 from mailboat.bulk.spark.stages import StageRunner
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import UnlistedEntry
 from mailboat.errors import MailboatError, SourceChangedError, UsageError
 from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.paths import parse_path
@@ -87,7 +87,7 @@ class SinkOrder:
 
     place: LogPlace
     recipe: Recipe
-    work: WorkPlace
+    work: ExecutorWorkspace
     build_id: BuildId | None = None
 
 
@@ -128,8 +128,8 @@ def sink_order(options: Mapping[str, str]) -> SinkOrder:
     roots = [parse_path(text) for text in texts_of(options, "roots") or ["/"]]
     given, identity = options.get("buildId"), choice_of(options, "fileIdentity", FileIdentity.INODE)
     with place.open() as workspace:
-        recipe = recipe_for(workspace, BuildWish(source, roots, budget, identity))
-        work = WorkPlace.of(workspace.home)
+        recipe = recipe_for(workspace, BuildRequest(source, roots, budget, identity))
+        work = ExecutorWorkspace.of(workspace.home)
     return SinkOrder(place, recipe, work, None if given is None else checked_build_id(given))
 
 
@@ -156,7 +156,7 @@ class PackageWriter(DataSourceArrowWriter):
                     " than the options say, so none is built: use the same values for `bins_frame` and for the options"
                 )
             items.append(cut_of(row))
-        kept = [one for one in items if isinstance(one, Bin | Unlisted)]
+        kept = [one for one in items if isinstance(one, Bin | UnlistedEntry)]
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
         bins = {one.signature: one for one in kept if isinstance(one, Bin)}
@@ -181,12 +181,12 @@ class PackageWriter(DataSourceArrowWriter):
 class _Done:
     """The stages of a build whose packages were built by the tasks of a sink; what changed since is built here."""
 
-    def __init__(self, tasks: Sequence[BuiltTask], work: WorkPlace) -> None:
+    def __init__(self, tasks: Sequence[BuiltTask], work: ExecutorWorkspace) -> None:
         self._results = {signature: result for task in tasks for signature, result in task.results().items()}
         self._work = work
         self._is_first = True
 
-    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+    def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
         """Cut the source here. Raises, at the end of the first cut: FrameMismatchError, SourceChangedError."""
         strange, total, missing = set(self._results), 0, 0
         with closing(source_of(recipe)) as source:

@@ -86,7 +86,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class StageRows:
     """All rows of a stage.
 
     Attributes:
@@ -148,7 +148,7 @@ class StageRunner:
         given = self._session.createDataFrame(pieces, _WORK)
         return given.mapInArrow(_in_arrow(stage, done), f"task INT, elapsed_seconds DOUBLE, {ddl}")
 
-    def gathered(self, stage: Stage, works: Sequence[bytes]) -> Gathered:
+    def gathered(self, stage: Stage, works: Sequence[bytes]) -> StageRows:
         """All rows of a stage that the driver can hold, by one job.
 
         Raises:
@@ -164,7 +164,7 @@ class StageRunner:
         ):
             elapsed[task] = max(elapsed[task], spent)
         self._note(stage, seconds, elapsed)
-        return Gathered(table, seconds)
+        return StageRows(table, seconds)
 
     def _note(self, stage: Stage, seconds: float, elapsed: dict[int, float]) -> None:
         times = sorted(elapsed.values()) or [0.0]

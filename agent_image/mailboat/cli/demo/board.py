@@ -30,7 +30,7 @@ _FEWEST_FOR_A_STORY: Final = 4
 
 
 @dataclass(slots=True)
-class Actor:
+class SubscriberProgress:
     """A subscriber as seen from outside.
 
     Attributes:
@@ -49,12 +49,12 @@ class Actor:
 
 
 @dataclass(slots=True)
-class Troupe:
+class DemoProcess:
     """One process of `mailboat agent run` with the subscribers in it; the publisher's has none.
 
     Attributes:
         name: What its configuration file is called.
-        actors: Its subscribers.
+        followers: Its subscribers.
         is_late: It joins when three quarters are published.
         is_started: Whether it ever lived.
         is_running: Whether its process lives.
@@ -64,7 +64,7 @@ class Troupe:
     """
 
     name: str
-    actors: list[Actor] = field(default_factory=list)
+    followers: list[SubscriberProgress] = field(default_factory=list)
     is_late: bool = False
     is_started: bool = False
     is_running: bool = False
@@ -75,12 +75,12 @@ class Troupe:
     @property
     def slowest(self) -> int:
         """The lowest position of its subscribers."""
-        return min((one.position for one in self.actors), default=0)
+        return min((one.position for one in self.followers), default=0)
 
     @property
     def fastest(self) -> int:
         """The highest one."""
-        return max((one.position for one in self.actors), default=0)
+        return max((one.position for one in self.followers), default=0)
 
 
 class Mistake(enum.Enum):
@@ -93,12 +93,12 @@ class Mistake(enum.Enum):
 
 
 @dataclass(slots=True)
-class Board:
+class DemoState:
     """The whole run.
 
     Attributes:
         portions: How many packages the content is cut into.
-        troupes: The processes, the publisher's first, golden's second.
+        agents: The processes, the publisher's first, golden's second.
         published: Portions published so far.
         published_bytes: Size of their packages.
         seconds: Since everybody who is early was ready.
@@ -111,7 +111,7 @@ class Board:
     """
 
     portions: int
-    troupes: list[Troupe]
+    agents: list[DemoProcess]
     published: int = 0
     published_bytes: int = 0
     seconds: float = 0.0
@@ -138,14 +138,14 @@ class Board:
         return self.published + (self.mistake is not Mistake.TO_COME)
 
     @property
-    def actors(self) -> Sequence[Actor]:
+    def followers(self) -> Sequence[SubscriberProgress]:
         """All subscribers."""
-        return [actor for troupe in self.troupes for actor in troupe.actors]
+        return [follower for agent in self.agents for follower in agent.followers]
 
     @property
-    def victim(self) -> Troupe | None:
+    def victim(self) -> DemoProcess | None:
         """Whose process is killed: the second of those that are neither golden nor late, else the first, else none."""
-        groups = [one for one in self.troupes[2:] if not one.is_late]
+        groups = [one for one in self.agents[2:] if not one.is_late]
         return groups[min(1, len(groups) - 1)] if groups and self.has_story else None
 
     @property
@@ -154,13 +154,13 @@ class Board:
         return (
             self.published == self.portions
             and (self.mistake is Mistake.CLEARED or not self.has_story)
-            and all(one.is_running for one in self.troupes)
+            and all(one.is_running for one in self.agents)
             and (self.victim is None or self.victim.restarts == 1)
-            and all(one.position >= self.total for one in self.actors)
+            and all(one.position >= self.total for one in self.followers)
         )
 
 
-class Act(enum.Enum):
+class NextStep(enum.Enum):
     """What can happen next."""
 
     START = "start"
@@ -171,41 +171,41 @@ class Act(enum.Enum):
     RESTART = "restart"
 
 
-def decide_acts(board: Board) -> Iterator[tuple[Act, Troupe]]:
+def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
     """What is due now. The stage does each at once, or has it done and takes its outcome in."""
-    for troupe in board.troupes:
-        if not troupe.is_started and (not troupe.is_late or board.published >= board.portions * 3 // 4):
-            yield Act.START, troupe
-    if not all(one.is_ready for one in board.troupes if not one.is_late and one.restarts == 0 and one.is_running):
+    for agent in state.agents:
+        if not agent.is_started and (not agent.is_late or state.published >= state.portions * 3 // 4):
+            yield NextStep.START, agent
+    if not all(one.is_ready for one in state.agents if not one.is_late and one.restarts == 0 and one.is_running):
         return
-    author = board.troupes[0]
-    if board.has_story and board.mistake is Mistake.TO_COME and board.published >= board.portions // 2:
-        yield Act.ERR, author
-    elif board.published < board.portions and board.seconds >= board.published * board.pace_seconds:
-        yield Act.PUBLISH, author
-    if board.mistake is Mistake.BLOCKING and _has_been_seen(board):
-        yield Act.CLEAR, author
-    yield from _fate_of_the_victim(board)
+    author = state.agents[0]
+    if state.has_story and state.mistake is Mistake.TO_COME and state.published >= state.portions // 2:
+        yield NextStep.ERR, author
+    elif state.published < state.portions and state.seconds >= state.published * state.pace_seconds:
+        yield NextStep.PUBLISH, author
+    if state.mistake is Mistake.BLOCKING and _has_been_seen(state):
+        yield NextStep.CLEAR, author
+    yield from _steps_of_the_victim(state)
 
 
-def _has_been_seen(board: Board) -> bool:
-    since = board.blocked_at_seconds
-    return since is not None and board.seconds - since >= BLOCKED_SECONDS
+def _has_been_seen(state: DemoState) -> bool:
+    since = state.blocked_at_seconds
+    return since is not None and state.seconds - since >= BLOCKED_SECONDS
 
 
-def _fate_of_the_victim(board: Board) -> Iterator[tuple[Act, Troupe]]:
-    victim = board.victim
+def _steps_of_the_victim(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
+    victim = state.victim
     if victim is None or victim.restarts:
         return
-    killed = board.killed_when_published
+    killed = state.killed_when_published
     if killed is None:
-        if victim.is_running and victim.slowest >= board.portions // 4:
-            yield Act.KILL, victim
-    elif board.published >= min(board.portions, killed + board.portions // 4):
-        yield Act.RESTART, victim
+        if victim.is_running and victim.slowest >= state.portions // 4:
+            yield NextStep.KILL, victim
+    elif state.published >= min(state.portions, killed + state.portions // 4):
+        yield NextStep.RESTART, victim
 
 
-def cast_of(subscribers: int) -> list[tuple[str, list[str]]]:
+def processes_of(subscribers: int) -> list[tuple[str, list[str]]]:
     """The processes with the names of their subscribers: golden, groups, and one that joins late."""
     edges = [f"edge-{number}" for number in range(1, subscribers)]
     late = edges[-1:]

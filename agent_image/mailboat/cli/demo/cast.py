@@ -39,17 +39,17 @@ class Ended:
     exit_code: int
 
 
-Ears = queue.SimpleQueue[Any]
+EventPipe = queue.SimpleQueue[Any]
 """Where everything that happens is heard; whoever reads it knows what to expect."""
 
 
 class Child:
     """One run of `mailboat agent run` in a process of its own."""
 
-    def __init__(self, home: Path, name: str, command: Sequence[str], ears: Ears) -> None:
+    def __init__(self, home: Path, name: str, command: Sequence[str], events: EventPipe) -> None:
         """Start it."""
         self.name = name
-        self._ears = ears
+        self._events = events
         self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
         self._process = subprocess.Popen(  # noqa: S603  # ourselves, with a file that we made
             command,
@@ -103,8 +103,8 @@ class Child:
         with pipe:
             for line in pipe:
                 if line.endswith("\n"):  # a killed process may leave half a line
-                    self._ears.put(Ready(self, json.loads(line)))
-        self._ears.put(Ended(self, self._process.wait()))
+                    self._events.put(Ready(self, json.loads(line)))
+        self._events.put(Ended(self, self._process.wait()))
 
     def _note(self, pipe: IO[str]) -> None:
         with pipe:

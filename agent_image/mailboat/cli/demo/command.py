@@ -17,15 +17,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.cli.declaring import command
-from mailboat.cli.demo.board import AUTHOR, LATE, MEMBERS, Actor, Troupe, cast_of
+from mailboat.cli.demo.board import AUTHOR, LATE, MEMBERS, DemoProcess, SubscriberProgress, processes_of
 from mailboat.cli.demo.cast import agent_command
 from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
 from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.demo.screen import screen_for
-from mailboat.cli.demo.stage import Script, Stage
-from mailboat.cli.demo.staging import Odd, stage
+from mailboat.cli.demo.stage import DemoPlan, DemoRun
+from mailboat.cli.demo.staging import SkippedEntries, copy_content
 from mailboat.cli.rendering import Output, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
@@ -86,7 +86,7 @@ def demo(
     with _ended_by_sigterm():
         home = _new_home(session, storage)
         folder = write_site(home.path / "site") if source is None else source
-        outcome = _play(session, folder, home, Cast(subscribers, seconds, storage))
+        outcome = _play(session, folder, home, DemoOptions(subscribers, seconds, storage))
         session.show(outcome_report(outcome))
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
@@ -105,7 +105,7 @@ def _storage(file: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class DemoOptions:
     """How many subscribers, over which time, and the sections `journal` and `blobs`."""
 
     subscribers: int
@@ -150,38 +150,38 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
         return home
 
 
-def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
+def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> Outcome:
     from mailboat.api.client import HttpControl
 
-    folder, odd = stage(source, home.path / "source")
+    folder, skipped = copy_content(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
         found = survey(opened.walk(ROOT))
         expected = held_by(opened)
     if not found.nodes:
         raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
-    troupes = _troupes(home.path, cast.subscribers)
-    setting = Setting(home.path, folder, _free_port(), cast.storage)
-    write_configurations(setting, troupes)
+    agents = _agents(home.path, options.subscribers)
+    setting = Setting(home.path, folder, _free_port(), options.storage)
+    write_configurations(setting, agents)
     screen = screen_for(sys.stdout if session.output is Output.TABLE else sys.stderr)
     with closing(screen), HttpControl(f"http://127.0.0.1:{setting.port}") as control:
-        for line in [*_opening_lines(source, found, cast.subscribers, home.path), *_odd_lines(odd)]:
+        for line in [*_opening_lines(source, found, options.subscribers, home.path), *_skipped_lines(skipped)]:
             screen.say(line)
         portions = cut(found, PACKAGES)
-        script = Script(
+        plan = DemoPlan(
             home=home.path,
             portions=portions,
             mistake=_heaviest(found),
-            troupes=troupes,
-            pace_seconds=cast.seconds / max(1, len(portions)),
+            agents=agents,
+            pace_seconds=options.seconds / max(1, len(portions)),
             command=lambda name: agent_command(configuration_file(home.path, name)),
             control=control,
         )
-        board = Stage(script, screen, SystemClock()).play()
+        state = DemoRun(plan, screen, SystemClock()).play()
     held = {}
-    for actor in board.actors:
-        with closing(open_source(actor.target)) as target:
-            held[actor.name] = held_by(target)
-    return Outcome(board, found, folder, home.path, control.url, expected, held, is_embedded=not cast.storage)
+    for follower in state.followers:
+        with closing(open_source(follower.target)) as target:
+            held[follower.name] = held_by(target)
+    return Outcome(state, found, folder, home.path, control.url, expected, held, is_embedded=not options.storage)
 
 
 def _free_port() -> int:
@@ -200,18 +200,21 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _troupes(home: Path, subscribers: int) -> list[Troupe]:
+def _agents(home: Path, subscribers: int) -> list[DemoProcess]:
 
     targets = home / "targets"
     targets.mkdir()
     kinds = itertools.cycle(KINDS)
 
-    def actor(name: str) -> Actor:
+    def follower(name: str) -> SubscriberProgress:
         kind = next(kinds)
-        return Actor(name, f"{kind}:{(targets / name).absolute()}{'.db' if kind == 'sqlite' else ''}")
+        return SubscriberProgress(name, f"{kind}:{(targets / name).absolute()}{'.db' if kind == 'sqlite' else ''}")
 
-    groups = [Troupe(name, [actor(one) for one in names], is_late=name == LATE) for name, names in cast_of(subscribers)]
-    return [Troupe(AUTHOR), *groups]
+    groups = [
+        DemoProcess(name, [follower(one) for one in names], is_late=name == LATE)
+        for name, names in processes_of(subscribers)
+    ]
+    return [DemoProcess(AUTHOR), *groups]
 
 
 def _heaviest(found: Survey) -> str:
@@ -228,8 +231,8 @@ def _opening_lines(source: Path, found: Survey, subscribers: int, home: Path) ->
     return [*lines, ""]
 
 
-def _odd_lines(odd: Odd) -> list[str]:
-    if not odd.count:
+def _skipped_lines(skipped: SkippedEntries) -> list[str]:
+    if not skipped.count:
         return []
-    title = f"  {count_text(odd.count, 'entry')} left out that content can't hold, such as:"
-    return [title, *(f"    {example}" for example in odd.examples), ""]
+    title = f"  {count_text(skipped.count, 'entry')} left out that content can't hold, such as:"
+    return [title, *(f"    {example}" for example in skipped.examples), ""]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from mailboat.cli.demo.board import AUTHOR, GOLDEN, Actor, Troupe
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, DemoProcess, SubscriberProgress
 
 ANNOUNCE_SECONDS: Final = 0.5
 """How often positions are told, so that bars move; ten seconds are enough in earnest."""
@@ -40,11 +40,11 @@ class Setting:
     storage: dict[str, Any]
 
 
-def write_configurations(setting: Setting, troupes: Sequence[Troupe]) -> None:
+def write_configurations(setting: Setting, agents: Sequence[DemoProcess]) -> None:
     """Write a file for each process into the home: with it, `mailboat agent run --config FILE` needs no more."""
-    for troupe in troupes:
-        text = yaml.safe_dump(_document(setting, troupe), sort_keys=False, allow_unicode=True, width=100)
-        configuration_file(setting.folder, troupe.name).write_text(
+    for agent in agents:
+        text = yaml.safe_dump(_document(setting, agent), sort_keys=False, allow_unicode=True, width=100)
+        configuration_file(setting.folder, agent.name).write_text(
             f"# made by `mailboat demo`\n{text}", encoding="utf-8"
         )
 
@@ -54,12 +54,12 @@ def configuration_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.yaml"
 
 
-def _document(setting: Setting, troupe: Troupe) -> dict[str, Any]:
+def _document(setting: Setting, agent: DemoProcess) -> dict[str, Any]:
     shared: dict[str, Any] = dict(setting.storage)
     # names that differ in case only are no danger here: this very machine holds them in the source
     shared["limits"] = {"refuse_collisions": False}
     shared["logs"] = {"level": "warning"}
-    if troupe.name == AUTHOR:
+    if agent.name == AUTHOR:
         return {
             **shared,
             "http": {"port": setting.port},
@@ -68,18 +68,18 @@ def _document(setting: Setting, troupe: Troupe) -> dict[str, Any]:
     return {
         **shared,
         "http": {"port": 0},
-        "subscriber": _patience(troupe),
-        "agents": {"subscribers": [_subscriber(one) for one in troupe.actors]},
+        "subscriber": _patience(agent),
+        "agents": {"subscribers": [_subscriber(one) for one in agent.followers]},
     }
 
 
-def _patience(troupe: Troupe) -> dict[str, Any]:
+def _patience(agent: DemoProcess) -> dict[str, Any]:
     """Golden never gives a package up by itself: a person decides."""
     known: dict[str, Any] = {"announce_seconds": ANNOUNCE_SECONDS}
-    return {**known, "max_retries": None, "longest_pause_seconds": 1.0} if troupe.name == GOLDEN else known
+    return {**known, "max_retries": None, "longest_pause_seconds": 1.0} if agent.name == GOLDEN else known
 
 
-def _subscriber(actor: Actor) -> dict[str, Any]:
-    if actor.name == GOLDEN:
-        return {"name": GOLDEN, "target": actor.target, "editable": True, "hooks": {"before": list(CHECK)}}
-    return {"name": actor.name, "target": actor.target, "staging": {"golden": GOLDEN}}
+def _subscriber(follower: SubscriberProgress) -> dict[str, Any]:
+    if follower.name == GOLDEN:
+        return {"name": GOLDEN, "target": follower.target, "editable": True, "hooks": {"before": list(CHECK)}}
+    return {"name": follower.name, "target": follower.target, "staging": {"golden": GOLDEN}}

@@ -20,7 +20,7 @@ from mailboat.api.records import (
     StatusView,
 )
 from mailboat.cli.demo.board import AUTHOR, GOLDEN, MISTAKE_ID
-from mailboat.cli.demo.cast import Ears
+from mailboat.cli.demo.cast import EventPipe
 from mailboat.cli.demo.portions import Portion
 from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, RetryableError
@@ -63,13 +63,13 @@ class Seen:
     blocked: QueueItemView | None
 
 
-class Errands:
+class DemoRequests:
     """Asks the API in threads of its own."""
 
-    def __init__(self, control: Control, ears: Ears, clock: Clock) -> None:
+    def __init__(self, control: Control, events: EventPipe, clock: Clock) -> None:
         """Nothing is asked before `start`."""
         self._control = control
-        self._ears = ears
+        self._events = events
         self._clock = clock
         self._asked = 0
         self._todo: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -140,7 +140,7 @@ class Errands:
         except Exception as error:  # noqa: BLE001  # whatever it is, the thread that plays has to hear of it
             found = error
         if found is not None:
-            self._ears.put(found)
+            self._events.put(found)
 
 
 def refused_answer(answer: CommandView) -> DemoFailedError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboat.cli.demo.board import AUTHOR, MISTAKE_ID, Actor, Board
+from mailboat.cli.demo.board import AUTHOR, MISTAKE_ID, DemoState, SubscriberProgress
 from mailboat.cli.demo.configurations import configuration_file
 from mailboat.cli.demo.portions import Survey, binary_bytes
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text
@@ -43,7 +43,7 @@ class Outcome:
         is_embedded: Whether journal and blobs are files of the home, instead of on servers.
     """
 
-    board: Board
+    state: DemoState
     found: Survey
     folder: Path
     home: Path
@@ -74,32 +74,34 @@ def held_by(source: Source) -> Held:
 
 def outcome_report(outcome: Outcome) -> Report:
     """Everything, for people and programs."""
-    board = outcome.board
-    rows = [_row(outcome, actor, troupe.name, troupe.restarts) for troupe in board.troupes for actor in troupe.actors]
+    state = outcome.state
+    rows = [
+        _row(outcome, follower, agent.name, agent.restarts) for agent in state.agents for follower in agent.followers
+    ]
     document = {
         "source": str(outcome.folder),
         "files": outcome.found.files,
         "content_bytes": outcome.found.content_bytes,
-        "packages": board.portions,
-        "seconds": round(board.seconds, 1),
+        "packages": state.portions,
+        "seconds": round(state.seconds, 1),
         "digest": outcome.expected.digest.hex(),
         "equal": outcome.is_equal,
         "subscribers": rows,
         "next": [words for words, _ in _next_commands(outcome)],
     }
-    return Report(document, [actor.name for actor in board.actors], lambda: _blocks(outcome, rows))
+    return Report(document, [follower.name for follower in state.followers], lambda: _blocks(outcome, rows))
 
 
-def _row(outcome: Outcome, actor: Actor, process: str, restarts: int) -> dict[str, Any]:
-    board, held = outcome.board, outcome.held[actor.name]
+def _row(outcome: Outcome, follower: SubscriberProgress, process: str, restarts: int) -> dict[str, Any]:
+    state, held = outcome.state, outcome.held[follower.name]
     return {
-        "name": actor.name,
+        "name": follower.name,
         "process": process,
-        "target": actor.target,
-        "position": actor.position,
-        "lag": board.total - actor.position,
+        "target": follower.target,
+        "position": follower.position,
+        "lag": state.total - follower.position,
         "packages": max(
-            0, actor.position - board.has_story
+            0, follower.position - state.has_story
         ),  # the mistake was dropped by golden, skipped by the others
         "restarts": restarts,
         "bytes": held.content_bytes,
@@ -129,16 +131,16 @@ def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
 def _closing_lines(outcome: Outcome) -> list[str]:
     if not outcome.is_equal:
         names = outcome.different
-        target = next(one.target for one in outcome.board.actors if one.name == names[0])
+        target = next(one.target for one in outcome.state.followers if one.name == names[0])
         diff = shlex.join([_program(), "content", "diff", str(outcome.folder), target])
         return [
             f"{', '.join(names)}: not what was published. If the source did not change meanwhile, this is a defect.",
             diff,
         ]
-    board = outcome.board
-    took = f"{count_text(board.portions, 'package')} to {count_text(len(board.actors), 'subscriber')}"
-    lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}."]
-    lines += ["The mistaken delete reached no subscriber."] if board.has_story else []
+    state = outcome.state
+    took = f"{count_text(state.portions, 'package')} to {count_text(len(state.followers), 'subscriber')}"
+    lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(state.seconds)}."]
+    lines += ["The mistaken delete reached no subscriber."] if state.has_story else []
     steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
     return [*lines, "", "Next:", *steps]
 
@@ -151,7 +153,7 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     about_it = ([*home, "distributions", "get", MISTAKE_ID], "outcome of the mistaken delete")
     commands = [
         ([*home, "status"], standing_text(is_embedded=outcome.is_embedded)),
-        *([about_it] if outcome.board.has_story else []),
+        *([about_it] if outcome.state.has_story else []),
         ([*home, "publish", "--source", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: follow the status"),

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mailboat.cli.demo.board import Board, Mistake, Troupe
+from mailboat.cli.demo.board import DemoProcess, DemoState, Mistake
 from mailboat.cli.rendering import bytes_text, printable
 
 NAME_WIDTH: Final = 8
@@ -29,7 +29,7 @@ class Screen(Protocol):
     def say(self, line: str) -> None:
         """Tell something that stays."""
 
-    def update(self, board: Board) -> None:
+    def update(self, state: DemoState) -> None:
         """Show where everybody is."""
 
     def close(self) -> None:
@@ -54,14 +54,14 @@ class LineScreen:
         self._stream.write(f"{printable(line)}\n")
         self._stream.flush()
 
-    def update(self, board: Board) -> None:
+    def update(self, state: DemoState) -> None:
         """See `Screen`."""
-        for troupe in board.troupes:
-            done = troupe.slowest if troupe.actors else board.appended
-            quarter = done * 4 // board.total
-            if troupe.is_started and quarter > self._shown.get(troupe.name, 0):
-                self._shown[troupe.name] = quarter
-                self.say(f"{'':>7}  {troupe.name:<{NAME_WIDTH}} {progress_text(troupe, board)}")
+        for agent in state.agents:
+            done = agent.slowest if agent.followers else state.appended
+            quarter = done * 4 // state.total
+            if agent.is_started and quarter > self._shown.get(agent.name, 0):
+                self._shown[agent.name] = quarter
+                self.say(f"{'':>7}  {agent.name:<{NAME_WIDTH}} {progress_text(agent, state)}")
 
     def close(self) -> None:
         """See `Screen`."""
@@ -79,12 +79,12 @@ class BarScreen:
         """See `Screen`."""
         self._console.print(Text(printable(line)), soft_wrap=True)
 
-    def update(self, board: Board) -> None:
+    def update(self, state: DemoState) -> None:
         """See `Screen`."""
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        lines = [line[: self._console.width - 1] for line in bar_lines(board)]
+        lines = [line[: self._console.width - 1] for line in bar_lines(state)]
         self._live.update(Text("\n".join(["", *lines])), refresh=True)
 
     def close(self) -> None:
@@ -94,20 +94,20 @@ class BarScreen:
             self._live = None
 
 
-def bar_lines(board: Board) -> Sequence[str]:
+def bar_lines(state: DemoState) -> Sequence[str]:
     """A line for each process: name, bars, figures."""
     return [
-        f"  {troupe.name:<{NAME_WIDTH}} {_bars(troupe, board):<{BARS_WIDTH}}  {progress_text(troupe, board)}".rstrip()
-        for troupe in board.troupes
+        f"  {agent.name:<{NAME_WIDTH}} {_bars(agent, state):<{BARS_WIDTH}}  {progress_text(agent, state)}".rstrip()
+        for agent in state.agents
     ]
 
 
-def _bars(troupe: Troupe, board: Board) -> str:
-    positions = [one.position for one in troupe.actors] if troupe.actors else [board.appended]
+def _bars(agent: DemoProcess, state: DemoState) -> str:
+    positions = [one.position for one in agent.followers] if agent.followers else [state.appended]
     width = (BARS_WIDTH + 1) // len(positions) - 1
     if width < _SHORTEST_BAR:
-        return "".join(_COLUMN[_eighths(one, board.total, 1)] for one in positions)[:BARS_WIDTH]
-    return " ".join(_bar(one, board.total, width) for one in positions)
+        return "".join(_COLUMN[_eighths(one, state.total, 1)] for one in positions)[:BARS_WIDTH]
+    return " ".join(_bar(one, state.total, width) for one in positions)
 
 
 def _bar(done: int, total: int, width: int) -> str:
@@ -119,23 +119,23 @@ def _eighths(done: int, total: int, width: int) -> int:
     return min(done, total) * width * 8 // total
 
 
-def progress_text(troupe: Troupe, board: Board) -> str:
+def progress_text(agent: DemoProcess, state: DemoState) -> str:
     """Where a process is: its slowest and fastest subscriber, and what is the matter."""
-    if not troupe.actors:
-        return f"{board.appended}/{board.total} packages  {bytes_text(board.published_bytes)}"
-    if not troupe.is_started:
+    if not agent.followers:
+        return f"{state.appended}/{state.total} packages  {bytes_text(state.published_bytes)}"
+    if not agent.is_started:
         return "joins later"
-    low, high = troupe.slowest, troupe.fastest
-    where = f"{low}/{board.total}" if low == high else f"{low}-{high}/{board.total}"
-    return "  ".join([where, *_remarks(troupe, board)])
+    low, high = agent.slowest, agent.fastest
+    where = f"{low}/{state.total}" if low == high else f"{low}-{high}/{state.total}"
+    return "  ".join([where, *_remarks(agent, state)])
 
 
-def _remarks(troupe: Troupe, board: Board) -> Sequence[str]:
-    if not troupe.is_running:
+def _remarks(agent: DemoProcess, state: DemoState) -> Sequence[str]:
+    if not agent.is_running:
         return ["killed"]
-    if not troupe.is_ready:
+    if not agent.is_ready:
         return ["starting"]
-    if board.mistake is Mistake.BLOCKING:
-        errors = [one.error for one in troupe.actors if one.error]
+    if state.mistake is Mistake.BLOCKING:
+        errors = [one.error for one in agent.followers if one.error]
         return ["BLOCKED"] if errors else ["waits for golden"]
-    return ["current"] if troupe.slowest >= board.appended else []
+    return ["current"] if agent.slowest >= state.appended else []

@@ -21,7 +21,7 @@ from mailboat.model.paths import parse_path
 
 
 @dataclass(slots=True)
-class Odd:
+class SkippedEntries:
     """Entries that content can't hold: how many, and the first few with the reason."""
 
     count: int = 0
@@ -43,9 +43,9 @@ class Entry:
     is_folder: bool
 
 
-def stage(source: Path, copy: Path) -> tuple[Path, Odd]:
+def copy_content(source: Path, copy: Path) -> tuple[Path, SkippedEntries]:
     """The folder to publish: `source`, or `copy` with all of it that content can hold."""
-    odd = Odd()
+    odd = SkippedEntries()
     entries = list(_entries(os.path.realpath(source), odd))
     if not odd.count:
         return source, odd
@@ -68,7 +68,7 @@ def _copy(entry: Entry, place: Path) -> None:
         shutil.copyfile(entry.disk, place)
 
 
-def _entries(root: str, odd: Odd) -> Iterator[Entry]:
+def _entries(root: str, odd: SkippedEntries) -> Iterator[Entry]:
     """Everything that can be published, parents first."""
     top = os.stat(root)  # noqa: PTH116  # as below
     todo = [("", root, frozenset({(top.st_dev, top.st_ino)}))]

@@ -35,7 +35,7 @@ from mailboat.content.layout import (
     read_namespaces,
     read_sidecar,
 )
-from mailboat.content.listing import ListedNode, Unlisted, listed_node
+from mailboat.content.listing import ListedNode, UnlistedEntry, listed_node
 from mailboat.content.sources.folder_entries import (
     FileSignature,
     SourceFolders,
@@ -156,7 +156,7 @@ class FolderSource:
                 return []
             return self._names(place, is_by_name=False)
 
-    def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+    def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | UnlistedEntry]:
         """See `ListedSource`: files are listed with their status and not read."""
         with self._walking():
             yield from self._listed(path, is_deep=is_deep)
@@ -188,16 +188,16 @@ class FolderSource:
         finally:
             self._folders.release()
 
-    def _listed(self, path: NodePath, *, is_deep: bool) -> Iterator[ListedNode | Unlisted]:
+    def _listed(self, path: NodePath, *, is_deep: bool) -> Iterator[ListedNode | UnlistedEntry]:
         try:
             first = self._find(path)
         except _REFUSALS as error:
-            yield Unlisted(path, error)
+            yield UnlistedEntry(path, error)
             return
-        todo: list[tuple[_Place | Unlisted, tuple[tuple[int, int], ...]]] = [] if first is None else [(first, ())]
+        todo: list[tuple[_Place | UnlistedEntry, tuple[tuple[int, int], ...]]] = [] if first is None else [(first, ())]
         while todo:
             place, trail = todo.pop()
-            if isinstance(place, Unlisted):
+            if isinstance(place, UnlistedEntry):
                 yield place
                 continue
             here = (place.status.st_dev, place.status.st_ino)
@@ -210,7 +210,7 @@ class FolderSource:
             except SourceChangedError:
                 continue  # it went away, which is as good as never having been there
             except _REFUSALS as error:
-                yield Unlisted(place.path, error)
+                yield UnlistedEntry(place.path, error)
                 continue
             if node is not None:
                 yield node
@@ -258,7 +258,7 @@ class FolderSource:
             return listed_node(node)
         return None if place.path == "/" else ListedNode(place.path, 0, _PLAIN_FOLDER)
 
-    def _listed_children(self, place: _Place) -> Iterator[_Place | Unlisted]:
+    def _listed_children(self, place: _Place) -> Iterator[_Place | UnlistedEntry]:
         with readable_source(place.disk):
             entries = self._folders.entries(place.disk, place.status)
         for entry in sorted(entries):
@@ -270,7 +270,7 @@ class FolderSource:
             except SourceChangedError:
                 continue  # it went away
             except _REFUSALS as error:
-                yield Unlisted(shown, error)
+                yield UnlistedEntry(shown, error)
 
     def _look(self, path: NodePath, folder: str, entry: str) -> _Place:
         disk = f"{folder}/{entry}"

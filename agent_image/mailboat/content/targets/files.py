@@ -48,7 +48,7 @@ def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> Tre
 
 
 class _InPlace:
-    """The `Showing` of files in place."""
+    """The `TreePresenter` of files in place."""
 
     keeps_bodies = False
 

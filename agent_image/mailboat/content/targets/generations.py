@@ -101,7 +101,7 @@ def open_generations_source(folder: Path) -> FolderSource:
 
 
 class _Generations:
-    """The `Showing` of generations."""
+    """The `TreePresenter` of generations."""
 
     keeps_bodies = False
 

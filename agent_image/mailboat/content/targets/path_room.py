@@ -19,7 +19,7 @@ _ESCAPE_BYTES: Final = 16
 _UTF8_BYTES: Final = 4
 
 
-class PathRoom:
+class PathLimits:
     """The room below one folder."""
 
     def __init__(self, folder: str, longest_below: str) -> None:

@@ -110,7 +110,7 @@ def _named_blobs(connection: sqlite3.Connection) -> Callable[[bytes], bool]:
 
 
 class _InTable:
-    """The `Showing` of a target that shows nothing but its database."""
+    """The `TreePresenter` of a target that shows nothing but its database."""
 
     keeps_bodies = True
 

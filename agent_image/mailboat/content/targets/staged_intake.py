@@ -17,7 +17,7 @@ from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.layout import binary_file, names_on_disk
 from mailboat.content.targets.database import is_held_back
 from mailboat.content.targets.disk_tree import DiskTree
-from mailboat.content.targets.path_room import PathRoom
+from mailboat.content.targets.path_room import PathLimits
 from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.errors import BlobMissingError
@@ -43,7 +43,7 @@ class StagedIntake:
 
     keeps_bodies = False
 
-    def __init__(self, connection: sqlite3.Connection, staging: Staging, room: PathRoom) -> None:
+    def __init__(self, connection: sqlite3.Connection, staging: Staging, room: PathLimits) -> None:
         """Stage for the table of `connection`."""
         self._connection = connection
         self._staging = staging

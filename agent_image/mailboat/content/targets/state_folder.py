@@ -19,10 +19,10 @@ from mailboat.content.targets.database import REDO_SCHEMA, create_database, open
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
-from mailboat.content.targets.path_room import PathRoom
+from mailboat.content.targets.path_room import PathLimits
 from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.staging import Staging
-from mailboat.content.targets.tree_target import Showing, TargetParts
+from mailboat.content.targets.tree_target import TargetParts, TreePresenter
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, make_path
 
@@ -61,7 +61,7 @@ class StateFolder:
     intake: StagedIntake
     namespaces: ShownNamespaces
 
-    def parts(self, showing: Showing, open_source: Callable[[], Source]) -> TargetParts:
+    def parts(self, showing: TreePresenter, open_source: Callable[[], Source]) -> TargetParts:
         """What the target is made of."""
         return TargetParts(self.uri, self.lock, self.connection, self.ledger_connection, showing, open_source)
 
@@ -107,7 +107,7 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> State
         undo.callback(staging.close)
         connection, second = open_database(own, STATE_FILE, kind, uri)
         undo.pop_all()
-    intake = StagedIntake(connection, staging, PathRoom(root.place, longest_below))
+    intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below))
     namespaces = ShownNamespaces(connection, staging, durability)
     return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake, namespaces)
 

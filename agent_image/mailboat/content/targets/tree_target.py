@@ -1,8 +1,8 @@
 """What all targets are made of: a locked database with the tree and the ledger, and steps that show the tree elsewhere.
 
-A batch is one SQLite transaction. Its commit is the commit of the target: what a target shows on disk (`Showing`) is
-prepared before, so that nothing but renames is left to do, and done after; what a crash interrupts there is done again
-when the target is opened. For `sqlite:` the database is all there is.
+A batch is one SQLite transaction. Its commit is the commit of the target. What a target shows on disk
+(`TreePresenter`) is prepared before the commit, so that only renames remain to be done after it. Steps that a crash
+interrupts are repeated when the target is opened. A `sqlite:` target consists of its database alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 
 
-class Showing(Intake, Protocol):
+class TreePresenter(Intake, Protocol):
     """How a target keeps binaries and shows its tree. Calls come from the thread of the batch, in this order."""
 
     def begin(self) -> None:
@@ -68,7 +68,7 @@ class TargetParts(Frozen):
     lock: TargetLock
     connection: sqlite3.Connection
     ledger_connection: sqlite3.Connection
-    showing: Showing
+    showing: TreePresenter
     open_source: Callable[[], Source] = field(repr=False)
 
 

@@ -42,7 +42,7 @@ from mailboat.http.ports import (
     operation,
     with_headers,
 )
-from mailboat.jobs.source import CallId, Claimed, Offer, Polled
+from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     MAX_BATCH,
@@ -492,7 +492,7 @@ def _new_job(order: JobOrder) -> NewJob:
     )
 
 
-def _claims_view(polled: Polled, told: set[CallId]) -> ClaimsView:
+def _claims_view(polled: PollResult, told: set[CallId]) -> ClaimsView:
     claimed: list[ClaimedView] = []
     size = 0
     for each in polled.claimed:
