@@ -259,6 +259,39 @@ def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
     assert page.title() == "(2) Mailboat"
 
 
+FORGED_FORM = """url => {
+  const form = document.createElement("form");
+  Object.assign(form, {action: url, method: "post"});
+  for (const [name, value] of [["action", "DELETE"], ["path", "/"]]) {
+    form.append(Object.assign(document.createElement("input"), {name, value}));
+  }
+  document.body.append(form);
+  form.submit();
+}"""
+
+
+def test_form_of_another_site_changes_nothing(browser: Browser, serve: Any) -> None:
+    control = fleet(2)
+    known = len(control.ordered)
+    url = serve(control).url
+    context = browser.new_context(bypass_csp=True)  # as a site without a policy
+    page = context.new_page()
+    page.goto(url.replace("127.0.0.1", "localhost"))  # to a browser another site than 127.0.0.1
+    target = f"{url}/libs/sling/distribution/services/agents/author"
+    with page.expect_response(target) as answered:
+        page.evaluate(FORGED_FORM, target)
+    assert answered.value.request.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert answered.value.status == 403
+    assert len(control.ordered) == known
+    context.close()
+
+
+def test_rebound_name_shows_nothing(page: Page, serve: Any) -> None:
+    page.goto(serve(fleet(2)).url.replace("127.0.0.1", "rebound.example"))  # leads to this machine, see support.browser
+    expect(page.get_by_role("alert")).to_contain_text("answers at a loopback address only")
+    assert "edge-1" not in page.content()
+
+
 def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(browser: Browser, serve: Any) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
     page = context.new_page()
@@ -292,4 +325,5 @@ def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, s
         assert answer.ok
         assert "script-src 'self'" in answer.headers["content-security-policy"]
         assert "unsafe" not in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-frame-options"] == "DENY"

@@ -89,6 +89,27 @@ def test_clients_beyond_the_limit_are_refused_and_a_vanished_one_frees_its_place
             wait_until(is_free)
 
 
+def test_token_has_half_of_the_streams_and_leaves_the_others(control: FakeControl, serve: Any, tmp_path: Path) -> None:
+    tokens = [_token(tmp_path, name) for name in ("flood", "other")]
+    server = serve(control, HttpConfig(tokens=tuple(tokens), max_connections=40))
+    with ExitStack() as stack:
+        clients = [connected(server.url, stack, token_text("flood")) for _ in range(10)]
+        assert [status_of(one) for one in clients] == [200] * 10
+        with HttpControl(server.url, token_text("flood")) as client, pytest.raises(ThrottledError, match="flood has"):
+            list(client.events())
+        with HttpControl(server.url, token_text("other")) as client:
+            assert next(client.events(follow=False)).type == "snapshot"
+
+
+def token_text(name: str) -> str:
+    return f"token-of-{name}-0123456789abcdef"
+
+
+def _token(folder: Path, name: str, verb: Verb = Verb.VIEW) -> TokenConfig:
+    (folder / name).write_text(token_text(name))
+    return TokenConfig(name, Secret(file=str(folder / name)), (verb,))
+
+
 def test_client_that_does_not_read_is_disconnected(control: FakeControl, serve: Any) -> None:
     control.subscribers = {f"edge-{n}": FakeSubscriber(f"edge-{n}") for n in range(2_000)}
     server = serve(control, HttpConfig(request_seconds=1.0))
@@ -140,11 +161,8 @@ def test_stopping_agent_ends_the_stream(control: FakeControl, serve: Any) -> Non
 
 
 def test_stream_needs_the_verb_view(control: FakeControl, serve: Any, tmp_path: Path) -> None:
-    tokens = []
-    for name, verb in (("reader", Verb.VIEW), ("writer", Verb.DISTRIBUTE)):
-        (tmp_path / name).write_text(f"token-of-{name}-0123456789abcdef")
-        tokens.append(TokenConfig(name, Secret(file=str(tmp_path / name)), (verb,)))
-    url = serve(control, HttpConfig(tokens=tuple(tokens))).url
+    tokens = (_token(tmp_path, "reader"), _token(tmp_path, "writer", Verb.DISTRIBUTE))
+    url = serve(control, HttpConfig(tokens=tokens)).url
     for token in (None, "token-of-writer-0123456789abcdef"):
         with HttpControl(url, token) as client, pytest.raises(AccessDeniedError):
             list(client.events())

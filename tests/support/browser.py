@@ -29,7 +29,13 @@ def chromium() -> Iterator[Browser]:
     assert program is not None, "Chromium is missing (Debian: apt-get install chromium)"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=program,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--host-resolver-rules=MAP rebound.example 127.0.0.1",
+            ],
         )
         yield browser
         browser.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from mailboat.api.problems import Problem, problem_of
 from mailboat.clock import Clock
 from mailboat.control.event_feed import EventFeed
 from mailboat.errors import ThrottledError
+from mailboat.http.access import Caller
 from mailboat.http.answers import problem_answer
 
 _LOG: Final = logging.getLogger("mailboat.http")
@@ -44,31 +46,42 @@ class EventStreams:
     """The clients of one feed."""
 
     def __init__(self, feed: EventFeed, clock: Clock, stopping: threading.Event, limit: int) -> None:
-        """No client yet; `limit` is how many there may be."""
+        """No client yet; `limit` is how many there may be. A caller with a token may have half of them."""
         self._feed = feed
         self._clock = clock
         self._stopping = stopping
         self._limit = limit
         self._news = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
-        self.clients = 0
+        self._per_caller = Counter[str]()
 
-    def refusal(self) -> Problem | None:
-        """The answer to a client beyond the limit; None if there is room for one."""
-        if self.clients < self._limit:
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return self._per_caller.total()
+
+    def refusal(self, caller: Caller) -> Problem | None:
+        """The answer to a client beyond a limit; None if there is room for one."""
+        share = max(1, self._limit // 2) if caller.is_known else self._limit
+        if self.clients >= self._limit:
+            message = f"the limit of {self._limit} event streams is reached (half of http.max_connections)"
+        elif self._per_caller[caller.name] >= share:
+            message = (
+                f"{caller.name} has reached its limit of {share} event streams (a quarter of http.max_connections)"
+            )
+        else:
             return None
-        message = f"the limit of {self._limit} event streams is reached (half of http.max_connections)"
         busy = ThrottledError(message, retry_after_seconds=_RETRY_SECONDS)
         return problem_of(busy, HTTPStatus.SERVICE_UNAVAILABLE)
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, caller: Caller) -> Iterator[None]:
         """Count one client."""
-        self.clients += 1
+        self._per_caller[caller.name] += 1
         try:
             yield
         finally:
-            self.clients -= 1
+            self._per_caller[caller.name] -= 1
 
     async def look(self) -> None:
         """Bring the feed up to date, before a client is answered."""
@@ -169,21 +182,22 @@ class EventStreamResponse(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, streams: EventStreams, last_id: str | None, *, follow: bool) -> None:
+    def __init__(self, streams: EventStreams, caller: Caller, last_id: str | None, *, follow: bool) -> None:
         """Nothing sent yet."""
         super().__init__(media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
+        self._caller = caller
         self._last_id = last_id
         self._follow = follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the end."""
-        refusal = self._streams.refusal()
+        refusal = self._streams.refusal(self._caller)
         if refusal is not None:
             await problem_answer(refusal)(scope, receive, send)
             return
-        with self._streams.place():  # in one step with the check: nothing is awaited between them
+        with self._streams.place(self._caller):  # in one step with the check: nothing is awaited between them
             await self._streams.look()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._streams.send_to(receive, send, self._last_id, follow=self._follow)

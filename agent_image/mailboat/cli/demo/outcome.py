@@ -155,7 +155,10 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
         ([*home, "status"], standing_text(is_embedded=outcome.is_embedded)),
         *([about_it] if outcome.state.has_story else []),
         ([*home, "publish", "--source", str(outcome.folder), first], "publish something again"),
-        ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
+        (
+            [_program(), "agent", "run", "--config", str(author)],
+            "start the publisher again, with its API and dashboard",
+        ),
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: follow the status"),
     ]
     return [(shlex.join(words), what) for words, what in commands]

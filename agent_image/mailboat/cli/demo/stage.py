@@ -139,7 +139,11 @@ class DemoRun:
         if self._children.get(child.name) is not child:
             return
         agent.is_ready = True
-        what = f"{count_text(len(agent.followers), 'subscriber')}" if agent.followers else f"API at {facts['url']}"
+        what = (
+            f"{count_text(len(agent.followers), 'subscriber')}"
+            if agent.followers
+            else f"API and dashboard at {facts['url']}"
+        )
         late = f", joined late, at {self._state.appended}/{self._state.total}" if agent.is_late else ""
         self._tell(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
         if agent.name == AUTHOR:

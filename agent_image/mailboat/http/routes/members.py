@@ -109,7 +109,12 @@ async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: 
 
 
 @router.get("/events", response_class=Response, **_OPERATION)
-async def follow_events(request: Request, last_event_id: LastEventId = None, follow: Follow = True) -> Response:  # noqa: FBT002  # a query parameter
+async def follow_events(
+    request: Request,
+    call: CurrentCall,
+    last_event_id: LastEventId = None,
+    follow: Follow = True,  # noqa: FBT002  # a query parameter
+) -> Response:
     """Server-sent events: `snapshot` first, then every change of the journal, publishers and subscribers.
 
     `snapshot` holds the whole status. `journal`, `publisher` and `subscriber` hold the changed record,
@@ -121,4 +126,4 @@ async def follow_events(request: Request, last_event_id: LastEventId = None, fol
     `gap` true. Changes within half a second come as one event.
     """
     streams: EventStreams = request.state.streams
-    return EventStreamResponse(streams, last_event_id, follow=follow)
+    return EventStreamResponse(streams, call.caller or LOCAL, last_event_id, follow=follow)
