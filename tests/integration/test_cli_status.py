@@ -129,3 +129,27 @@ def test_a_terminal_is_shown_a_table_that_changes_in_place(boat: Any) -> None:
     before, _, after = shown.partition(b"\x1b[?1049l")
     assert b"\x1b[?1049h" in before
     assert after.count(b"no subscriber is known") == 1
+
+
+def test_keys_filter_and_end_a_watch(followed: Any) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
+    before = termios.tcgetattr(theirs)
+    words = [sys.executable, "-m", "mailboat.cli", "--home", str(followed.home), "status", "--watch", "--sort", "lag"]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    shown = b""
+    try:
+        for awaited, keys in ((b"sort lag", b"/nobody\n"), (b"no subscriber is known", b"\x1b"), (b"web", b"q")):
+            shown = b""
+            while awaited not in shown:
+                shown += os.read(ours, 65536)
+            os.write(ours, keys)
+        assert process.wait(timeout=30) == 0
+        assert termios.tcgetattr(theirs) == before
+        assert b"\x1b[3" not in shown, "NO_COLOR"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+        os.close(ours)

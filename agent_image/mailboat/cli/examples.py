@@ -61,7 +61,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs unschedule": ("mailboat jobs unschedule nightly",),
     "jobs clear": ("mailboat jobs clear cdn --yes",),
     "worker run": ("mailboat worker run --on 'purge.*=./purge.sh' --slots 8",),
-    "status": ("mailboat status", "mailboat --url http://127.0.0.1:8080 status --watch"),
+    "status": ("mailboat status --sort attention", "mailboat --url http://127.0.0.1:8080 status --watch --filter edge"),
     "distributions ls": ("mailboat distributions ls --limit 50",),
     "distributions get": ("mailboat distributions get 12", "mailboat distributions get nightly-7 --wait 60"),
     "publishers ls": ("mailboat publishers ls",),

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import StatusView, document_of
 from mailboat.cli.declaring import remote_command
+from mailboat.cli.keyboard import Keyboard, keyboard
 from mailboat.cli.rendering import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
+from mailboat.cli.status_selection import Order, Selection
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _LINES_AROUND: Final = 2
 """What a terminal needs besides the table: a line for news, and the one that the cursor stands in."""
@@ -31,82 +36,128 @@ def register(app: typer.Typer) -> None:
 @remote_command
 def status(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C or q.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval for --watch.")
     ] = 1.0,
+    sort: Annotated[Order, typer.Option("--sort", help="Order of the subscribers.")] = Order.NAME,
+    wanted: Annotated[
+        str, typer.Option("--filter", metavar="TEXT", help="Only subscribers with TEXT in name, state or error.")
+    ] = "",
 ) -> None:
     """Show the journal, its publishers, and each subscriber's position and lag."""
-    clock = SystemClock()
+    clock, selection = SystemClock(), Selection(sort, wanted)
     with session.control() as control:
         if not watch:
-            session.show(status_report(control.status(), clock.now()))
+            session.show(status_report(selection.applied(control.status()), clock.now(), sort))
         elif session.output is not Output.TABLE:
-            _watch_for_programs(session, control, clock, every)
+            _watch_for_programs(session, _looks(control, clock, every), clock, selection)
         elif sys.stdout.isatty():
-            _watch_on_terminal(session, control, clock, every)
+            _Watch(session, control, clock, every).run(selection)
         else:
-            _watch_in_lines(control, clock, every)
+            _watch_in_lines(_looks(control, clock, every), clock, selection)
 
 
 def _looks(control: Control, clock: Clock, every: float) -> Iterator[StatusView | RetryableError]:
-    """One look after the other, for ever; one that fails for a while is no reason to end."""
+    """The status again and again; a temporary failure does not end it."""
     pause = threading.Event()
     while True:
-        try:
-            yield control.status()
-        except RetryableError as error:
-            yield error
+        yield _look(control)
         clock.wait(pause, every)
 
 
-def _watch_for_programs(session: Session, control: Control, clock: Clock, every: float) -> None:
-    """A JSON document a line, or whatever else was asked for, again and again."""
-    for view in _looks(control, clock, every):
+def _look(control: Control) -> StatusView | RetryableError:
+    try:
+        return control.status()
+    except RetryableError as error:
+        return error
+
+
+def _watch_for_programs(
+    session: Session, looks: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection
+) -> None:
+    """A JSON document per line, or the other requested format, again and again."""
+    for view in looks:
         if isinstance(view, RetryableError):
             session.note(str(view))
         elif session.output is Output.JSON:
-            sys.stdout.write(json.dumps(document_of(view), ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(document_of(selection.applied(view)), ensure_ascii=False) + "\n")
             sys.stdout.flush()
         else:
-            session.show(status_report(view, clock.now()))
+            session.show(status_report(selection.applied(view), clock.now(), selection.order))
 
 
-def _watch_in_lines(control: Control, clock: Clock, every: float) -> None:
+def _watch_in_lines(looks: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection) -> None:
     """A line whenever a subscriber's figures have changed."""
     shown: dict[str, str] = {}
-    for view in _looks(control, clock, every):
-        lines = [str(view)] if isinstance(view, RetryableError) else changed_lines(view, shown)
+    for view in looks:
+        if isinstance(view, RetryableError):
+            lines: Iterable[str] = [str(view)]
+        else:
+            lines = changed_lines(selection.applied(view), shown)
         stamp = clock.now().astimezone().strftime("%H:%M:%S")
         sys.stdout.writelines(f"{stamp}  {line}\n" for line in lines)
         sys.stdout.flush()
 
 
-def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: float) -> None:
-    """A table that changes in place; the last one stays when it ends."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
+class _Watch:
+    """A table on a terminal that changes in place; the last one stays when it ends."""
 
-    def height(blocks: Sequence[Block]) -> int:
-        return blocks_text(blocks, sys.stdout).count("\n")
+    def __init__(self, session: Session, control: Control, clock: Clock, every: float) -> None:
+        self._session = session
+        self._control = control
+        self._clock = clock
+        self._every = every
+        self._last: StatusView | None = None
+        self._problem = ""
 
-    console = Console(highlight=False)
-    last: StatusView | None = None
-    try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            for view in _looks(control, clock, every):
-                room = console.height - _LINES_AROUND - 1
-                stamp = clock.now().astimezone().strftime("%H:%M:%S")
-                head = f"{stamp}   every {seconds_text(every)}   Ctrl-C ends"
-                if isinstance(view, RetryableError):
-                    blocks = [f"no answer: {view}"]
-                    last_blocks = [] if last is None else fitted_blocks(last, clock.now(), room - 1, height)
-                    text = blocks_text([head, *blocks, *last_blocks], sys.stdout)
-                else:
-                    last = view
-                    text = blocks_text([head, *fitted_blocks(view, clock.now(), room, height)], sys.stdout)
-                live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-    finally:
-        if last is not None:
-            session.show(status_report(last, clock.now()))
+    def run(self, selection: Selection) -> None:
+        """Refresh until Ctrl-C or `q`. Keys act at once, on the last status."""
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(highlight=False)
+        due = self._clock.monotonic()
+        try:
+            with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+                while not selection.is_over:
+                    if self._clock.monotonic() >= due and not selection.is_paused:
+                        self._refresh()
+                        due = self._clock.monotonic() + self._every
+                    live.update(self._picture(selection, console.height - _LINES_AROUND - 1), refresh=True)
+                    for key in self._pressed(keys, due, selection):
+                        selection = selection.pressed(key)
+        finally:
+            if self._last is not None:
+                self._session.show(status_report(selection.applied(self._last), self._clock.now(), selection.order))
+
+    def _refresh(self) -> None:
+        view = _look(self._control)
+        if isinstance(view, RetryableError):
+            self._problem = f"no answer: {view}"
+        else:
+            self._problem, self._last = "", view
+
+    def _pressed(self, keys: Keyboard | None, due: float, selection: Selection) -> str:
+        left = self._every if selection.is_paused else max(0.0, due - self._clock.monotonic())
+        if keys is not None:
+            return keys.wait(left)
+        self._clock.wait(threading.Event(), left)
+        return ""
+
+    def _picture(self, selection: Selection, room: int) -> Text:
+        from rich.text import Text
+
+        now = self._clock.now()
+        head = f"{now.astimezone().strftime('%H:%M:%S')}   every {seconds_text(self._every)}"
+        blocks: list[Block] = [self._problem] if self._problem else []
+        if self._last is not None:
+            chosen = selection.applied(self._last)
+            head += f"   {selection.headline(len(chosen.subscribers), len(self._last.subscribers))}"
+            blocks += fitted_blocks(chosen, now, room - len(blocks), _height, selection.order)
+        text = blocks_text([head, *blocks], sys.stdout)
+        return Text.from_ansi(text, no_wrap=True, overflow="ellipsis")
+
+
+def _height(blocks: Sequence[Block]) -> int:
+    return blocks_text(blocks, sys.stdout).count("\n")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
-from mailboat.model.identifiers import natural_key
+from mailboat.cli.status_selection import Order, ordered
 
 if TYPE_CHECKING:
     from mailboat.api.records import (
@@ -34,37 +34,41 @@ COLUMNS: Final = (
     Column("ERROR", can_fold=True, style=error_style),
 )
 _FOLLOWS: Final = 8
-_CURRENT: Final = "current"
-
 """Texts and numbers by turns; a text counts as number 0."""
 
 
-def status_report(view: StatusView, now: datetime) -> Report:
-    """All there is to say."""
-    return Report(document_of(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now))
+def status_report(view: StatusView, now: datetime, order: Order = Order.NAME) -> Report:
+    """The whole status."""
+    return Report(document_of(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now, order))
 
 
-def status_blocks(view: StatusView, now: datetime) -> list[Block]:
+def status_blocks(view: StatusView, now: datetime, order: Order = Order.NAME) -> list[Block]:
     """The journal, the publishers, and the table of subscribers."""
-    return [*_lines(view, now), subscriber_table(_ordered(view.subscribers))]
+    return [*_lines(view, now), subscriber_table(ordered(view.subscribers, order))]
 
 
 def fitted_blocks(
-    view: StatusView, now: datetime, room: int, height: Callable[[Sequence[Block]], int] | None = None
+    view: StatusView,
+    now: datetime,
+    room: int,
+    height: Callable[[Sequence[Block]], int] | None = None,
+    order: Order = Order.NAME,
 ) -> list[Block]:
-    """The same in at most `room` lines: who is in trouble or behind goes before those that are current.
+    """The same in at most `room` lines. By name, subscribers that need attention go before those that are current.
 
     Args:
         view: What is known.
         now: Wall time.
         room: Lines.
         height: How many lines blocks take on a terminal; as many as they have rows when left out.
+        order: Of the subscribers.
     """
     measured = _rows if height is None else height
-    whole = status_blocks(view, now)
+    whole = status_blocks(view, now, order)
     if measured(whole) <= room:
         return whole
-    lines, by_trouble = _lines(view, now), sorted(view.subscribers, key=_trouble)
+    lines = _lines(view, now)
+    by_trouble = ordered(view.subscribers, Order.ATTENTION if order is Order.NAME else order)
     fitting, failing = 0, len(by_trouble)
     while failing - fitting > 1:
         middle = (fitting + failing) // 2
@@ -85,15 +89,10 @@ def _rows(blocks: Sequence[Block]) -> int:
     return sum(1 if isinstance(one, str) else len(one.rows) + 1 for one in blocks)
 
 
-def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, bool, int, str]:
-    """Sorts those that failed first, then those that can't go on, then those that are furthest behind."""
-    return one.error is None, one.ready is not False, one.state == _CURRENT, -(one.lag or 0), natural_key(one.name)
-
-
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
     """The journal's line, and one for each subscriber, where they differ from `shown`, which is brought up to date."""
     lines = {"": f"journal  next {view.journal.next_offset}"}
-    lines |= {one.name: _subscriber_line(one) for one in _ordered(view.subscribers)}
+    lines |= {one.name: _subscriber_line(one) for one in ordered(view.subscribers, Order.NAME)}
     yield from (line for name, line in lines.items() if shown.get(name) != line)
     shown.update(lines)
 
@@ -132,10 +131,6 @@ def _publisher_line(one: PublisherView, width: int, now: datetime) -> str:
 
 def _ago_text(ago: timedelta) -> str:
     return f"{seconds_text(max(0.0, ago.total_seconds()))} ago"
-
-
-def _ordered(subscribers: Sequence[SubscriberStatusView]) -> list[SubscriberStatusView]:
-    return sorted(subscribers, key=lambda one: natural_key(one.name))
 
 
 def subscriber_table(subscribers: Sequence[SubscriberStatusView]) -> Table:
