@@ -24,7 +24,7 @@ from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "=====done====="
-PORT = "8099"
+PORTS = ("8097", "8098", "8099")
 LIMITS = {"timeout 30 ": "timeout 120 ", "--wait 30": "--wait 120"}
 """What a reader waits for at most, and what a machine with other work may take: a command starts in 5 s at load 20."""
 STEP_SECONDS = 150.0
@@ -34,10 +34,11 @@ HOW_TO = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/how-to").g
 
 
 def sessions(page: Path) -> list[tuple[str, list[str]]]:
-    """Commands with the lines shown after them, of all blocks; the port is a free one, and limits are `LIMITS`."""
+    """Commands with the lines shown after them, of all blocks; ports are free ones, and limits are `LIMITS`."""
     found: list[tuple[str, list[str]]] = []
     text = page.read_text()
-    for shown, used in {PORT: str(free_ports(1)[0]), **LIMITS}.items():
+    free = map(str, free_ports(len(PORTS)))
+    for shown, used in [*zip(PORTS, free, strict=True), *LIMITS.items()]:
         text = text.replace(shown, used)
     for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
