@@ -315,7 +315,7 @@ def test_what_an_executor_cannot_store_ends_the_build_and_says_where(spark: Spar
     blobs = Path(place.home) / "blobs"
     shutil.rmtree(blobs)
     blobs.write_text("in the way")
-    with pytest.raises(PlaceUnusableError, match="blobs can't be a folder"):
+    with pytest.raises(PlaceUnusableError, match="blobs cannot be used as a folder"):
         list(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).build(recipe, bins))
 
 

@@ -47,7 +47,7 @@ def test_a_snapshot_in_a_missing_folder_is_refused(boat: Any, tmp_path: Path) ->
 )
 def test_file_systems_without_files_are_refused(boat: Any, words: tuple[str, ...]) -> None:
     ran = boat.run(*words)
-    assert (ran.code, "error: PlaceUnusable: /proc takes no files" in ran.err) == (2, True), ran.err
+    assert (ran.code, "error: PlaceUnusable: files cannot be created in /proc" in ran.err) == (2, True), ran.err
     assert "next  name a place on a disk or a volume" in ran.err
 
 
@@ -60,4 +60,4 @@ def test_a_configured_place_without_files_is_refused(new_boat: Any, key: str) ->
     ran = new_boat.run("init")
     if ran.code == 0:
         ran = new_boat.run("blobs", "ls")
-    assert (ran.code, "error: PlaceUnusable: /proc takes no files" in ran.err) == (2, True), ran.err
+    assert (ran.code, "error: PlaceUnusable: files cannot be created in /proc" in ran.err) == (2, True), ran.err

@@ -326,7 +326,7 @@ class TestErrors:
 
     @pytest.mark.usefixtures("edge")
     def test_nobodys_errors_are_asked_for_in_vain(self, service: ControlService) -> None:
-        with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known; known are: edge"):
+        with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known; known: edge"):
             service.errors("nobody")
 
     def test_given_up_packages_are_asked_for_again(

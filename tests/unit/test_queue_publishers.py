@@ -133,7 +133,7 @@ class TestQueuesOfAPublisher:
 
     @pytest.mark.parametrize("name", ["north", "edge-error", "", "x" * 300, "-error"])
     def test_a_name_that_nobody_has_is_answered_with_those_there_are(self, queues: PublisherQueues, name: str) -> None:
-        with pytest.raises(QueueMissingError, match="it has queues for edge, west"):
+        with pytest.raises(QueueMissingError, match="queues: edge, west"):
             queues.find(name)
 
     def test_a_name_that_several_have_is_not_guessed(

@@ -145,7 +145,7 @@ class AgentProcess:
         self.ask_to_stop()
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
         if is_told:
-            running = ", ".join(worker.name for worker in workers if worker.is_running) or "nobody"
+            running = ", ".join(worker.name for worker in workers if worker.is_running) or "nothing"
             _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
         # all workers are asked before the first join: they end in parallel, within one deadline
         for worker in workers:

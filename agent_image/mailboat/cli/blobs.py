@@ -80,7 +80,7 @@ def sweep(
 ) -> None:
     """Remove blobs that no message of the log names and that are older than the grace period.
 
-    Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
+    Also removes blobs of targets that no node refers to. Safe while publishers run.
     """
     with _archive(session) as archive:
         found = archive.sweep(is_dry_run=not yes, forget_journal=forget_journal)

@@ -37,7 +37,7 @@ def check(
         Path | None, typer.Argument(metavar="FILE", help="YAML or JSON. Default: the home's configuration.")
     ] = None,
 ) -> None:
-    """Check a configuration, and print what holds with it: every key, secrets by where they are. Starts nothing.
+    """Check a configuration, and print the effective one, with secrets as references. Starts nothing.
 
     A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
     """

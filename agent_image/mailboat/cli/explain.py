@@ -40,7 +40,7 @@ def explain(
     if found is None:
         near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
         step = f"mailboat explain {names[near[0]]}" if near else "mailboat explain   (lists all names)"
-        raise UsageError(f"nothing is called {name!r}", next_step=step)
+        raise UsageError(f"no error or state is named {name!r}", next_step=step)
     session.show(_page(known[found]))
 
 

@@ -99,13 +99,13 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
 def redrive(
     session: Session,
     name: NameArgument,
-    offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Which packages.")] = None,
+    offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Offsets of the packages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything that `errors ls` lists of it.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
     """Retry failed packages and hook calls of a subscriber. A stopped subscriber retries them when it starts."""
     if everything is bool(offsets):
-        raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors ls {name}")
+        raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
         pages = _pages(control, name) if everything else []
         wanted = [one.offset for page in pages for one in page.items if one.kind != _RETRYING] or list(offsets or ())

@@ -159,7 +159,7 @@ def truncate(
 ) -> None:
     """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
     if (before is None) is not expired:
-        raise UsageError("either --before OFFSET or --expired says what to remove")
+        raise UsageError("specify --before OFFSET or --expired")
     with session.workspace() as workspace:
         if before is None:
             removed = remove_expired(workspace)

@@ -60,9 +60,9 @@ def snapshot(
 ) -> None:
     """Write a target's content with its position to a file or the blob store, also while a subscriber imports into it.
 
-    A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
-    only: when what it stands for is as new, nothing is stored, and the exit code is 0. With --url, the agent stores
-    the target of one of its own subscribers as blob:NAME.
+    Fails for a files: target while its subscriber runs. blob:NAME is never replaced by an older snapshot: if the stored
+    one is as new, nothing is stored, and the exit code is 0. With --url, the agent stores the target of one of its own
+    subscribers as blob:NAME.
     """
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)

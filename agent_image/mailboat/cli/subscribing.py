@@ -39,7 +39,7 @@ def subscribe(
     ] = None,
     max_retries: Annotated[
         int | None,
-        typer.Option("--max-retries", min=-1, help="Attempts before a package is given up; -1 never gives up."),
+        typer.Option("--max-retries", min=-1, help="Retries before a package is given up; -1: no limit."),
     ] = None,
     until: Annotated[UntilOption, typer.Option("--until", help="When to end.")] = UntilOption.FOREVER,
     expose: Annotated[

@@ -379,7 +379,9 @@ def translated_writes(path: Path) -> Iterator[None]:
 def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigInvalidError(f"{file} can't be read: {error.strerror or error}", path=file) from error
+    except UnicodeDecodeError as error:
         raise ConfigInvalidError(f"{file} can't be read: {error}", path=file) from error
 
 

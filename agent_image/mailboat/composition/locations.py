@@ -53,11 +53,11 @@ def check_folder_place(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass
     except (OSError, ValueError) as error:  # too long, a loop of links, a NUL
-        raise PlaceUnusableError(f"{path} can't be a folder: {error}", path=path) from error
+        raise PlaceUnusableError(f"{path} cannot be used as a folder: {error}", path=path) from error
     for one in (path.absolute(), *path.absolute().parents):
         if os.path.exists(one):  # noqa: PTH110
             if not one.is_dir():
-                raise PlaceUnusableError(f"{path} can't be a folder: {one} is a file", path=path)
+                raise PlaceUnusableError(f"{path} cannot be used as a folder: {one} is a file", path=path)
             _check_storage(path, one)
             return
 
@@ -73,7 +73,7 @@ def _check_storage(path: Path, folder: Path) -> None:
                 pass
     except OSError as error:
         raise PlaceUnusableError(
-            f"{folder} takes no files: {error.strerror or error}",
+            f"files cannot be created in {folder}: {error.strerror or error}",
             next_step="name a place on a disk or a volume",
             path=path,
         ) from error

@@ -117,7 +117,7 @@ def opened_snapshot(file: Path) -> Iterator[Snapshot]:
     """
     with TranslatedFailures(str(file)):
         if not file.is_file():
-            raise UsageError(f"there is no snapshot {file}")
+            raise UsageError(f"the snapshot file {file} does not exist")
         with io.BufferedReader(open_regular_file(file)) as stream:
             yield _checked(cast("BinaryIO", stream), file)
 

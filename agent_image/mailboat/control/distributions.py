@@ -71,7 +71,7 @@ class Distributions:
         if found is not None:
             return found
         raise DistributionMissingError(
-            f"the log holds nothing of {publisher} with the package id, request id or offset {identifier[:_SHOWN]!r}",
+            f"{publisher} has no package with the package id, request id or offset {identifier[:_SHOWN]!r}",
             publisher=publisher,
         )
 

@@ -70,8 +70,8 @@ class GivenUpPackages:
         members = self._directory.members()
         wanted = [one for one in members if subscriber in {None, one.name, str(one.queue_name)}]
         if subscriber is not None and not wanted:
-            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "nobody"
-            raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known are: {known}")
+            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "none"
+            raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known: {known}")
         told = self._told_by_targets(wanted)
         names = {one.queue_name for one in wanted} - set(told)
         found = [place for places in told.values() for place in places]

@@ -216,7 +216,7 @@ JOB_CLAIMS: Final[Document] = document_of(
 PROBLEMS: Final[Mapping[int, Problem]] = {
     400: problem_of(UsageError("the query has an unknown parameter 'max_item'", next_step="did you mean max_items?")),
     404: problem_of(
-        DistributionMissingError("the log holds nothing of author with the package id, request id or offset 'news-a-1'")
+        DistributionMissingError("author has no package with the package id, request id or offset 'news-a-1'")
     ),
     409: problem_of(
         RequestConflictError(

@@ -101,9 +101,9 @@ class PublisherQueues:
         return None if failing is None or not failing.standing.has_error_queue else self._error_queue(failing)
 
     def _missing(self, name: str, queues: Sequence[SubscriberQueue]) -> QueueMissingError:
-        shown = ", ".join(one.standing.queue_name.agent_name for one in queues[:_SHOWN]) or "nobody"
+        shown = ", ".join(one.standing.queue_name.agent_name for one in queues[:_SHOWN]) or "none"
         return QueueMissingError(
-            f"{self.publisher} has no queue {name[:_NAME_SHOWN]!r}; it has queues for {shown}",
+            f"{self.publisher} has no queue {name[:_NAME_SHOWN]!r}; queues: {shown}",
             publisher=self.publisher,
         )
 
