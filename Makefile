@@ -102,7 +102,7 @@ clean: ## Remove everything that the targets made, .venv too
 	find agent_image operator tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 kubebox: dev-all # the API server of the operator's tests, and what renders the chart: built once, minutes from nothing
-	@$(BIN)/python tests/kind/builds.py kubebox helm > /dev/null
+	@$(BIN)/python tests/kind/builds.py kubebox helm promtool prometheus > /dev/null
 
 extensions: dev-all # the compiled modules: made before the tests, so that a compile error is seen
 	@$(BIN)/python tools/build_compiled.py > /dev/null

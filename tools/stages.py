@@ -287,7 +287,7 @@ def steps(workers: int) -> list[list[Stage]]:
         [Stage("environment", (sys.executable, "tools/bootstrap.py", "dev-all"))],
         [
             Stage("compile", python("tools/build_compiled.py")),
-            Stage("programs", python("tests/kind/builds.py", "kubebox", "helm")),
+            Stage("programs", python("tests/kind/builds.py", "kubebox", "helm", "promtool", "prometheus")),
             Stage("lint", ("make", "--no-print-directory", "lint")),
         ],
         [Stage("suite", python(*suite, "--ignore=tests/benchmarks", "--ignore=tests/e2e"), COMPILED)],
@@ -473,7 +473,7 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
 
 def preparations_of(one: Slice) -> list[Stage]:
     """What is built before a slice, unless the cache has it."""
-    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", "kubebox", "helm"))
+    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", "kubebox", "helm", "promtool", "prometheus"))
     compiled = Stage(f"{one.name} compile", python("tools/build_compiled.py"))
     return [programs, compiled] if one.is_compiled else [programs]
 

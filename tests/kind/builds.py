@@ -32,12 +32,14 @@ class Program:
         package: The Go package with its main function.
         settings: Link-time variables, as `package.variable=value`.
         module: Its folder among the modules, where that is not called as the binary.
+        tags: Build constraints that leave parts out.
     """
 
     name: str
     package: str = "."
     settings: tuple[str, ...] = ()
     module: str = ""
+    tags: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -69,6 +71,14 @@ METRICS_SERVER = Program("metrics-server", "sigs.k8s.io/metrics-server/cmd/metri
 SPARK_OPERATOR = Program("spark-operator", "github.com/kubeflow/spark-operator/v2/cmd/operator")
 SPARK_OPERATOR_MODULE = "github.com/kubeflow/spark-operator/v2"
 
+_WITHOUT_DISCOVERY = ("remove_all_sd",)  # of clouds: half of the packages
+PROMETHEUS = Program(
+    "prometheus", "github.com/prometheus/prometheus/cmd/prometheus", module="prometheus", tags=_WITHOUT_DISCOVERY
+)
+PROMTOOL = Program(
+    "promtool", "github.com/prometheus/prometheus/cmd/promtool", module="prometheus", tags=_WITHOUT_DISCOVERY
+)
+
 
 def cache_folder() -> Path:
     """Where everything of the test cluster is kept between runs."""
@@ -87,7 +97,7 @@ def digest_of(*paths: Path) -> str:
 
 def binary_of(program: Program) -> Path:
     """Where the program is, or will be, once it is built."""
-    key = hashlib.sha256("\n".join((program.package, *program.settings)).encode()).hexdigest()[:8]
+    key = hashlib.sha256("\n".join((program.package, *program.settings, *program.tags)).encode()).hexdigest()[:8]
     return cache_folder() / "programs" / f"{program.name}-{digest_of(program.folder)}-{key}" / program.name
 
 
@@ -101,7 +111,8 @@ def build(program: Program) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / "draft"
             flags = "-s -w " + " ".join(f"-X {one}" for one in program.settings)
-            command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(draft), program.package]
+            tags = [f"-tags={','.join(program.tags)}"] if program.tags else []
+            command = ["go", "build", "-trimpath", *tags, "-ldflags", flags, "-o", str(draft), program.package]
             with timed(f"program {program.name}"):
                 subprocess.run(command, cwd=program.folder, env=_go_environment(), check=True)
             draft.rename(binary)
@@ -159,6 +170,9 @@ def _go_environment() -> dict[str, str]:
 
 if __name__ == "__main__":
     cluster = (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)
-    known = {one.name: one for one in (*cluster, KUBECTL, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)}
+    known = {
+        one.name: one
+        for one in (*cluster, KUBECTL, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR, PROMETHEUS, PROMTOOL)
+    }
     for name in sys.argv[1:] or [name for name in known if name != KUBECTL.name]:
         sys.stdout.write(f"{build(known[name])}\n")

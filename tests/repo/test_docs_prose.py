@@ -14,7 +14,7 @@ PAGES = sorted(
 )
 HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
 LONGEST_SENTENCE = 38
-MOST_WORDS = 70_500
+MOST_WORDS = 71_000
 """Of all pages of `docs/`, as `wc -w` counts them. Lower it when pages become shorter."""
 END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)|[;:](?=\s)")
 

@@ -60,6 +60,7 @@ class Observability:
         self._home = home
         self._clock = clock
         self._metrics = AgentMetrics(clock)
+        self._metrics.watch_disk(home.path)
         self._publishers: dict[str, PublisherMetrics] = {}
         self._running: list[DistributedNotifier | Webhook] = []
         self._opened = ExitStack()

@@ -302,6 +302,8 @@ SWEEP_FAILURES: Final = _counter("sweep_failures", "Maintenance runs that failed
 
 HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and status.", ("method", "route", "status"))
 HTTP_SECONDS: Final = _histogram("http_request_seconds", "Duration of API requests.", SECONDS_BUCKETS, ("route",))
+DISK_BYTES: Final = _gauge("agent_disk_bytes", "Size of the file system that holds the agent's home.")
+DISK_FREE: Final = _gauge("agent_disk_free_bytes", "Bytes of it that the agent may still write.")
 INFO: Final = _gauge("agent_info", "Always 1; the label is the running version.", ("version",))
 
 CATALOGUE: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))

@@ -1,0 +1,271 @@
+"""Alerts and dashboards of the chart, evaluated by Prometheus itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+from mailboat.api.client import HttpControl
+from mailboat.model.paths import parse_path
+from mailboat.model.requests import add_request
+from mailboat.testing.patience import wait_until
+from mailboat_operator.metrics import OperatorMetrics
+from support.free_ports import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "mailboat"
+DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
+RUNBOOKS = "https://github.com/mailboat-dev/mailboat/blob/main/"
+AUTHOR = 'namespace="shop",publisher="author"'
+
+CASES: list[tuple[str, str, str, str, str]] = [
+    ("MailboatOperatorDown", 'mailboat_operator_leading{namespace="system"}', "1x60", "1x2 0x60", "critical"),
+    (
+        "MailboatReconciliationFails",
+        'mailboat_operator_reconciliations_total{kind="Journal",outcome="BrokersRefused"}',
+        "5x60",
+        "0+1x60",
+        "warning",
+    ),
+    ("MailboatScrapeIncomplete", 'mailboat_agent_scrape_failures_total{pod="author-0"}', "5x60", "0+1x60", "warning"),
+    ("MailboatSubscribersLag", f"mailboat_publisher_oldest_queued_seconds{{{AUTHOR}}}", "600x60", "0+60x60", "warning"),
+    ("MailboatQueueBlocked", f'mailboat_publisher_queues{{{AUTHOR},state="blocked"}}', "0x60", "1x60", "critical"),
+    ("MailboatPackagesGivenUp", f"mailboat_publisher_error_queue_packages{{{AUTHOR}}}", "0x60", "3x60", "warning"),
+    (
+        "MailboatSubscriberSilent",
+        f'mailboat_publisher_subscribers{{{AUTHOR},state="silent"}}',
+        "1x3 _x60",
+        "1x60",
+        "critical",
+    ),
+    (
+        "MailboatSubscriberStopped",
+        f'mailboat_publisher_subscribers{{{AUTHOR},state="stopped"}}',
+        "1x14 _x60",
+        "1x60",
+        "critical",
+    ),
+    *(
+        (
+            "MailboatSubscriberWaits",
+            f'mailboat_publisher_subscribers{{{AUTHOR},state="{state}"}}',
+            "1x14 _x60",
+            "1x60",
+            "warning",
+        )
+        for state in ("waiting", "waiting-for", "starting")
+    ),
+    (
+        "MailboatWebhookFails",
+        f'mailboat_publisher_webhook_waiting_events{{{AUTHOR},webhook="crm"}}',
+        "1x5 0x60",
+        "1x60",
+        "warning",
+    ),
+    ("MailboatDiskAlmostFull", 'mailboat_agent_disk_free_bytes{pod="author-0"}', "11x60", "9x60", "critical"),
+]
+"""Alert, series, its values a minute apart when all is well and when something is wrong, and the severity."""
+
+
+def program(name: str) -> str:
+    command = [sys.executable, str(ROOT / "tests" / "kind" / "builds.py"), name]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def rule(helm: str) -> dict[str, Any]:
+    command = [
+        helm,
+        "template",
+        "mailboat",
+        str(CHART),
+        "--namespace",
+        "system",
+        "--show-only",
+        "templates/alerts.yaml",
+    ]
+    command += ["--set", "monitoring.prometheusRule.enabled=true"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: dict[str, Any] = yaml.safe_load(printed)["spec"]
+    return found
+
+
+def alerts_of(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for group in rule["groups"] for one in group["rules"]]
+
+
+def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str, Any], tmp_path: Path) -> None:
+    assert {name for name, *_ in CASES} == {one["alert"] for one in alerts_of(rule)}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule))
+    tests = []
+    for name, series, well, wrong, severity in CASES:
+        shown = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
+        for values, expected in ((well, 0), (wrong, 1)):
+            query = {"expr": f'count({shown[:-1]},severity="{severity}"}}) or vector(0)', "eval_time": "40m"}
+            query["exp_samples"] = [{"labels": "{}", "value": expected}]
+            inputs = [{"series": series, "values": values}]
+            inputs += [{"series": 'mailboat_agent_disk_bytes{pod="author-0"}', "values": "100x60"}]
+            tests.append({"interval": "1m", "input_series": inputs, "promql_expr_test": [query]})
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    promtool = program("promtool")
+    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]):
+        done = subprocess.run([promtool, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_links_to_its_section_of_the_docs(rule: dict[str, Any]) -> None:
+    for one in alerts_of(rule):
+        page, _, section = one["annotations"]["runbook_url"].removeprefix(RUNBOOKS).partition("#")
+        headings = [line.removeprefix("## ") for line in (ROOT / page).read_text().splitlines() if line[:3] == "## "]
+        assert section == one["alert"].lower()
+        assert one["alert"] in headings
+
+
+def test_the_chart_has_each_dashboard_as_a_config_map_that_grafana_finds(helm: str) -> None:
+    command = [helm, "template", "mailboat", str(CHART), "--show-only", "templates/dashboards.yaml"]
+    command += ["--set", "monitoring.dashboards.enabled=true"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {}
+    for one in yaml.load_all(printed, yaml.CSafeLoader):
+        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+        found |= {name: json.loads(text) for name, text in one["data"].items()}
+    assert found == {one.name: json.loads(one.read_text()) for one in DASHBOARDS}
+
+
+# --------------------------------------------------------------------------------------------------------- real scrapes
+
+
+@contextmanager
+def running_agent(folder: Path) -> Iterator[str]:
+    """An agent whose subscriber fails while the file `frozen` exists; its URL."""
+    [port] = free_ports(1)
+    (folder / "site/news").mkdir(parents=True)
+    (folder / "site/news/1.html").write_text("Summer timetable")
+    hook = ["test", "!", "-e", str(folder / "frozen")]
+    edge = {"name": "edge", "target": "files:edge", "editable": True, "hooks": {"before": hook}}
+    document = {
+        "http": {"port": port},
+        "agents": {"publishers": [{"name": "author", "source": "site"}], "subscribers": [edge]},
+        "subscriber": {"first_pause_seconds": 0.1, "longest_pause_seconds": 0.5, "max_retries": 100},
+    }
+    (folder / "agent.yaml").write_text(yaml.safe_dump(document))
+    command = [sys.executable, "-m", "mailboat.cli", "agent", "run", "--config", "agent.yaml"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready")
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def served(text: Callable[[], bytes]) -> Iterator[str]:
+    """The metrics of an operator, over HTTP; host and port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = text()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@contextmanager
+def running_prometheus(folder: Path, targets: dict[str, str]) -> Iterator[httpx2.Client]:
+    """A server that scrapes the targets, by the pod's name, each second."""
+    [port] = free_ports(1)
+    static = [{"targets": [one], "labels": {"namespace": "shop", "pod": pod}} for pod, one in targets.items()]
+    document = {"global": {"scrape_interval": "1s"}, "scrape_configs": [{"job_name": "all", "static_configs": static}]}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(document))
+    command = [program("prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
+    with subprocess.Popen(command, cwd=folder) as process:
+        try:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False) as client:
+                yield client
+        finally:
+            process.terminate()
+
+
+def values_of(prometheus: httpx2.Client, expression: str) -> list[float]:
+    """The numbers that a query finds now; none while the server starts."""
+    try:
+        answer = prometheus.get("/query", params={"query": expression})
+    except httpx2.TransportError:
+        return []
+    if answer.status_code == 503:
+        return []
+    assert answer.status_code == 200, f"{expression}: {answer.text}"
+    found = [float(one["value"][1]) for one in answer.json()["data"]["result"]]
+    return [one for one in found if not math.isnan(one)]
+
+
+def queries() -> dict[str, str]:
+    """Dashboard and panel → query, with the values of this run for Grafana's variables."""
+    known = {"$__rate_interval": "2m", "$namespace": "shop", "$publisher": ".*", "$subscriber": "edge"}
+    found = {}
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                expression = target["expr"]
+                for name, value in known.items():
+                    expression = expression.replace(name, value)
+                assert "$" not in expression
+                found[f"{path.stem}: {panel['title']} {target['refId']}"] = expression
+    return found
+
+
+def test_every_panel_of_the_dashboards_shows_data_of_a_real_run(tmp_path: Path) -> None:
+    operator = OperatorMetrics()
+    (tmp_path / "frozen").touch()
+
+    def reconcile() -> None:
+        operator.looked("Journal", "ready", 0.1)
+        operator.wrote("patch", "StatefulSet")
+        operator.reported("Ready")
+        operator.figures("SubscriberPool", "shop", "edge", {"pool_lag_packages": 1.0, "pool_blocked_members": 0.0})
+
+    reconcile()
+    with (
+        running_agent(tmp_path) as agent,
+        served(operator.text) as endpoint,
+        running_prometheus(tmp_path, {"author-0": agent, "operator-0": endpoint}) as prometheus,
+    ):
+
+        def sees(expression: str) -> None:
+            wait_until(lambda: bool(values_of(prometheus, expression)), expression)
+
+        with HttpControl(f"http://{agent}") as control:
+            control.distribute("author", add_request([parse_path("/news")]))
+            sees("mailboat_subscriber_import_failures_total > 0")
+            (tmp_path / "frozen").unlink()
+            sees("mailboat_subscriber_imported_packages_total == 1")
+            control.distribute("author", add_request([parse_path("/news")]))
+            sees("mailboat_subscriber_imported_packages_total == 2")
+        reconcile()
+        sees("mailboat_operator_reconciliations_total == 2")
+        for panel, expression in queries().items():
+            wait_until(lambda asked=expression: bool(values_of(prometheus, asked)), f"data of {panel}: {expression}")
