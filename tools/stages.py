@@ -44,6 +44,8 @@ RECORDS = CACHE / "slices.json"
 COMPILED = {"PYTHONPATH": str(ROOT / "build" / "compiled")}
 BUDGETED = ("lint", "suite", "gates")
 """The others fill caches: they cost seconds with warm ones and minutes from nothing."""
+PROGRAMS = ("kubebox", "helm", "promtool", "prometheus")
+"""Of `tests/kind`, which the suite runs: built once, minutes from nothing."""
 CPU_BUDGET_SECONDS = 1300.0
 WALL_BUDGET_SECONDS = 840.0
 QUIET_SHARE = 0.1
@@ -287,7 +289,7 @@ def steps(workers: int) -> list[list[Stage]]:
         [Stage("environment", (sys.executable, "tools/bootstrap.py", "dev-all"))],
         [
             Stage("compile", python("tools/build_compiled.py")),
-            Stage("programs", python("tests/kind/builds.py", "kubebox", "helm", "promtool", "prometheus")),
+            Stage("programs", python("tests/kind/builds.py", *PROGRAMS)),
             Stage("lint", ("make", "--no-print-directory", "lint")),
         ],
         [Stage("suite", python(*suite, "--ignore=tests/benchmarks", "--ignore=tests/e2e"), COMPILED)],
@@ -473,7 +475,7 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
 
 def preparations_of(one: Slice) -> list[Stage]:
     """What is built before a slice, unless the cache has it."""
-    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", "kubebox", "helm", "promtool", "prometheus"))
+    programs = Stage(f"{one.name} programs", python("tests/kind/builds.py", *PROGRAMS))
     compiled = Stage(f"{one.name} compile", python("tools/build_compiled.py"))
     return [programs, compiled] if one.is_compiled else [programs]
 
