@@ -29,7 +29,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
-from mailboat.queues.standing import QueuePosition
+from mailboat.queues.queue_state import QueuePosition
 from mailboat.wire.messages import encode_message
 
 TOPIC, AUTHOR = TopicName("package"), AgentName("author")

@@ -14,7 +14,7 @@ from mailboat.api.client import HttpControl
 from mailboat.api.records import DistributionView
 from mailboat.errors import AgentUnreachableError, RetryableError
 from mailboat.model.requests import parse_request
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 
 SHUTDOWN_SECONDS = 20.0
 CALLERS = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.library import BuildRegistry, BuildState
+from mailboat.bulk.build_registry import BuildRegistry, BuildState
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import PackageMessage

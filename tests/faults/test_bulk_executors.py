@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import BuildRequest, recipe_for
-from mailboat.bulk.cutting import Bin, Budget, Cut
+from mailboat.bulk.cutter import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
-from mailboat.bulk.listing import Branch, cut_whole
 from mailboat.bulk.records import BuiltBin, Problem, Recipe
+from mailboat.bulk.source_branches import Branch, cut_whole
 from mailboat.bulk.spark import pipeline, sink
 from mailboat.bulk.spark.columns import Column, batch_of
 from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row, document_of
@@ -31,7 +31,7 @@ from mailboat.composition.home import Home
 from mailboat.composition.locations import PlaceUnusableError
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
-from mailboat.content.listing import ListedNode, UnlistedEntry
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import (
     BlobStoreUnavailableError,
     PathRefusedError,

@@ -22,7 +22,7 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.messages import decode_package
 from support import crash_scenario
 from support.engines import (

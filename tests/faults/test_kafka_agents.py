@@ -24,7 +24,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker
 
 STOPPED = 6

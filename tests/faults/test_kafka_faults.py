@@ -38,7 +38,7 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker, stopped
 
 # ------------------------------------------------------------------------------------------------- broker killed

@@ -15,7 +15,7 @@ from mailboat.journal.kafka_reader import RecordMaker
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.testing.journal_harness import read_to_end, some_records, values_of
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
 from support.kafka_broker import KafkaBroker
 

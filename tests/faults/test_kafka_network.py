@@ -25,7 +25,7 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from support.free_ports import LOOPBACK, free_ports
 from support.kafka_broker import BrokerSettings, KafkaBroker
 from support.tcp_proxy import TcpProxy

@@ -24,7 +24,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.publisher.settings import PublisherSettings
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from support.kafka_broker import BrokerSettings

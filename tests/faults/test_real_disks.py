@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.main import main
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 END = "== end of the command: "
 

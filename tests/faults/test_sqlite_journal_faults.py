@@ -30,7 +30,7 @@ from mailboat.journal.sqlite_writer import SqliteWriter
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import in_background
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 TOPIC = TopicName("package")
 IMPATIENT = SqliteSettings(busy_timeout_seconds=0.02, look_again_seconds=0.02)

@@ -27,7 +27,7 @@ from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, St
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.inspection import records_of
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source
 

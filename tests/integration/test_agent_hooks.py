@@ -21,7 +21,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.settings import ProcessedPackage
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 
 EDGE = AgentName("edge")
 CLOCK = SystemClock()

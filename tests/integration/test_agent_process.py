@@ -13,7 +13,7 @@ from mailboat.api.client import HttpControl
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
     Config,
@@ -25,9 +25,9 @@ from mailboat.config.document import (
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
 from mailboat.control.journal_archive import AgentArchive
 from mailboat.errors import UsageError
-from mailboat.http.serving import server_of
+from mailboat.http.agent_server import server_of
 from mailboat.model.requests import parse_request
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture

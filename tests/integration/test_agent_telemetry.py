@@ -14,7 +14,7 @@ import pytest
 from mailboat.agent.process import AgentProcess
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
     Config,
@@ -30,7 +30,7 @@ from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.operations.inspection import records_of
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.events import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 

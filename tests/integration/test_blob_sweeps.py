@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.blobs.sweeping import BlobStoreSharedError
+from mailboat.blobs.sweep import BlobStoreSharedError
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.stores import open_blobs

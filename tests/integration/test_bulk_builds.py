@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
-from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.build_run import BuildOrder, BuildRun
+from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.reports import BuildReport
-from mailboat.bulk.running import BuildOrder, BuildRun
+from mailboat.bulk.source_branches import cut_whole
 from mailboat.bulk.spark.exchange import ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
@@ -19,7 +19,7 @@ from mailboat.bulk.spark.stages import StageRunner
 from mailboat.composition.home import Home
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
-from mailboat.content.listing import ListedNode, UnlistedEntry
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage

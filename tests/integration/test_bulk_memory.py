@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from mailboat.bulk.spark.columns import Column
 from mailboat.bulk.spark.stages import Stage, StageRunner
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]  # Java starts, and compiles, on what cores there are

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.cutting import Budget
-from mailboat.bulk.running import BuildOrder
+from mailboat.bulk.build_run import BuildOrder
+from mailboat.bulk.cutter import Budget
 from mailboat.composition.sources import open_source
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest

@@ -21,10 +21,10 @@ from typing import Any, BinaryIO
 import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.port import BlobInfo
-from mailboat.bulk.building import BinBuilder, BuildPorts
-from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.records import BuiltBin, Recipe
+from mailboat.bulk.source_branches import cut_whole
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.paths import ROOT
@@ -42,8 +42,8 @@ import json, sys
 from contextlib import closing
 from pathlib import Path
 from mailboat.composition.sources import open_source
-from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.cutter import Bin, Budget
+from mailboat.bulk.source_branches import cut_whole
 from mailboat.model.paths import ROOT
 
 with closing(open_source(sys.argv[1])) as source:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.listing import Branch
+from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.bulk.spark.verification import (

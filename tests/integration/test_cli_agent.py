@@ -16,7 +16,7 @@ import pytest
 import yaml
 from mailboat.api.client import fetch_health
 from mailboat.errors import AgentUnreachableError
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.free_ports import free_ports
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]

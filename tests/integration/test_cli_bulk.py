@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
-from mailboat.bulk.cutting import Budget
+from mailboat.bulk.build_run import BuildOrder, BuildRun
+from mailboat.bulk.cutter import Budget
 from mailboat.bulk.reports import BuildReport
-from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.cli.bulk import parse_size
 from mailboat.cli.bulk_progress import BulkProgress, progress_bar
 from mailboat.composition.home import Home

@@ -15,7 +15,7 @@ from mailboat.composition.workspace import Workspace, initialise, prepare
 from mailboat.config.document import Config
 from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.model.messages import TopicRole
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker
 
 ROLES = ["package", "status", "discovery", "command", "event"]

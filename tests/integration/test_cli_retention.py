@@ -9,7 +9,7 @@ import pytest
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.maintenance.retention import retention_worker
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture

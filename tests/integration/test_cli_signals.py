@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

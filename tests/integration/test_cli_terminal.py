@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.listing import ListedNode, UnlistedEntry
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource

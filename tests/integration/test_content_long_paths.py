@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.locations import open_target
-from mailboat.content.targets.path_room import PathLimits
+from mailboat.content.targets.path_limits import PathLimits
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import Offset
 from mailboat.model.paths import NodePath

@@ -30,7 +30,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart, SubscriberState, TopicRole
 from mailboat.model.paths import ROOT
 from mailboat.model.requests import DistributionRequest, parse_request
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.control_harbour import (
     AUTHOR,
     FAILED,

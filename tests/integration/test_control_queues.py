@@ -27,9 +27,9 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.queues.following import LogFollower
+from mailboat.queues.log_follower import LogFollower
 from mailboat.queues.subscriber_queue import RemovalRefusedError
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.control_harbour import (
     AUTHOR,
     CAUSE,

@@ -28,7 +28,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.pieces import PieceMessage
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 from support.control_harbour import (
     AUTHOR,

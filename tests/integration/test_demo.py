@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.cli.demo import stage
-from mailboat.cli.demo.board import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
+from mailboat.cli.demo import run as demo_run
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
+from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.clock import SystemClock
 from mailboat.errors import DemoFailedError, MailboatError, UsageError
 from support.fake_control import FakeControl, FakeSubscriber
@@ -171,7 +171,7 @@ def play(tmp_path: Path) -> Any:
 
     def played(commands: dict[str, list[str]], control: Any) -> DemoState:
         agents = [DemoProcess(AUTHOR), DemoProcess(GOLDEN, [SubscriberProgress(GOLDEN, "files:x")])]
-        plan = stage.DemoPlan(
+        plan = demo_run.DemoPlan(
             home=tmp_path,
             portions=[Portion(deep=("/a",))],  # type: ignore[arg-type]
             mistake="/a",
@@ -180,7 +180,7 @@ def play(tmp_path: Path) -> Any:
             command=commands.__getitem__,
             control=control,
         )
-        return stage.DemoRun(plan, LineScreen(sys.stderr), SystemClock()).play()
+        return demo_run.DemoRun(plan, LineScreen(sys.stderr), SystemClock()).play()
 
     return played
 
@@ -209,7 +209,7 @@ def test_a_publisher_that_refuses_fails_the_demo(play: Any) -> None:
 
 
 def test_a_demo_in_which_nothing_moves_is_given_up(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "STANDSTILL_SECONDS", 1.0)
+    monkeypatch.setattr(demo_run, "STANDSTILL_SECONDS", 1.0)
     with pytest.raises(DemoFailedError, match="nothing moved"):
         play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=-1)))
 

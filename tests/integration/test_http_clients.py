@@ -20,7 +20,7 @@ import httpx2
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.clock import Deadline, SystemClock
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.errors import AccessDeniedError, HttpStartFailedError, PathForbiddenError, PortTakenError, ThrottledError
@@ -29,7 +29,7 @@ from mailboat.http.connections import PROBE_RESERVE
 from mailboat.http.server import HttpServer
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl, FakeSubscriber
 
 QUICK = HttpConfig(request_seconds=0.5)

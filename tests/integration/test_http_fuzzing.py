@@ -16,12 +16,12 @@ from mailboat.api.records import CauseView
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
 from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberAgentConfig
+from mailboat.http.agent_server import server_of
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
-from mailboat.http.serving import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.examples import examples
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 from support.fake_control import SLING_ID, FakeControl, FakeSubscriber
 

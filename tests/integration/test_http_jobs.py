@@ -34,7 +34,7 @@ from mailboat.model.jobs import (
     Token,
     parse_job_id,
 )
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.fake_control import FakeControl
 
 WORKER = ("worker-1", 4, ("**",))

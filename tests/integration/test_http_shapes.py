@@ -17,13 +17,13 @@ from mailboat.api.records import CauseView, CommandView
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
+from mailboat.http.agent_server import Probes
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
 from mailboat.http.probes import create_probe_app
-from mailboat.http.serving import Probes
 from mailboat.model.requests import parse_request
 from mailboat.telemetry.exposition import AgentMetrics
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
 
 SLING = "/libs/sling/distribution/services/agents/author"

@@ -29,7 +29,7 @@ from mailboat.agent.process import AgentProcess
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
-from mailboat.config.decoding import decode_config
+from mailboat.config.decoder import decode_config
 from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
@@ -51,7 +51,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
 from mailboat.model.requests import parse_request
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.certificates import Authority, Identity
 from support.kafka_broker import BrokerSettings, KafkaBroker, Listener
 from support.token_server import AUDIENCE, TokenServer

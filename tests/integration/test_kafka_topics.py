@@ -30,7 +30,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import (
     BrokerSettings,
     KafkaBroker,

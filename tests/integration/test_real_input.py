@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.cutting import Budget
-from mailboat.bulk.running import BuildOrder
+from mailboat.bulk.build_run import BuildOrder
+from mailboat.bulk.cutter import Budget
 from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import recipe_for
 from support.bulk_scenario import run as run_build

@@ -18,12 +18,12 @@ import pytest
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Settings
 from mailboat.blobs.s3_download import RANGE_BYTES, RANGES_AT_ONCE
-from mailboat.blobs.s3_sweeping import ANNOUNCEMENT, LEASE_SECONDS, read_announcement
-from mailboat.blobs.sweeping import SweepBusyError
+from mailboat.blobs.s3_sweep import ANNOUNCEMENT, LEASE_SECONDS, read_announcement
+from mailboat.blobs.sweep import SweepBusyError
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from support.fault_proxy import Fault, FaultProxy
 from support.s3_server import ADMIN, S3Server
 
@@ -324,10 +324,10 @@ def test_a_second_sweeper_is_turned_away_until_the_lease_of_the_first_is_over(
     with pytest.raises(SweepBusyError):
         store.remove_unrenewed([info.digest], later)
     assert store.stat(info.digest) is not None
-    monkeypatch.setattr("mailboat.blobs.s3_sweeping.LEASE_SECONDS", -1.0)
+    monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", -1.0)
     assert store.put(io.BytesIO(b"content")).digest == info.digest
-    monkeypatch.setattr("mailboat.blobs.s3_sweeping.Announcement.is_expired", property(lambda _: True))
-    monkeypatch.setattr("mailboat.blobs.s3_sweeping.LEASE_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr("mailboat.blobs.s3_sweep.Announcement.is_expired", property(lambda _: True))
+    monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", LEASE_SECONDS)
     assert store.remove_unrenewed([info.digest], later) == 1
     assert store.stat(info.digest) is None
 
@@ -366,8 +366,8 @@ def test_who_stores_what_is_announced_without_end_is_told_to_try_again(
     settings: S3Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mailboat.blobs.s3_sweeping.Announcement.is_expired", property(lambda _: False))
-    monkeypatch.setattr("mailboat.blobs.s3_sweeping.LEASE_SECONDS", 2.0)
+    monkeypatch.setattr("mailboat.blobs.s3_sweep.Announcement.is_expired", property(lambda _: False))
+    monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", 2.0)
     announce(client, settings, hashlib.sha256(b"content").digest())
     patient = S3BlobStore(connection, SkippingClock())
     with pytest.raises(BlobStoreUnavailableError, match="again and again"):

@@ -17,9 +17,9 @@ import pytest
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import SystemClock
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.s3_server import ADMIN, S3Server
 
 ROLE = "mailboat"

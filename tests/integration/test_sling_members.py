@@ -62,7 +62,7 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.inspection import decode_record, readable, records_of
 from mailboat.subscriber.subscriber import Until
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event
 from mailboat.wire.messages import encode_message
 

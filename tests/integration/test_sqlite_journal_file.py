@@ -17,7 +17,7 @@ from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.testing.journal_harness import in_background, read_to_end
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 
 TOPIC = TopicName("package")
 

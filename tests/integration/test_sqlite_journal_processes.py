@@ -20,7 +20,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_harness import read_to_end
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 TOPIC = TopicName("package")
 RECORDS_OF_A_BATCH = 7

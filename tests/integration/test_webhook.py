@@ -24,10 +24,10 @@ from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
-from mailboat.telemetry.posting import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.webhook_client import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.events import encode_event
 
 AUTHOR = AgentName("author")

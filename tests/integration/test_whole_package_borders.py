@@ -23,10 +23,10 @@ from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
 from mailboat.operations.inspection import records_of
 from mailboat.retention.borders import whole_package_border
-from mailboat.retention.keeping import RetentionFigures
 from mailboat.retention.plan import Reason
+from mailboat.retention.task import RetentionFigures
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, encode_package
 from mailboat.wire.pieces import encode_piece

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat_operator.manifests.names import POOL, PUBLISHER, child_labels
 from mailboat_operator.manifests.pods import HTTP_PORT_NAME
 from mailboat_operator.metrics import OperatorMetrics

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.config.decoding import decode_config
+from mailboat.config.decoder import decode_config
 from mailboat.config.document import TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat_operator.api.decoding import decode

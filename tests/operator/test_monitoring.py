@@ -19,7 +19,7 @@ import yaml
 from mailboat.api.client import HttpControl
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import add_request
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat_operator.metrics import OperatorMetrics
 from support.free_ports import free_ports
 

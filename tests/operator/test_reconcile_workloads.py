@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
-from mailboat.config.decoding import decode_config
+from mailboat.config.decoder import decode_config
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage

@@ -15,14 +15,14 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.assembly import source_of
-from mailboat.bulk.building import BinBuilder, BuildPorts
-from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.fencing import BuildBusyError, this_driver
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.build_claims import BuildBusyError, this_driver
+from mailboat.bulk.build_run import BuildOrder, BuildRun, DriverPorts
+from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.reports import BuildReport
-from mailboat.bulk.running import BuildOrder, BuildRun, DriverPorts
-from mailboat.content.listing import UnlistedEntry
+from mailboat.bulk.source_branches import cut_whole
+from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import NodePath

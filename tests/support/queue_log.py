@@ -11,11 +11,11 @@ from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBa
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path
-from mailboat.queues.following import count_past
+from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import QueuePosition
+from mailboat.queues.queue_state import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message

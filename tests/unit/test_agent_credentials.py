@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.composition.credentials import read_secret
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import Secret
 
 KEY = "journal.kafka.sasl.password"

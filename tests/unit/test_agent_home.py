@@ -23,7 +23,7 @@ from mailboat.composition.home import (
     write_text,
 )
 from mailboat.composition.locations import PlaceUnusableError
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig
 from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError

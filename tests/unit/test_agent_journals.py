@@ -10,7 +10,7 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.journals import ClientMissingError, kafka_settings, open_journal, topic_settings
-from mailboat.config.decoding import decode_config
+from mailboat.config.decoder import decode_config
 from mailboat.config.storage import KafkaConfig, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.journal.kafka_settings import KafkaTls, PasswordLogin, PasswordMechanism, TokenLogin

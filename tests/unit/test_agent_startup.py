@@ -12,7 +12,7 @@ from mailboat.agent.startup import Startup
 from mailboat.config.document import AgentsConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.errors import BlobStoreUnavailableError, JournalUnavailableError, MailboatError, SecretMissingError
 from mailboat.testing.clocks import ManualClock, SkippingClock
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 AGENTS = AgentsConfig((PublisherAgentConfig("author", "/site"),), (SubscriberAgentConfig("edge", "files:edge"),))
 SILENT = JournalUnavailableError("no broker answers")

@@ -15,7 +15,7 @@ from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.journals import ClientMissingError
 from mailboat.composition.stores import open_blobs, s3_settings
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import BlobsConfig, S3Config, Secret
 

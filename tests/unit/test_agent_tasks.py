@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from mailboat.agent.health import AgentView
-from mailboat.agent.holding import SubscriberBusyError
+from mailboat.agent.subscriber_lock import SubscriberBusyError
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 
 class Scripted:

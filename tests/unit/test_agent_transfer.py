@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mailboat.composition.package_formats import are_pieces_cut
-from mailboat.config.decoding import decode_config
+from mailboat.config.decoder import decode_config
 
 S3 = {"s3": {"bucket": "content"}}
 KAFKA = {"kafka": {"bootstrap_servers": ["broker:9092"]}}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.blobs.sweeping import SweepDecision, new_figures
+from mailboat.blobs.sweep import SweepDecision, new_figures
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config

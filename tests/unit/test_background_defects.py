@@ -19,7 +19,7 @@ from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSe
 from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 AUTHOR, EDGE, TOPIC = AgentName("author"), AgentName("edge"), TopicName("topic")
 

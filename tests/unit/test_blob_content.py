@@ -12,7 +12,7 @@ from mailboat.blobs import content
 from mailboat.blobs.content import CopyProof, checked_stream
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.content.targets.durability import Durability
-from mailboat.content.targets.staging import Staging
+from mailboat.content.targets.staged_files import Staging
 from mailboat.errors import BlobCorruptError
 from mailboat.folder_handle import FolderHandle
 from mailboat.model.content_hash import ContentHash

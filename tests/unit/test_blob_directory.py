@@ -15,7 +15,7 @@ import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 CONTENT = b"some content"
 DIGEST = hashlib.sha256(CONTENT).digest()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from mailboat.api.problems import error_class
-from mailboat.bulk.cutting import Bin, BinKind, SkeletonNode, Unit
+from mailboat.bulk.cutter import Bin, BinKind, SkeletonNode, Unit
 from mailboat.bulk.documents import record_of
-from mailboat.bulk.listing import Branch
 from mailboat.bulk.records import BuiltBin, BuiltNode, Problem, Recipe, StoredBinary
+from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.columns import batch_of
 from mailboat.bulk.spark.exchange import (
     CUT_COLUMNS,
@@ -29,7 +29,7 @@ from mailboat.bulk.spark.exchange import (
     packed,
     unpacked,
 )
-from mailboat.content.listing import ListedNode, UnlistedEntry
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import (
     BlobStoreUnavailableError,
     MailboatError,

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.running import BuildOrder
+from mailboat.bulk.build_run import BuildOrder
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import AppendUncertainError
 from mailboat.failpoints import Failpoint
@@ -22,7 +22,7 @@ from mailboat.model.requests import add_request
 from mailboat.publisher.bulk_lane import STEP_CHANGES, Part
 from mailboat.publisher.published import StagedNode
 from mailboat.publisher.state import PublisherState
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
 from support.bulk_scenario import STEP_PARTS, recipe_for, run
 from support.engines import Engine, EngineParts, memory_engine, write_site

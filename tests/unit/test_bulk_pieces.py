@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import BuildRequest, recipe_for
-from mailboat.bulk.cutting import Bin, BinKind
+from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.records import Problem
 from mailboat.bulk.spark.columns import batch_of
 from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, ExecutorWorkspace, build_row

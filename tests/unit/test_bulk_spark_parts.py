@@ -21,7 +21,7 @@ from mailboat.bulk.spark.history import (
     TopicReader,
     time_of,
 )
-from mailboat.bulk.spark.log_reading import place_of, stretches
+from mailboat.bulk.spark.log_partitions import place_of, stretches
 from mailboat.bulk.spark.options import BatchFormat, check_options, number_of, positive_of, texts_of
 from mailboat.bulk.spark.queue_table import QueueTable
 from mailboat.bulk.spark.session import (

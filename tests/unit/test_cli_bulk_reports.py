@@ -7,17 +7,17 @@ import json
 from pathlib import Path
 
 from mailboat.api.records import BuildFollowerView, BuildView
-from mailboat.bulk.cutting import Bin, BinKind, Budget
-from mailboat.bulk.library import Build
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.build_registry import Build
+from mailboat.bulk.cutter import Bin, BinKind, Budget
 from mailboat.bulk.plan import CutPlan, NameCollisions, plan_of
 from mailboat.bulk.records import Problem, Recipe
 from mailboat.bulk.reports import BuildReport
+from mailboat.bulk.source_branches import cut_whole
 from mailboat.bulk.spark.stages import StageFigures
 from mailboat.bulk.spark.verification import TargetDifference
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
-from mailboat.cli.rendering import Output, Report, show
-from mailboat.content.listing import UnlistedEntry
+from mailboat.cli.output import Output, Report, show
+from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import BuildId, Offset

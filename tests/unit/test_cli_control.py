@@ -23,12 +23,12 @@ from mailboat.api.records import (
     SubscriberStatusView,
 )
 from mailboat.cli import status
-from mailboat.cli.answers import answer_text
+from mailboat.cli.command_results import answer_text
 from mailboat.cli.distributions import Followed, end_by, followed_lines, merged, waited_for
 from mailboat.cli.main import main
-from mailboat.cli.published import Published
-from mailboat.cli.publishing import _member_lines
-from mailboat.cli.rendering import Output, show
+from mailboat.cli.output import Output, show
+from mailboat.cli.publish import _member_lines
+from mailboat.cli.publish_report import Published
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.clock import moment_of
 from mailboat.errors import JournalUnavailableError

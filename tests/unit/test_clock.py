@@ -11,7 +11,7 @@ import pytest
 from mailboat import clock
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.clock import ClockImplausibleError, SystemClock, moment_of
-from mailboat.content.listing import ListedNode
+from mailboat.content.listed_nodes import ListedNode
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.folder_entries import FileSignature
 from mailboat.content.sources.known_files import KnownFiles

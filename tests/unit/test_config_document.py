@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes, encode_config
+from mailboat.config.decoder import ConfigInvalidError, decode_config, encode_changes, encode_config
 from mailboat.config.document import (
     AgentsConfig,
     Config,
@@ -21,7 +21,7 @@ from mailboat.config.document import (
 )
 from mailboat.config.keys import keys_of
 from mailboat.config.pages import commented_yaml, configuration_page
-from mailboat.config.parsing import parse_document
+from mailboat.config.parser import parse_document
 from mailboat.config.schema import json_schema
 from mailboat.config.storage import JournalConfig, KafkaConfig, Secret
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from mailboat.model.content_hash import ContentHash
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 MEBIBYTE = 1024 * 1024
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mailboat.clock import Deadline, SystemClock
 from mailboat.control.followers import Followers
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 class SlowFollower:

@@ -13,7 +13,7 @@ from mailboat.journal.port import Edge, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, ReportStart, SubscriberState
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from mailboat.wire.messages import decode_message
 
 DISCOVERY = TopicName("discovery")

@@ -17,7 +17,7 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, MAX_ANNOUNCEMENT_BYTES, RETAINED_ANNOUNCEMENTS
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
 
 TOPIC, AUTHOR, SLING_ID = TopicName("discovery"), AgentName("author"), SlingId("5" * 36)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from mailboat.composition.job_rules import job_rules
-from mailboat.config.decoding import ConfigInvalidError, decode_config
+from mailboat.config.decoder import ConfigInvalidError, decode_config
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.job_rules import MAX_PATH_BYTES, JobRule, PackageEvent
 from mailboat.model.messages import Action

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mailboat.journal.wakeup import Listener, ring
 from mailboat.testing.journal_harness import in_background
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 
 class QuietLog:

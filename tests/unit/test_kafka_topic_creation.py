@@ -13,7 +13,7 @@ from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, TopicState
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 SETTINGS = KafkaSettings("127.0.0.1:9", request_seconds=0.05)
 

@@ -13,7 +13,7 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.journal.kafka_settings import KafkaTls
 from mailboat.journal.kafka_trust import distrust_reason
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.certificates import Authority, Identity
 
 

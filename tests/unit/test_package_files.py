@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mailboat.config.document import LimitsConfig
 from mailboat.content.port import Source
+from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
-from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import ROOT, NodePath

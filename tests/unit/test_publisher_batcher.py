@@ -18,7 +18,7 @@ from mailboat.publisher.appender import Receipt
 from mailboat.publisher.batcher import MAX_BATCH, MAX_WAITING_OF_ONE, PublishBatcher
 from mailboat.publisher.publisher import Publisher
 from mailboat.testing.memory_content import MemorySource
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 
 class PlayedPublisher:

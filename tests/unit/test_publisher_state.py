@@ -28,7 +28,7 @@ from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 VERSION_1 = """
 CREATE TABLE intents (

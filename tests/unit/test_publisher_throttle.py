@@ -11,7 +11,7 @@ from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
 from mailboat.publisher.batcher import QUANTUM, FairQueue
 from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, plan_delay
-from mailboat.testing import patience
+from mailboat.testing import wait
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
 backlogs = st.integers(0, 2**63)
@@ -115,7 +115,7 @@ class TestAdmission:
         assert clock.await_waiters()
         throttle.admit("bob", 0)
         clock.advance(PATIENCE_SECONDS)
-        waiting.join(patience.PATIENCE_SECONDS)
+        waiting.join(wait.PATIENCE_SECONDS)
         assert not waiting.is_alive()
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import Action
-from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.pages import PageLimits, PageReader
-from mailboat.queues.standing import QueuePosition
+from mailboat.queues.queue_state import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.examples import examples
 from support.queue_log import (

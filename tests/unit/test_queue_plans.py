@@ -9,7 +9,7 @@ from mailboat.model.messages import FailureCause
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import Capability, ItemState, QueuePosition, QueueState
+from mailboat.queues.queue_state import Capability, ItemState, QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue
 from support.queue_log import (
     QUEUE,

@@ -22,17 +22,17 @@ from mailboat.model.messages import (
     StatusMessage,
 )
 from mailboat.queues.failures import ErrorQueue, FailedPackages
-from mailboat.queues.following import count_past
+from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
-from mailboat.queues.standing import QueuePosition, QueueState, decide_agent_state
+from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
 
 PACKAGES, STATUSES = TopicName("package"), TopicName("status")

@@ -6,13 +6,13 @@ import threading
 from dataclasses import replace
 
 import pytest
+from mailboat.control.change_notifier import ChangeNotifier
 from mailboat.control.command_answers import CommandAnswers
-from mailboat.control.news import ChangeNotifier
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 AUTHOR = AgentName("author")
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")

@@ -13,16 +13,16 @@ from mailboat.model.messages import Action
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import Bounds
 from mailboat.queues.entries import DecodedRecords, decode_entries
-from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView, Stretch
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageLimits, PageReader
-from mailboat.queues.standing import QueuePosition, QueueState
+from mailboat.queues.queue_state import QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import encode_piece
 from support.queue_log import (

@@ -8,9 +8,9 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, Message, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
-from mailboat.queues import following
+from mailboat.queues import log_follower
 from mailboat.queues.entries import DecodedRecords
-from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
@@ -95,7 +95,7 @@ class TestBatchesThatCanNotBeTakenIn:
             raise ValueError("a defect")
 
         with monkeypatch.context() as defect:
-            defect.setattr(following, "decode_entries", fail)
+            defect.setattr(log_follower, "decode_entries", fail)
             with pytest.raises(ValueError, match="a defect"):
                 follower.follow(0.0)
         journal.append(TOPIC, [package_record(A)])

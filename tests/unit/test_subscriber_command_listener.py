@@ -15,7 +15,7 @@ from mailboat.model.messages import (
 from mailboat.model.positions import Position
 from mailboat.subscriber.commands import MOST_UNTAKEN, CommandListener, CommandSource
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine
 
 

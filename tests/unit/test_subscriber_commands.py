@@ -33,7 +33,7 @@ from mailboat.subscriber.commands import CommandFacts, CommandHandler, Reply, de
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
-from mailboat.testing.patience import wait_until
+from mailboat.testing.wait import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 
 OTHER = AgentName("other")

@@ -28,7 +28,7 @@ from mailboat.subscriber.settings import RetryPolicy
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source

@@ -17,7 +17,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
-from mailboat.telemetry.narration import StateLogger
+from mailboat.telemetry.state_log import StateLogger
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 

@@ -14,7 +14,7 @@ from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import may_be_part
 from mailboat.wire.messages import decode_package
 from mailboat.wire.package_messages import PlainPackage, take_plain_package
-from mailboat.wire.parsing import MAX_MS
+from mailboat.wire.protobuf import MAX_MS
 
 Edit = Callable[[pb.PackageMessage], object]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from mailboat.cli.rendering import time_text
+from mailboat.cli.output import time_text
 from mailboat.clock import moment_of
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
@@ -25,7 +25,7 @@ from mailboat.model.messages import (
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire.messages import decode_message, encode_message
-from mailboat.wire.parsing import MAX_MS
+from mailboat.wire.protobuf import MAX_MS
 
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
 EDGE, AUTHOR = AgentName("edge"), AgentName("author")

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from mailboat.agent.pulse import HeartbeatClock
+from mailboat.agent.heartbeats import HeartbeatClock
 from mailboat.clock import Clock
 from mailboat.errors import JournalUnavailableError
 from mailboat.subscriber.admission import ImportGuard, StopSignal
 from mailboat.testing.clocks import ManualClock, SkippingClock
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.workers import Worker, WorkerOptions, heartbeat
 
 

@@ -15,7 +15,7 @@ from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.job_rules import job_rules
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import WebhookConfig, WebhookEvents
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
@@ -24,14 +24,14 @@ from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
-from mailboat.queues.standing import Capability, QueueState
-from mailboat.retention.keeping import RetentionFigures
+from mailboat.queues.queue_state import Capability, QueueState
+from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
 from mailboat.telemetry.hooks import measured
-from mailboat.telemetry.narration import StateLogger
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
+from mailboat.telemetry.state_log import StateLogger
 from mailboat.telemetry.subscribers import SubscriberMetrics
 from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings, WebhookStatistics

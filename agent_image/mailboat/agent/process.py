@@ -15,15 +15,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.agent.heartbeats import HeartbeatClock
 from mailboat.agent.observability import Observability
-from mailboat.agent.pulse import HeartbeatClock
 from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.composition.home import KnownSubscriber
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.workspace import Workspace, topic_roles
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.holding import SubscriberLock
 from mailboat.agent.hooks import Hooks
+from mailboat.agent.subscriber_lock import SubscriberLock
 from mailboat.clock import Deadline
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.locations import open_target
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
     from mailboat.content.hook_calls import HookCallLedger
-    from mailboat.telemetry.narration import StateLogger
+    from mailboat.telemetry.state_log import StateLogger
     from mailboat.telemetry.subscribers import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Final, Protocol
 
 from mailboat.agent.health import AgentView
-from mailboat.agent.holding import SubscriberBusyError
+from mailboat.agent.subscriber_lock import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
 from mailboat.subscriber.subscriber import Until

@@ -31,7 +31,7 @@ from mailboat.blobs.s3_connection import ResumingBody, S3Connection
 from mailboat.blobs.s3_documents import S3Documents
 from mailboat.blobs.s3_download import FIRST_RANGE, PARALLEL_FROM_BYTES, RangedBody
 from mailboat.blobs.s3_errors import RequestAnsweredError
-from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
+from mailboat.blobs.s3_sweep import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
 from mailboat.blobs.s3_users import forget_user, list_users, note_user
 from mailboat.clock import Clock

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mailboat.bulk.cutting import Budget
-from mailboat.bulk.fencing import this_driver
-from mailboat.bulk.listing import outermost
+from mailboat.bulk.build_claims import this_driver
+from mailboat.bulk.build_run import BuildStages, DriverPorts
+from mailboat.bulk.cutter import Budget
 from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
-from mailboat.bulk.running import BuildStages, DriverPorts
+from mailboat.bulk.source_branches import outermost
 from mailboat.composition.package_formats import are_pieces_cut, package_type_of
 from mailboat.composition.sources import absolute_source, open_source
 from mailboat.composition.workspace import Workspace

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mailboat.blobs.port import NamedDocuments
-from mailboat.bulk.cutting import BinKind, Order
+from mailboat.bulk.cutter import BinKind, Order
 from mailboat.bulk.records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.content.keys import ROOT_KEY
 from mailboat.errors import StopError

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
-from mailboat.bulk.cutting import BinKind
+from mailboat.bulk.build_registry import Build
+from mailboat.bulk.cutter import BinKind
 from mailboat.bulk.identity import package_id_of, request_id_of
-from mailboat.bulk.library import Build
 from mailboat.bulk.manifest import Manifest
 from mailboat.bulk.records import BuiltBin
 from mailboat.errors import BlobMissingError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mailboat.bulk.cutting import Bin, BinKind, Budget, Order, order_of
+from mailboat.bulk.cutter import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import FileIdentity

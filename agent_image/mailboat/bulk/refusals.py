@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mailboat.bulk.library import Build
+from mailboat.bulk.build_registry import Build
 from mailboat.bulk.records import Problem
 from mailboat.errors import PermanentError, RetryableError, UsageError
 

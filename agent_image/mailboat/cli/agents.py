@@ -22,11 +22,11 @@ import typer
 from mailboat.agent.health import AgentView
 from mailboat.agent.process import AgentProcess
 from mailboat.agent.startup import Startup
-from mailboat.cli.configuring import checked_configuration, configuration
-from mailboat.cli.declaring import command
+from mailboat.cli.config import checked_configuration, configuration
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
 from mailboat.cli.help_page import command_group
-from mailboat.cli.rendering import Output, Report, count_text, printable
+from mailboat.cli.options import command
+from mailboat.cli.output import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
@@ -75,7 +75,7 @@ def run(
     with growing pauses: alive, and not ready. Ends with the exit code of the first subscriber that stopped in a named
     state.
     """
-    from mailboat.http.serving import server_of
+    from mailboat.http.agent_server import server_of
 
     home = _checked(session, config, subscriber)
     startup = Startup(home.config.agents, SystemClock(), random.Random())  # noqa: S311  # it spreads retries
@@ -103,7 +103,7 @@ def run(
 
 def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStack) -> AgentProcess | None:
     """The process, closed with `opened`; None if a signal came first. Probes are answered while it has to wait."""
-    from mailboat.http.serving import probes_during
+    from mailboat.http.agent_server import probes_during
 
     def attempt() -> AgentProcess:
         prepare(home)

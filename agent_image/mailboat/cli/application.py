@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from mailboat import __version__
-from mailboat.cli.declaring import HomeOption, TokenFileOption, UrlOption, VerboseOption
 from mailboat.cli.help_page import PAGE_WIDTH, PagedCommand, PagedGroup, PagedTyper
+from mailboat.cli.options import HomeOption, TokenFileOption, UrlOption, VerboseOption
 from mailboat.cli.session import Defaults, SharedOptions
 from mailboat.errors import MailboatError, UsageError
 
@@ -29,25 +29,25 @@ class Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         "init": Entry(
-            "starting", "Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments"
+            "init", "Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments"
         ),
         "demo": Entry(
             "demo.command", "Publish a directory to many subscribers, inject failures, and prove that all end up equal"
         ),
-        "plan": Entry("publishing", "Show what a publish would send, and the lag of subscribers"),
-        "publish": Entry("publishing", "Publish paths of a source, or what changed in it"),
-        "delete": Entry("publishing", "Remove paths, with everything below them, from all subscribers"),
-        "invalidate": Entry("publishing", "Invalidate caches of these paths on all subscribers"),
-        "ping": Entry("publishing", "Send a test message that changes no content"),
+        "plan": Entry("publish", "Show what a publish would send, and the lag of subscribers"),
+        "publish": Entry("publish", "Publish paths of a source, or what changed in it"),
+        "delete": Entry("publish", "Remove paths, with everything below them, from all subscribers"),
+        "invalidate": Entry("publish", "Invalidate caches of these paths on all subscribers"),
+        "ping": Entry("publish", "Send a test message that changes no content"),
         "bulk": Entry("bulk", "Build and publish a whole tree as many packages, on Spark"),
-        "subscribe": Entry("subscribing", "Import everything that is published, in order, into a target"),
+        "subscribe": Entry("subscribe", "Import everything that is published, in order, into a target"),
         "agent": Entry("agents", "Run the configured publishers and subscribers"),
         "status": Entry("status", "Show the journal, its publishers, and each subscriber's position and lag"),
         "events": Entry("events", "Show the state of the journal and its subscribers, then each change of it"),
         "distributions": Entry("distributions", "Show the outcome of publish requests"),
         "publishers": Entry("publishers", "List the publishers"),
         "queues": Entry("queues", "Show pending packages per subscriber; drop the ones that block"),
-        "errors": Entry("giving_up", "List failed packages and retry them"),
+        "errors": Entry("errors", "List failed packages and retry them"),
         "subscribers": Entry("subscribers", "Manage the subscriber registry"),
         "jobs": Entry("jobs", "Add jobs for workers; show, stop, remove and retry them"),
         "worker": Entry("worker", "Run jobs"),
@@ -55,7 +55,7 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
         "packages": Entry("packages", "Build, inspect, check and install packages by hand"),
         "journal": Entry("journal", "Inspect, check, truncate and measure the log"),
         "blobs": Entry("blobs", "List stored binaries and packages; remove those that nothing refers to"),
-        "config": Entry("configuring", "Check a configuration; print its JSON Schema"),
+        "config": Entry("config", "Check a configuration; print its JSON Schema"),
         "explain": Entry("explain", "Explain a named error or state: meaning and next step"),
         "completion": Entry("completion", "Print a shell's completion script: `source <(mailboat completion bash)`"),
     }

@@ -11,10 +11,10 @@ import typer
 
 from mailboat.api.archive import MAX_BLOBS, Archive, SweepView, TargetSweepView
 from mailboat.api.records import document_of
-from mailboat.blobs.sweeping import SweepDecision
-from mailboat.cli.declaring import remote_command
+from mailboat.blobs.sweep import SweepDecision
 from mailboat.cli.help_page import command_group
-from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock

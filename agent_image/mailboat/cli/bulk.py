@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from mailboat.bulk.cutting import Budget
-from mailboat.bulk.fencing import BuildClaim, claimed_build, this_driver
+from mailboat.bulk.build_claims import BuildClaim, claimed_build, this_driver
+from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
-from mailboat.bulk.listing import cut_whole, outermost
 from mailboat.bulk.plan import NameCollisions, plan_of
 from mailboat.bulk.records import Problem
+from mailboat.bulk.source_branches import cut_whole, outermost
 from mailboat.bulk.spark.session import SessionSettings, SparkMissingError, checked_master, open_session
 from mailboat.cli.bulk_progress import BulkProgress
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
-from mailboat.cli.declaring import PublisherOption, command, remote_command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.publishing import SourceArgument, content_paths
-from mailboat.cli.rendering import Report
+from mailboat.cli.options import PublisherOption, command, remote_command
+from mailboat.cli.output import Report
+from mailboat.cli.publish import SourceArgument, content_paths
 from mailboat.cli.session import Session
 from mailboat.composition.home import Home, configured_home
 from mailboat.composition.settings import variable
@@ -35,7 +35,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.publisher import own_roots
 
 if TYPE_CHECKING:
-    from mailboat.bulk.library import Build
+    from mailboat.bulk.build_registry import Build
     from mailboat.bulk.spark.stages import StageRunner
 
 LEFT_OUT_EXIT_CODE: Final = 1
@@ -136,7 +136,7 @@ def build(  # sets of options
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     with _spark_installed():
         from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
-        from mailboat.bulk.running import BuildOrder, BuildRun
+        from mailboat.bulk.build_run import BuildOrder, BuildRun
         from mailboat.bulk.spark.exchange import ExecutorWorkspace
         from mailboat.bulk.spark.pipeline import SparkPipeline
 
@@ -210,7 +210,7 @@ def forget(
 ) -> None:
     """Remove a build and its manifest. Published packages stay; unpublished ones are swept."""
     with _spark_installed():
-        from mailboat.bulk.library import BuildRegistry
+        from mailboat.bulk.build_registry import BuildRegistry
 
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:
@@ -229,7 +229,7 @@ def _unfinished(session: Session) -> Sequence[Build]:
     if session.url is not None:
         return ()
     try:
-        from mailboat.bulk.library import BuildRegistry, BuildState
+        from mailboat.bulk.build_registry import BuildRegistry, BuildState
     except ImportError:
         return ()  # manifests need an extra that is not installed
     with session.workspace() as workspace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Final, TextIO
 
-from mailboat.cli.rendering import seconds_text
+from mailboat.cli.output import seconds_text
 from mailboat.clock import Clock
 
 _SHOWN_EVERY_SECONDS: Final = 0.1

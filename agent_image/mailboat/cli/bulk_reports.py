@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.api.records import document_of
-from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.clock import moment_of
 
 if TYPE_CHECKING:
     from mailboat.api.records import BuildFollowerView, BuildView
-    from mailboat.bulk.library import Build
+    from mailboat.bulk.build_registry import Build
     from mailboat.bulk.plan import CutPlan
     from mailboat.bulk.records import Problem
     from mailboat.bulk.reports import BuildReport

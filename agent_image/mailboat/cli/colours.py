@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mailboat.cli.rendering import ABSENT
+from mailboat.cli.output import ABSENT
 
 _GOOD: Final = "green"
 _BUSY: Final = "yellow"

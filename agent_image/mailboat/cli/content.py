@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from mailboat.cli import snapshots
-from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.publishing import content_paths
-from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
+from mailboat.cli.options import command
+from mailboat.cli.output import Column, Output, Report, Table, bytes_text, count_text
+from mailboat.cli.publish import content_paths
 from mailboat.cli.session import Session
 from mailboat.composition.sources import open_source
 from mailboat.content.differences import Difference, differences

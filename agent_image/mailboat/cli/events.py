@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from mailboat.api.events import EventType, StreamEvent, read_events
-from mailboat.cli.declaring import remote_command
-from mailboat.cli.rendering import Output, count_text, printable
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import Output, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError

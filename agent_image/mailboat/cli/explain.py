@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from mailboat.cli.declaring import command
 from mailboat.cli.glossary import Explanation, explanations
-from mailboat.cli.rendering import ABSENT, Column, Report, Table
+from mailboat.cli.options import command
+from mailboat.cli.output import ABSENT, Column, Report, Table
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from mailboat.cli.declaring import command
 from mailboat.cli.job_topic import open_topic, parse_duration_ms
-from mailboat.cli.rendering import ABSENT, Column, Report, Table
+from mailboat.cli.options import command
+from mailboat.cli.output import ABSENT, Column, Report, Table
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import UsageError

@@ -18,11 +18,11 @@ from mailboat.api.job_records import JobQueueView, JobStateView, JobView, QueueC
 from mailboat.api.records import document_of
 from mailboat.cli import job_schedules
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.declaring import remote_command
+from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.job_topic import parse_duration_ms
-from mailboat.cli.questions import ask
-from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
 from mailboat.control.job_service import JobService

@@ -10,10 +10,10 @@ import typer
 from mailboat.api.archive import MAX_RECORDS, Archive, RecordView, TopicView, VerificationView
 from mailboat.api.records import document_of
 from mailboat.cli import journal_retention, journal_setup
-from mailboat.cli.declaring import command, remote_command
+from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.questions import ask
-from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.options import command, remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.composition.workspace import Workspace
 from mailboat.control.subscriber_directory import SubscriberStatus, members_below

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mailboat.cli.declaring import command
-from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.options import command
+from mailboat.cli.output import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.clock import moment_of
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
-from mailboat.retention.keeping import Turn
+from mailboat.retention.task import Turn
 
 _COLUMNS = (
     Column("SUBSCRIBER"),

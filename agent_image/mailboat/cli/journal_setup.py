@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mailboat.cli.declaring import command
-from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text
+from mailboat.cli.options import command
+from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.maintenance.topic_check import TopicReport, check_topics, ensure_topics
 from mailboat.operations.journal_bench import BenchPlan, JournalFigures, Latency, measure_journal

@@ -21,7 +21,7 @@ from mailboat.cli.failures import (
     named_failure,
     print_error,
 )
-from mailboat.cli.quick import run_quickly
+from mailboat.cli.fast_path import run_quickly
 from mailboat.cli.session import Defaults
 from mailboat.cli.signals import exit_with
 from mailboat.composition.settings import current_settings

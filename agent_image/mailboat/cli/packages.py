@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
-from mailboat.cli.rendering import Report, bytes_text, count_text
+from mailboat.cli.options import command
+from mailboat.cli.output import Report, bytes_text, count_text
+from mailboat.cli.publish import Paths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
@@ -22,7 +22,7 @@ from mailboat.composition.package_formats import namespaces_of, package_registry
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType
-from mailboat.content.watched import WatchedSource
+from mailboat.content.progress import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties

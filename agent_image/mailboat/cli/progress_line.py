@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, TextIO
 
-from mailboat.cli.rendering import bytes_text, printable, seconds_text
+from mailboat.cli.output import bytes_text, printable, seconds_text
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock
 

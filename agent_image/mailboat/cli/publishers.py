@@ -8,9 +8,9 @@ import typer
 
 from mailboat.api.records import PublisherView, document_of
 from mailboat.cli.colours import state_style
-from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.rendering import ABSENT, Column, Report, Table, seconds_text, time_text
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, seconds_text, time_text
 from mailboat.cli.session import Session
 
 _COLUMNS: Final = (

@@ -9,13 +9,13 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
-from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.colours import error_style, state_style
+from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import publisher_names, queue_names
-from mailboat.cli.declaring import remote_command
+from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.questions import ask
-from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.errors import UsageError

@@ -12,7 +12,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mailboat.cli.rendering import Output, Report, printable, show
+from mailboat.cli.output import Output, Report, printable, show
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.settings import Settings
 from mailboat.config.storage import Secret
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
-    from mailboat.content.watched import Phases
+    from mailboat.content.progress import Phases
     from mailboat.maintenance.blob_sweep import SweepWatch
 
 

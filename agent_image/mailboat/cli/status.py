@@ -12,9 +12,9 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import StatusView, document_of
-from mailboat.cli.declaring import remote_command
 from mailboat.cli.keyboard import Keyboard, keyboard
-from mailboat.cli.rendering import Block, Output, blocks_text, seconds_text
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.cli.status_selection import Order, Selection

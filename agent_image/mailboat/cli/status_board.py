@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
 from mailboat.cli.status_selection import Order, ordered
 
 if TYPE_CHECKING:

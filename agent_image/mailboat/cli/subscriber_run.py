@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.progress_line import ProgressLine, cause_text
-from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock

@@ -8,9 +8,9 @@ import typer
 
 from mailboat.api.records import document_of
 from mailboat.cli.completion import subscriber_names
-from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
-from mailboat.cli.rendering import Report
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import Report
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import subscriber_table
 

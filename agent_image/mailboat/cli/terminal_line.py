@@ -9,7 +9,7 @@ import os
 import shutil
 from typing import TextIO
 
-from mailboat.cli.rendering import printable
+from mailboat.cli.output import printable
 
 
 class TerminalLine:

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from mailboat.api.client import HttpControl
-from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
+from mailboat.cli.options import remote_command
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Clock, SystemClock

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.composition.settings import expanded_path, variable
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import Secret
 
 _LARGEST_BYTES: Final = 64 * 1024  # a bearer token may be long, a file of this size is another file

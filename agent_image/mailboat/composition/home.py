@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
-from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
+from mailboat.config.decoder import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
 from mailboat.content.locations import TARGET_KINDS
 from mailboat.durable_file import Draft, replaced_file
@@ -37,7 +37,7 @@ from mailboat.frozen import Frozen
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, natural_key, parse_agent_name
 
 if TYPE_CHECKING:
-    from mailboat.config.parsing import Parsed
+    from mailboat.config.parser import Parsed
 
 CONFIG_FILE: Final = "mailboat.yaml"
 NOTE_FILE: Final = "configuration"
@@ -386,7 +386,7 @@ def _read_text(file: Path) -> str:
 
 
 def _parse_yaml(text: str, file: Path) -> Parsed:
-    from mailboat.config.parsing import parse_document  # with YAML, which a quick command does without
+    from mailboat.config.parser import parse_document  # with YAML, which a quick command does without
 
     return parse_document(text, file)
 

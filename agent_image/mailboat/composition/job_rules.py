@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.errors import MailboatError
 from mailboat.model.job_rules import JobRule

@@ -19,7 +19,7 @@ from mailboat.composition.credentials import read_secret
 from mailboat.composition.journals import ClientMissingError
 from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
-from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import S3Config
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mailboat.config.decoding import article_of
+from mailboat.config.decoder import article_of
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
 from mailboat.config.schema import SCHEMA_FILE, SCHEMA_ID

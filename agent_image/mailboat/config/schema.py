@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any, Final
 
-from mailboat.config.decoding import plain
+from mailboat.config.decoder import plain
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
 

@@ -27,7 +27,7 @@ from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
 from mailboat.model.paths import parse_path
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.wire.parsing import MAX_MS
+from mailboat.wire.protobuf import MAX_MS
 
 MAGIC: Final = b"mailboat-snap-1\n"
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024

@@ -29,10 +29,10 @@ from mailboat.api.archive import (
     VerificationView,
 )
 from mailboat.api.records import Moment
-from mailboat.blobs.sweeping import SweepDecision
+from mailboat.blobs.sweep import SweepDecision
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.content.watched import Phases
+from mailboat.content.progress import Phases
 from mailboat.control.subscriber_directory import position_findings
 from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
 from mailboat.journal.port import Record

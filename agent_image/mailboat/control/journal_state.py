@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from mailboat.composition.workspace import Workspace
+from mailboat.control.change_notifier import ChangeNotifier
 from mailboat.control.command_answers import CommandAnswers
-from mailboat.control.news import ChangeNotifier
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import TopicRole
 from mailboat.queues.failures import FailedPackages
-from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import QueueSources

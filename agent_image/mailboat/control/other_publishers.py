@@ -8,7 +8,7 @@ from typing import Final
 
 from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 
 MOST_COUNTED: Final = 5_000

@@ -24,7 +24,7 @@ from mailboat.publisher.batcher import PublishBatcher
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.throttle import Throttle
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
+from mailboat.queues.queue_state import QueueState, decide_agent_state, decide_queue_state
 
 _ANONYMOUS: Final = "anonymous"
 _LOOK_SECONDS: Final = 0.25

@@ -16,7 +16,7 @@ from mailboat.queues.entries import Entry
 from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.names import parse_entry_id
 from mailboat.queues.publisher_queues import PublisherQueues
-from mailboat.queues.standing import ItemState
+from mailboat.queues.queue_state import ItemState
 from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
 
 MAX_PAGE_ITEMS: Final = 1000

@@ -29,7 +29,7 @@ from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.operations.inspection import Finding
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
-from mailboat.queues.standing import QueuePosition
+from mailboat.queues.queue_state import QueuePosition
 from mailboat.subscriber.continuity import decide_start
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.wire.messages import encode_message

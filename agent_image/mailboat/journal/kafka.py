@@ -32,7 +32,7 @@ from mailboat.journal.kafka_topic_settings import MAX_MESSAGE, ROOM_BYTES, Topic
 from mailboat.journal.kafka_topics import KafkaTopics
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed
-from mailboat.journal.starting import starting_offset
+from mailboat.journal.start_offset import starting_offset
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
 

@@ -25,7 +25,7 @@ from mailboat.journal.port import (
     TopicSettings,
 )
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
-from mailboat.journal.starting import starting_offset
+from mailboat.journal.start_offset import starting_offset
 from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity

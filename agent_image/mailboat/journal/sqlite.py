@@ -24,7 +24,7 @@ from mailboat.journal.sqlite_connection import connect, connect_for_reading, map
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
 from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
-from mailboat.journal.starting import starting_offset
+from mailboat.journal.start_offset import starting_offset
 from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName

@@ -16,7 +16,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.references import ReferenceCodec
-from mailboat.blobs.sweeping import (
+from mailboat.blobs.sweep import (
     BlobStoreSharedError,
     ReferencedDigests,
     SweepDecision,

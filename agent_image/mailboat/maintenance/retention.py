@@ -14,7 +14,8 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole
-from mailboat.retention.keeping import (
+from mailboat.retention.plan import ConsumptionBounds
+from mailboat.retention.task import (
     CARRY_SECONDS,
     RetentionFigures,
     RetentionSettings,
@@ -22,7 +23,6 @@ from mailboat.retention.keeping import (
     Turn,
     TurnInterruptedError,
 )
-from mailboat.retention.plan import ConsumptionBounds
 from mailboat.workers import Worker, WorkerOptions
 
 TURN_SECONDS: Final = 60.0

@@ -16,7 +16,7 @@ from mailboat.retention.borders import whole_package_border
 from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:
-    from mailboat.blobs.sweeping import SweepDecision
+    from mailboat.blobs.sweep import SweepDecision
     from mailboat.maintenance.blob_sweep import SweepReport
 
 _LOG: Final = logging.getLogger(__name__)

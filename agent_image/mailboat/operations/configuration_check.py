@@ -19,7 +19,7 @@ from mailboat.composition.credentials import read_secret
 from mailboat.composition.home import Home, line_of
 from mailboat.composition.journals import kafka_settings, topic_retention
 from mailboat.composition.stores import s3_mistakes
-from mailboat.config.decoding import ConfigInvalidError, Mistake, encode_config, invalid_config
+from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
 from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
 from mailboat.config.storage import Secret
 from mailboat.content.locations import GENERATIONS, parse_target
@@ -28,7 +28,7 @@ from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import parse_path
-from mailboat.telemetry.posting import WebhookClient
+from mailboat.telemetry.webhook_client import WebhookClient
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")

@@ -32,7 +32,7 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import decode_message
-from mailboat.wire.parsing import MAX_NAME_CHARACTERS
+from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _CHUNK_BYTES: Final = 1024 * 1024

@@ -25,8 +25,8 @@ from mailboat.composition.roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
+from mailboat.content.progress import Phases, Watch
 from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
-from mailboat.content.watched import Phases, Watch
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name

@@ -24,7 +24,7 @@ from mailboat.packages.registry import TREE
 from mailboat.packages.tree_batch import read_subtrees
 from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order
-from mailboat.packages.tree_reading import (
+from mailboat.packages.tree_reader import (
     TreePackageReader,
     check_count,
     check_digest,
@@ -62,7 +62,7 @@ class TreeCodec:
 
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
-        from mailboat.packages.tree_writing import TreePackageWriter  # noqa: PLC0415  # a subscriber writes none
+        from mailboat.packages.tree_writer import TreePackageWriter  # noqa: PLC0415  # a subscriber writes none
 
         return TreePackageWriter(contents, into, self._namespaces).write()
 

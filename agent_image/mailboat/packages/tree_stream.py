@@ -1,7 +1,7 @@
 """A `tree` package as a stream of framed records, and its binaries as streams over their pieces.
 
 Reads from one seekable stream at positions it keeps itself, so that records and any number of binaries can be read in
-turns; nothing is copied to another file. Knows framing only; used by `tree_reading.py`.
+turns; nothing is copied to another file. Knows framing only; used by `tree_reader.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mailboat.content.binaries import binaries_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.content.watched import description_of, namespaces_of
+from mailboat.content.progress import description_of, namespaces_of
 from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter

@@ -19,7 +19,7 @@ from typing import Final
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.content.watched import namespaces_of
+from mailboat.content.progress import namespaces_of
 from mailboat.errors import SourceChangedError
 from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId

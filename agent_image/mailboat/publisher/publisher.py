@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
-from mailboat.content.watched import description_of, namespaces_of
+from mailboat.content.progress import description_of, namespaces_of
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode
 from mailboat.model.identifiers import Offset, PackageId, RequestId

@@ -21,7 +21,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import Capability, QueueState
+from mailboat.queues.queue_state import Capability, QueueState
 
 MAX_BYTES: Final = 32 * 1024**2
 """Of all error queues."""

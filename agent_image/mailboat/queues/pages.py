@@ -17,7 +17,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.queues.columns import block_end
 from mailboat.queues.entries import Entry, decode_entries
-from mailboat.queues.following import READ_WAIT_SECONDS
+from mailboat.queues.log_follower import READ_WAIT_SECONDS
 from mailboat.queues.log_view import LogView, Stretch
 from mailboat.wire.messages import decode_message
 

@@ -15,7 +15,7 @@ from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import ERROR_SUFFIX, parse_queue_name
 from mailboat.queues.pages import PageReader
-from mailboat.queues.standing import QueuePosition, QueueState, decide_agent_state
+from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.subscriber_queue import SubscriberQueue
 
 _SHOWN: Final = 10

@@ -17,7 +17,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import MAX_PAGE_ENTRIES, PageReader
-from mailboat.queues.standing import (
+from mailboat.queues.queue_state import (
     Capability,
     ItemState,
     QueuePosition,

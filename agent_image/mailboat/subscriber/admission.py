@@ -26,8 +26,8 @@ from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath, is_within
 from mailboat.subscriber.commands import CommandHandler
+from mailboat.subscriber.golden_watch import GoldenWatch, Precondition
 from mailboat.subscriber.settings import ExposureSettings
-from mailboat.subscriber.staging import GoldenWatch, Precondition
 from mailboat.workers import heartbeat
 
 _SLOW_SECONDS: Final = 1.0

@@ -33,7 +33,7 @@ from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import LogIdentity
-from mailboat.queues.standing import BLOCKING_ATTEMPTS
+from mailboat.queues.queue_state import BLOCKING_ATTEMPTS
 from mailboat.subscriber.pieces import PieceFigures
 
 

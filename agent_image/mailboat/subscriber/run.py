@@ -33,6 +33,7 @@ from mailboat.subscriber.failures import (
     pause_seconds,
 )
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.golden_watch import GoldenWatch
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import Importer, Outcome
 from mailboat.subscriber.payloads import Payloads
@@ -40,7 +41,6 @@ from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.reporter import FailingPackage, ImportRecorder, Reporter
 from mailboat.subscriber.run_state import PortionResult, RunState, decide_portion, is_at_goal, is_worth_a_commit
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
-from mailboat.subscriber.staging import GoldenWatch
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.workers import heartbeat
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from mailboat.blobs.sweeping import SweepDecision
-from mailboat.retention.keeping import RetentionFigures
+from mailboat.blobs.sweep import SweepDecision
+from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
 

@@ -26,7 +26,7 @@ from mailboat.model.path_patterns import PathPattern
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry import chat_message, cloudevents
-from mailboat.telemetry.posting import Answer, WebhookClient, WebhookUnreachableError
+from mailboat.telemetry.webhook_client import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.wire.events import decode_event
 from mailboat.workers import Worker, WorkerOptions
 

@@ -10,7 +10,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _LOOK_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which can't tell us, was set

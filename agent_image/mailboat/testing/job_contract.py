@@ -30,7 +30,7 @@ from mailboat.model.jobs import (
     offset_of,
 )
 from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 
 class Jobs:

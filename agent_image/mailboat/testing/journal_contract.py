@@ -41,7 +41,7 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.journal_model import check_against_model
-from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 ReadFrom = Callable[[Start], JournalReader]
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 _T = TypeVar("_T")
 

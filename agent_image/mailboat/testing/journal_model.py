@@ -21,7 +21,7 @@ from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadL
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.testing.examples import examples
 from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 _HEADERS = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3).map(tuple)
 _RECORDS = st.builds(NewRecord, st.binary(max_size=300), _HEADERS, st.one_of(st.none(), st.binary(max_size=10)))

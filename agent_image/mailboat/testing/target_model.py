@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from mailboat.content.merging import merge_node
+from mailboat.content.merge_rules import merge_node
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Node, folder_node

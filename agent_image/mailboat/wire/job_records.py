@@ -48,7 +48,7 @@ from mailboat.model.jobs import (
 from mailboat.wire import headers as kinds
 from mailboat.wire._generated import jobs_pb2 as pb
 from mailboat.wire.headers import Headers, headers_for, message_type_of
-from mailboat.wire.parsing import MAX_MS, cut, name, parse
+from mailboat.wire.protobuf import MAX_MS, cut, name, parse
 
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_SCHEDULE_PAYLOAD_BYTES: Final = 16 * 1024

@@ -38,8 +38,8 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.package_messages import decode_package, encode_package
-from mailboat.wire.parsing import MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 from mailboat.wire.pieces import decode_piece, encode_piece
+from mailboat.wire.protobuf import MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 from mailboat.wire.registrations import decode_registry, encode_registry
 
 _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)

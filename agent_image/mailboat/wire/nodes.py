@@ -21,7 +21,7 @@ from mailboat.model.paths import NodePath, reason_against_name
 from mailboat.model.values import canonical_value
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
-from mailboat.wire.framing import framed, varint
+from mailboat.wire.frames import framed, varint
 from mailboat.wire.shapes import NO_COLUMNS, Columns, Shape, encode_plain_shape, encode_shape, shape_of
 
 DIGEST_BYTES: Final = 32

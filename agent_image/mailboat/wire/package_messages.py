@@ -19,7 +19,7 @@ from mailboat.model.paths import parse_paths
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import decode_bulk, encode_bulk
 from mailboat.wire.nodes import DIGEST_BYTES
-from mailboat.wire.parsing import MAX_MS, parse
+from mailboat.wire.protobuf import MAX_MS, parse
 
 _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = MappingProxyType(
     {

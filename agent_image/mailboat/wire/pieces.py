@@ -8,8 +8,8 @@ from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, PackageId, SlingId
 from mailboat.model.pieces import PieceMessage
 from mailboat.wire._generated import pieces_pb2 as pb
-from mailboat.wire.framing import varint
-from mailboat.wire.parsing import name, parse
+from mailboat.wire.frames import varint
+from mailboat.wire.protobuf import name, parse
 
 _TEXTS: Final = b"\x0a\x12\x1a"
 _INDEX: Final = 0x20

@@ -7,7 +7,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire._generated import registry_pb2 as pb
-from mailboat.wire.parsing import MAX_MS, name, parse
+from mailboat.wire.protobuf import MAX_MS, name, parse
 
 
 def encode_registry(message: RegistryMessage) -> bytes:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import PropertyType
 from mailboat.wire._generated import tree_pb2 as pb
-from mailboat.wire.framing import framed
+from mailboat.wire.frames import framed
 
 MAX_NAME_LENGTH: Final = 1024
 """Characters of a property's or a type's name."""

@@ -20,7 +20,7 @@ from mailboat.model.namespaces import MAX_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
-from mailboat.wire.framing import framed, varint
+from mailboat.wire.frames import framed, varint
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
 FORMAT_VERSION: Final = 1

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from mailboat.config.decoding import encode_changes
+from mailboat.config.decoder import encode_changes
 from mailboat.config.document import Config, HttpConfig, LogFormat, LogsConfig, TokenConfig, Verb
 from mailboat.config.storage import (
     BlobsConfig,

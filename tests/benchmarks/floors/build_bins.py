@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from mailboat.bulk.assembly import BuildRequest, recipe_for
-from mailboat.bulk.building import BinBuilder, BuildPorts
-from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.cutter import Bin, Budget
+from mailboat.bulk.source_branches import cut_whole
 from mailboat.composition.home import Home
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple, assert_never
 import pyarrow as pa
 
 from mailboat.api.problems import error_class
-from mailboat.bulk.cutting import Bin, BinKind, Cut, SkeletonNode, Unit
-from mailboat.bulk.listing import Branch
+from mailboat.bulk.cutter import Bin, BinKind, Cut, SkeletonNode, Unit
 from mailboat.bulk.manifest import ROW_SCHEMA, built_of, row_of
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
+from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.columns import Column, batches
 from mailboat.composition.home import Home
-from mailboat.config.decoding import decode_config, encode_config
-from mailboat.content.listing import ListedNode, UnlistedEntry
+from mailboat.config.decoder import decode_config, encode_config
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.model.paths import NodePath, parse_path
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
-from mailboat.bulk.spark.log_reading import (
+from mailboat.bulk.spark.log_partitions import (
     LOG_OPTIONS,
     LogPlace,
     StretchPartition,

@@ -18,11 +18,11 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from mailboat.bulk.assembly import source_of
-from mailboat.bulk.building import BinBuilder, BuildPorts
-from mailboat.bulk.cutting import Bin, Loose, finish_cut
+from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.cutter import Bin, Loose, finish_cut
 from mailboat.bulk.documents import record_of
-from mailboat.bulk.listing import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.records import BinResult, Recipe
+from mailboat.bulk.source_branches import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.spark.exchange import (
     BUILD_COLUMNS,
     CUT_COLUMNS,
@@ -42,7 +42,7 @@ from mailboat.bulk.spark.stages import Stage, StageRows, StageRunner, even_group
 from mailboat.clock import SystemClock
 from mailboat.composition.package_formats import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.composition.stores import open_blobs
-from mailboat.content.listing import UnlistedEntry
+from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 
 BRANCHES_PER_CORE: Final = 16

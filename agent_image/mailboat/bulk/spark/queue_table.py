@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.history import time_of
-from mailboat.bulk.spark.log_reading import (
+from mailboat.bulk.spark.log_partitions import (
     LOG_OPTIONS,
     MAX_OFFSET,
     LogPlace,

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
-from mailboat.bulk.listing import Branch, outermost, plan_branches
+from mailboat.bulk.source_branches import Branch, outermost, plan_branches
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from mailboat.bulk.documents import record_of
-from mailboat.bulk.listing import Branch, plan_branches
+from mailboat.bulk.source_branches import Branch, plan_branches
 from mailboat.bulk.spark.columns import Column
 from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mailboat.cli.demo.board import DemoProcess, DemoState, Mistake
-from mailboat.cli.rendering import bytes_text, printable
+from mailboat.cli.demo.state import DemoProcess, DemoState, Mistake
+from mailboat.cli.output import bytes_text, printable
 
 NAME_WIDTH: Final = 8
 BARS_WIDTH: Final = 35

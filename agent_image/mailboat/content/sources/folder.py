@@ -35,7 +35,7 @@ from mailboat.content.layout import (
     read_namespaces,
     read_sidecar,
 )
-from mailboat.content.listing import ListedNode, UnlistedEntry, listed_node
+from mailboat.content.listed_nodes import ListedNode, UnlistedEntry, listed_node
 from mailboat.content.sources.folder_entries import (
     FileSignature,
     SourceFolders,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from mailboat.content.binaries import binaries_of
 from mailboat.content.layout import SIDECAR, binary_file, is_binary_file, names_on_disk, write_sidecar
 from mailboat.content.targets.durability import Durability
-from mailboat.content.targets.staging import Staging
+from mailboat.content.targets.staged_files import Staging
 from mailboat.errors import TargetCorruptError
 from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, FolderTrail
 from mailboat.model.nodes import Binary, Node

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mailboat.content.keys import Key, key_of, path_of
-from mailboat.content.merging import merge_node
+from mailboat.content.merge_rules import merge_node
 from mailboat.content.targets.tree_table import TreeTable
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter

@@ -30,8 +30,8 @@ from mailboat.content.layout import STATE_FOLDER
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.folder_copy import copy_by_links
+from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import show_redo
-from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TreeTarget

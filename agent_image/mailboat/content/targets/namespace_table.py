@@ -14,7 +14,7 @@ from typing import Final
 
 from mailboat.content.layout import NAMESPACES, write_namespaces
 from mailboat.content.targets.durability import Durability
-from mailboat.content.targets.staging import Staging
+from mailboat.content.targets.staged_files import Staging
 from mailboat.errors import LimitExceededError
 from mailboat.folder_handle import FolderHandle
 from mailboat.model.namespaces import MAX_KEPT_NAMESPACES, NO_NAMESPACES, NamespaceTable

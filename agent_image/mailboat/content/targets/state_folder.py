@@ -19,9 +19,9 @@ from mailboat.content.targets.database import REDO_SCHEMA, create_database, open
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
-from mailboat.content.targets.path_room import PathLimits
+from mailboat.content.targets.path_limits import PathLimits
+from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import StagedIntake
-from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_target import TargetParts, TreePresenter
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, make_path

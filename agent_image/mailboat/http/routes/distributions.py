@@ -15,6 +15,7 @@ from mailboat.api.records import DistributionPage, DistributionView, Publication
 from mailboat.config.document import Verb
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.http.examples import DISTRIBUTION, ORDER, PLAN
+from mailboat.http.long_poll import settled
 from mailboat.http.ports import (
     MAX_OFFSET,
     NEXT_PAGE,
@@ -25,7 +26,6 @@ from mailboat.http.ports import (
     operation,
     with_headers,
 )
-from mailboat.http.waiting import settled
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.model.requests import MAX_PATHS, DistributionRequest, parse_request
 

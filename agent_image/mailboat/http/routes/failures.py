@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
+from mailboat.http.long_poll import settled
 from mailboat.http.pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
     LONGEST_NAME,
@@ -26,7 +27,6 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.http.routes.queues import is_answered
-from mailboat.http.waiting import settled
 
 router = APIRouter(prefix="/api/v1/errors", tags=["errors"])
 

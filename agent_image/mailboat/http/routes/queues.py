@@ -15,6 +15,7 @@ from mailboat.api.records import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
 from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
+from mailboat.http.long_poll import settled
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     MAX_OFFSET,
@@ -30,10 +31,9 @@ from mailboat.http.ports import (
     operation,
     with_headers,
 )
-from mailboat.http.waiting import settled
 from mailboat.model.identifiers import natural_key
 from mailboat.queues.names import ERROR_SUFFIX
-from mailboat.queues.standing import QueueState
+from mailboat.queues.queue_state import QueueState
 
 _PREFIX: Final = "/api/v1/publishers/{publisher}"
 router = APIRouter(prefix=_PREFIX, tags=["queues"])

@@ -1,0 +1,164 @@
+"""Building one package of a bulk build: what an executor does, with the source and the blob store and nothing else.
+
+The bytes are a function of the nodes and the recipe, so tasks that are tried again or run twice store the same blobs
+under the same names. After a package is built, its part of the source is listed again: what was read is what was
+listed, or the bin fails as SourceChanged, and nothing of it is in the manifest. A package is never torn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, cast
+
+from mailboat.blobs.port import BlobStore
+from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
+from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
+from mailboat.bulk.source_branches import items_of, listed_as
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.keys import key_of
+from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
+from mailboat.content.port import Source
+from mailboat.content.progress import description_of, namespaces_of
+from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
+from mailboat.model.nodes import Binary, Node
+from mailboat.model.paths import NodePath, is_within
+from mailboat.packages.port import PackageCodec, PackageContents
+from mailboat.packages.registry import FILEVAULT
+from mailboat.publisher.builder import ancestors_in, shipped_properties, with_stored_binaries
+from mailboat.publisher.published import change_digest
+
+_SPOOL_BYTES: Final = 1024 * 1024
+_NO_BOUNDS: Final = Budget(2**62, 2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPorts:
+    """What a builder works with; it closes none of it.
+
+    Attributes:
+        source: What is built, read from one thread.
+        blobs: Where large binaries and packages go.
+        codecs: The package formats by package type.
+    """
+
+    source: Source
+    blobs: BlobStore
+    codecs: Mapping[str, PackageCodec]
+
+
+class BinBuilder:
+    """Builds bins of one build, one at a time."""
+
+    def __init__(self, recipe: Recipe, ports: BuildPorts) -> None:
+        """Read the nodes above the roots, which every package carries for targets that lack them."""
+        self._recipe = recipe
+        self._ports = ports
+        whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
+        self._above = ancestors_in(filter_of(whole), ports.source)
+        self._namespaces = namespaces_of(ports.source)
+        described = description_of(ports.source)
+        self._properties = {} if described is None else shipped_properties(described.package_properties())
+
+    def build(self, one: Bin) -> BinResult:
+        """Build and store a package; what is wrong with its content is returned and not raised.
+
+        Raises:
+            StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it; try the bin again.
+        """
+        try:
+            return self._build(one)
+        except (SourceChangedError, PermanentError) as error:
+            return problem_of(_path_of(error, one), error)
+
+    def _build(self, one: Bin) -> BuiltBin:
+        recipe = self._recipe
+        nodes, listed, large = list[BuiltNode](), list[ListedNode](), dict[bytes, Binary]()
+        is_listed = isinstance(self._ports.source, ListedSource)
+
+        def noted(walked: Iterable[Node]) -> Iterator[Node]:
+            for node in walked:
+                nodes.append(BuiltNode(node.path, change_digest(node, self._namespaces)))
+                if not is_listed:
+                    listed.append(listed_as(node, self._namespaces))
+                yield node
+
+        with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+            stream, codec = cast("BinaryIO", spool), self._ports.codecs[recipe.package_type]
+            contents = PackageContents(
+                filter_of(one),
+                self._stored(noted(self._walk(one)), large),
+                self._above,
+                inline_binary_bytes=recipe.inline_binary_bytes,
+                refuse_collisions=recipe.are_collisions_refused,
+                properties=self._properties,
+                namespaces=self._namespaces,
+                is_for_repositories=codec.package_type == FILEVAULT,
+            )
+            summary = codec.write(contents, stream)
+            _check_message(large)
+            self._check_unchanged(one, listed if not is_listed else None)
+            stream.seek(0)
+            is_inline = summary.length_bytes <= recipe.inline_package_bytes
+            payload = stream.read() if is_inline else None
+            if not is_inline:
+                # after `_check_unchanged`: a package of a source that changed meanwhile is never stored
+                self._ports.blobs.put(stream, summary.package_digest)
+        return BuiltBin(
+            one.kind,
+            one.roots,
+            one.signature,
+            frozenset(one.roots if one.kind is BinKind.CONTENT else ()),
+            one.content_bytes,
+            summary.length_bytes,
+            summary.package_digest,
+            summary.tree_digest,
+            payload,
+            tuple(StoredBinary(binary.digest, binary.length_bytes) for binary in large.values()),
+            tuple(nodes),
+            (0 if is_inline else summary.length_bytes) + sum(binary.length_bytes for binary in large.values()),
+        )
+
+    def _stored(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
+        return with_stored_binaries(nodes, self._recipe.inline_binary_bytes, self._ports.blobs, large)
+
+    def _walk(self, one: Bin) -> Iterator[Node]:
+        for root in sorted(one.roots, key=key_of):
+            is_empty = True
+            for node in self._ports.source.walk(root, is_deep=one.kind is BinKind.CONTENT):
+                is_empty = False
+                yield node
+            if is_empty:
+                raise SourceChangedError("a path vanished while it was built", path=root)
+
+    def _check_unchanged(self, one: Bin, listed: Iterable[ListedNode] | None) -> None:
+        items = items_of(self._ports.source, one.roots, is_deep=one.kind is BinKind.CONTENT)
+        now = sign_bin(one.kind, _signatures(one.kind, items if listed is None else listed))
+        if now != one.signature:
+            raise SourceChangedError("the source changed while it was built", path=one.roots[0])
+
+
+def _check_message(binaries: Sized) -> None:
+    """Make sure that a message can name them: here, since the first package is published when the last is built."""
+    if len(binaries) > MAX_NODES:
+        raise LimitExceededError(
+            f"{len(binaries)} binaries are stored outside of the package, and its message can name {MAX_NODES};"
+            " build with fewer --nodes, or with larger inline binaries"
+        )
+
+
+def _signatures(kind: BinKind, items: Iterable[ListedNode | UnlistedEntry]) -> Iterator[tuple[NodePath, bytes]]:
+    if kind is BinKind.SKELETON:
+        yield from ((item.path, item.signature) for item in items if isinstance(item, ListedNode))
+        return
+    found = [one for one in Cutter(_NO_BOUNDS).cut(items) if isinstance(one, Unit | SkeletonNode)]
+    for one in sorted(found, key=lambda one: key_of(one.path)):
+        yield one.path, one.signature
+
+
+def _path_of(error: MailboatError, one: Bin) -> NodePath:
+    path = error.where.get("path")
+    if isinstance(path, str) and any(is_within(NodePath(path), root) for root in one.roots):
+        return NodePath(path)
+    return one.roots[0]

@@ -1,0 +1,431 @@
+"""One attempt at a build, from the cut to the last package: what the driver does besides the distributed stages.
+
+Every step can be taken again. The manifest holds what was built, the log what was published; the build's own document
+says only how far it is. Packages are published when all of them are built: what fails before leaves nothing in the log.
+Called by `mailboat bulk build`, with the stages on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final, Protocol
+
+from mailboat.blobs.port import BlobStore
+from mailboat.bulk.bin_store import ArrangedBins, BinStore
+from mailboat.bulk.build_claims import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
+from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
+from mailboat.bulk.closing_packages import build_closing
+from mailboat.bulk.cutter import Bin, BinKind
+from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
+from mailboat.bulk.manifest import Manifest, marked_present, package_key
+from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
+from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
+from mailboat.bulk.refusals import conflict, incomplete, overtaken
+from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
+from mailboat.clock import Clock
+from mailboat.content.listed_nodes import UnlistedEntry
+from mailboat.errors import MailboatError, SourceChangedError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.model.identifiers import BuildId, Offset, PackageId
+from mailboat.packages.port import PackageCodec
+from mailboat.publisher.bulk_lane import BulkLane
+from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
+
+STORE_SECONDS: Final = 5.0
+"""What was built is in the manifest at most so much later: a driver that dies loses no more."""
+
+FURTHER_ROUNDS: Final = 3
+"""How often a build lists its source again because something of it was published, or changed, meanwhile."""
+
+CHANGED: Final = SourceChangedError("").name
+
+
+class BuildStages(Protocol):
+    """Who does the stages that are distributed."""
+
+    def cut(self, recipe: Recipe) -> Iterator[Bin | UnlistedEntry]:
+        """Cut the source into bins, in no order; what can't be listed is reported. Raises: as `cut_whole`."""
+
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        """Build and store the packages of some bins, in no order; they are read as they are built."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPorts:
+    """What a build works with; it closes none of it.
+
+    Attributes:
+        stages: The distributed stages.
+        parts: Publishes packages.
+        blobs: Where packages and manifests are.
+        codec: Writes the closing packages.
+        driver: Who is at work.
+        clock: Time.
+        progress: Receives the progress.
+        failpoints: Where tests make it fail.
+    """
+
+    stages: BuildStages
+    parts: BulkLane
+    blobs: BlobStore
+    codec: PackageCodec
+    driver: Driver
+    clock: Clock
+    progress: Progress = field(default_factory=SilentProgress)
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOrder:
+    """What is asked for.
+
+    Attributes:
+        recipe: What is built, and how.
+        build_id: Its id; None derives one, so that the same command again is the same build.
+        is_all: Publish also what the log has from an earlier build.
+    """
+
+    recipe: Recipe
+    build_id: BuildId | None = None
+    is_all: bool = False
+
+
+class BuildRun:
+    """One attempt. Use it once."""
+
+    def __init__(self, order: BuildOrder, ports: DriverPorts) -> None:
+        """Nothing happens yet."""
+        self._order = order
+        self._recipe = order.recipe
+        self._is_all = order.is_all
+        self._ports = ports
+        self._library = BuildRegistry(ports.blobs.builds)
+        self._seconds: dict[str, float] = {}
+        self._tally = Tally()
+        self._began_ms = self._now_ms()
+        self._cut_from: Offset | None = None
+        self._beside: Build | None = None  # the last one beside which something of its paths was published
+        self._claims = list[BuildClaim]()
+        self._opened = ExitStack()
+
+    def run(self) -> BuildReport:
+        """Build and publish, or go on with what an earlier attempt left.
+
+        Raises:
+            BuildConflictError: The id is that of another build.
+            BuildBusyError, BuildLostError: Another driver has this build, or another one of this source.
+            BuildIncompleteError: Something could not be built; nothing was published.
+            BuildOvertakenError: Others published of the same paths all the time.
+            SourceMissingError: A root is not in the source.
+        """
+        with self._opened, self._claimed(claimed_source(self._recipe)):
+            report = self._first_round()
+            for _ in range(FURTHER_ROUNDS):
+                if self._beside is None:
+                    return report
+                report = self._further_round(self._beside)
+            if self._beside is not None:
+                raise overtaken(self._beside.build_id, FURTHER_ROUNDS)
+            return report
+
+    def _first_round(self) -> BuildReport:
+        given = self._order.build_id
+        if given is not None:
+            with self._claimed(claimed_build(given)):
+                self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
+                known = self._known(given)
+                if known is None or known.state is BuildState.BUILDING:
+                    bins, problems = self._cut()
+                    return self._build(self._begun(given, known, bins), bins, problems, self._remembered())
+                if known.state is BuildState.COMPLETE and not known.problems:
+                    return self._report(known, ())
+                self._remembered()
+                if known.state is BuildState.PUBLISHING and not self._is_overtaken(known):
+                    return self._publish(known)
+        bins, problems = self._cut()
+        return self._build_derived(bins, problems, self._remembered())
+
+    def _further_round(self, before: Build) -> BuildReport:
+        """Bring what others published during a build, and the build reverted, to what the source has now."""
+        self._beside, self._is_all = None, False
+        bins, problems = self._cut()
+        return self._build_derived(bins, problems, before)
+
+    @contextmanager
+    def _claimed(self, what: Claimed) -> Iterator[None]:
+        claim = BuildClaim(self._ports.blobs.builds, what, self._ports.driver, self._ports.clock)
+        with claim.held():
+            self._claims.append(claim)
+            yield
+            self._claims.remove(claim)
+
+    def _check_claims(self) -> None:
+        for claim in self._claims:
+            claim.check()
+
+    @contextmanager
+    def _stage(self, name: str, total: int | None = None) -> Iterator[None]:
+        self._ports.progress.begin(name, total)
+        began = self._ports.clock.monotonic()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + self._ports.clock.monotonic() - began
+
+    def _known(self, build_id: BuildId) -> Build | None:
+        found = self._library.read(build_id)
+        if found is not None and recipe_fingerprint(found.recipe) != recipe_fingerprint(self._recipe):
+            raise conflict(found)
+        return found
+
+    def _build_derived(self, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None) -> BuildReport:
+        """A build whose id is made of what is built."""
+        if latest is not None and _is_same(latest, bins, problems) and not self._is_all:
+            return self._report(latest, problems)
+        build_id = self._id_of(bins, problems)
+        with self._claimed(claimed_build(build_id)):
+            self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
+            found = self._known(build_id)
+            if found is not None and found.state is BuildState.PUBLISHING and not self._is_overtaken(found):
+                return self._publish(found)
+            return self._build(self._begun(build_id, found, bins), bins, problems, latest)
+
+    def _id_of(self, bins: ArrangedBins, problems: Sequence[Problem]) -> BuildId:
+        """That of a build of the same that can go on, else a new one."""
+        open_one = self._library.unfinished(self._recipe, bins.revision.hex())
+        if open_one is not None and (
+            open_one.state is BuildState.BUILDING
+            or (_is_same(open_one, bins, problems) and not self._is_overtaken(open_one))
+        ):
+            return open_one.build_id
+        end = self._ports.parts.end_of(self._recipe.source)
+        after = str(self._ports.parts.next_offset()) if end is None else end.package_id
+        return derived_build_id(self._recipe, bins.revision, after, problems)
+
+    def _is_overtaken(self, build: Build) -> bool:
+        """Whether something else was published of the source since: then what stands in the log of it is not done."""
+        parts = self._ports.parts
+        end = parts.end_of(self._recipe.source)
+        if end is None:
+            known = {build.build_id, *self._of_other_sources()}
+            return parts.has_published_since(build.scan_from or Offset(0), self._recipe.roots, known)
+        return end.package_id != build.last_package_id and parts.build_of(end) != build.build_id
+
+    def _of_other_sources(self) -> set[BuildId]:
+        return {one.build_id for one in self._library.builds() if one.recipe.source != self._recipe.source}
+
+    def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
+        shelf, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
+        # before the listing: what is published while the source is listed counts as published after it
+        self._cut_from = self._ports.parts.next_offset()
+        with self._stage("cut"):
+            for one in self._ports.stages.cut(self._recipe):
+                if isinstance(one, Bin):
+                    shelf.put(one)
+                    self._ports.progress.advance(1)
+                else:
+                    problems.append(problem_of(one.path, one.error))
+            return shelf.arranged(), sorted(problems)
+
+    def _remembered(self) -> Build | None:
+        """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
+        latest = self._library.latest(self._recipe)
+        if latest is None or latest.last_package_id is None or latest.last_offset is None:
+            return None
+        parts, uri = self._ports.parts, self._recipe.source
+        if not parts.is_followed(uri):
+            self._learn(latest, (latest.last_package_id, latest.last_offset))
+        end = parts.end_of(uri)
+        return latest if end is not None and end.package_id == latest.last_package_id else None
+
+    def _learn(self, latest: Build, end: tuple[PackageId, Offset]) -> None:
+        """Follow the source from its newest complete build on, and look in the log whether that is still right."""
+        rows = self._library.manifest(latest).ordered()
+        built = (StagedNode(node.path, node.digest) for row in rows for node in row.nodes)
+        left_out = (StagedNode(problem.path, UNKNOWN_DIGEST) for problem in latest.problems)
+        parts, since = self._ports.parts, Offset(end[1] + 1)
+        is_doubted = parts.has_published_since(since, self._recipe.roots, self._of_other_sources())
+        parts.remember(self._recipe.source, chain(built, left_out), end, is_doubted=is_doubted)
+
+    def _begun(self, build_id: BuildId, known: Build | None, bins: ArrangedBins) -> Build:
+        revision = bins.revision.hex()
+        if known is not None:
+            return replace(known, revision=revision, state=BuildState.BUILDING, completed_ms=None)
+        return Build(build_id, self._recipe, self._now_ms(), revision)
+
+    def _build(
+        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
+    ) -> BuildReport:
+        build = self._without_swept(build)
+        if not build.borders:
+            build = replace(build, borders=bins.borders)
+        build, failed = self._attempt(build, bins, problems, latest)
+        for _ in range(FURTHER_ROUNDS):
+            if not failed or any(one.name != CHANGED for one in failed):
+                break
+            bins, problems = self._cut()
+            build, failed = self._attempt(replace(build, revision=bins.revision.hex()), bins, problems, latest)
+        if failed:
+            raise incomplete(build, failed)
+        return self._publish(self._made_ready(build, self._library.manifest(build), bins))
+
+    def _attempt(
+        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
+    ) -> tuple[Build, list[Problem]]:
+        """Build what is missing of one listing; what could not be built is returned, and in the build's document."""
+        build = replace(build, bins=len(bins), problems=tuple(problems))
+        self._library.write(build)
+        self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
+        manifest = self._library.manifest(build)
+        wanted = frozenset(bins.signatures)
+        earlier = None if self._is_all else latest
+        have = wanted & _stored(manifest)
+        if self._is_resumed(build):
+            have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs)}
+        if earlier is not None:
+            have |= self._take_present(earlier, manifest, wanted - have)
+        failed = self._build_missing(manifest, bins, wanted - have, earlier)
+        if failed:
+            build = replace(build, problems=(*problems, *failed))
+            self._library.write(build)
+        return build, failed
+
+    def _without_swept(self, build: Build) -> Build:
+        """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
+        now_ms = self._now_ms()
+        if now_ms - (build.stored_ms or build.created_ms) <= RESUME_SECONDS * 1000:
+            return build
+        self._library.manifest(build).remove()
+        return replace(build, stored_ms=now_ms)
+
+    def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
+        """Take over the rows of bins that the log has, as the newest complete build published them."""
+        taken, published = set[bytes](), self._library.manifest(earlier)
+        for row in published.rows(wanted & published.order()):
+            if row.kind is not BinKind.CLOSING:
+                manifest.add(marked_present(row))
+                taken.add(row.signature)
+        manifest.flush()
+        return frozenset(taken)
+
+    def _build_missing(
+        self, manifest: Manifest, bins: ArrangedBins, missing: frozenset[bytes], earlier: Build | None
+    ) -> list[Problem]:
+        failed, published = list[Problem](), frozenset[bytes]()
+        if missing and earlier is not None:
+            published = self._library.manifest(earlier).packages()
+        stored_at = self._ports.clock.monotonic()
+        with self._stage("build", len(missing)), self._rows_kept(manifest):
+            for result in self._ports.stages.build(self._recipe, bins.bins(missing)):
+                self._ports.progress.advance(1)
+                if isinstance(result, Problem):
+                    failed.append(result)
+                    continue
+                is_published = package_key(result.kind, result.roots, result.package_digest) in published
+                manifest.add(marked_present(result) if is_published else result)
+                self._tally.count(result)
+                if self._ports.clock.monotonic() - stored_at >= STORE_SECONDS:
+                    self._store_rows(manifest)
+                    stored_at = self._ports.clock.monotonic()
+            if missing:
+                self._store_rows(manifest)
+        return failed
+
+    def _store_rows(self, manifest: Manifest) -> None:
+        manifest.flush()
+        self._check_claims()
+        self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
+
+    @contextmanager
+    def _rows_kept(self, manifest: Manifest) -> Iterator[None]:
+        """Store the rows that came before an error: the next attempt need not build their packages again."""
+        try:
+            yield
+        except BuildLostError:
+            raise  # the manifest is another driver's now
+        except MailboatError as error:
+            with suppress(MailboatError):  # what ended the build is told, a full disk for instance
+                manifest.flush()
+            raise error.with_facts(build=manifest.build_id)  # noqa: B904  # the very same error
+
+    def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Build:
+        """All is built: the closing packages, the order, and that publication begins."""
+        with self._stage("close"):
+            last = sorted(self._closing(build, manifest, bins), key=lambda one: one.order)
+        for one in last:
+            manifest.add(one)
+        # the order before the state: a build in state PUBLISHING always has an order to go on with
+        manifest.store_order([*bins.signatures, *(one.signature for one in last)])
+        self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
+        present = sum(row.is_present for row in manifest.ordered())
+        end = self._ports.parts.end_of(self._recipe.source)
+        ready = replace(
+            build,
+            state=BuildState.PUBLISHING,
+            bins=len(bins) + len(last),
+            present=present,
+            total=len(bins) + len(last) - present,
+            scan_from=self._cut_from,
+            last_package_id=None if end is None else end.package_id,
+            last_offset=None if end is None else end.offset,
+        )
+        self._library.write(ready)
+        self._ports.failpoints.reach(Failpoint.BULK_PUBLISHING_STORED)
+        return ready
+
+    def _closing(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Iterator[BuiltBin]:
+        parts, uri = self._ports.parts, self._recipe.source
+        if not parts.is_followed(uri):
+            return
+        manifest.flush()
+        rows = manifest.rows(frozenset(bins.signatures))
+        nodes = (SourceNode(node.path, node.digest, 0, False) for row in rows for node in row.nodes)
+        kept = [problem.path for problem in build.problems]
+        for group in parts.removals(uri, self._recipe.roots, nodes, kept):
+            yield build_closing(group, self._ports.codec)
+
+    def _publish(self, build: Build) -> BuildReport:
+        ports = self._ports
+        publication = BuildPublication(build, self._library.manifest(build), ports.parts, ports.blobs)
+        with self._stage("publish", build.total):
+            for placed in publication.places(is_doubted=self._is_resumed(build)):
+                ports.failpoints.reach(Failpoint.BULK_PART_PUBLISHED)
+                self._tally.publish(placed)
+                ports.progress.advance(1)
+                build = replace(build, last_package_id=placed.package_id, last_offset=placed.offset)
+                self._check_claims()
+        build = replace(build, state=BuildState.COMPLETE, completed_ms=self._now_ms())
+        self._library.write(build)
+        ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
+        self._library.prune(self._recipe)
+        self._beside = build if self._was_beside(build) else None
+        return self._report(build, build.problems)
+
+    def _was_beside(self, build: Build) -> bool:
+        """Whether anything else of its paths was published since its source was listed."""
+        parts, since = self._ports.parts, build.scan_from or Offset(0)
+        if parts.next_offset() - since == build.total:
+            return False  # the log has nothing but this build from there on: it need not be read
+        known = {build.build_id, *self._of_other_sources()}
+        return parts.has_published_since(since, self._recipe.roots, known)
+
+    def _is_resumed(self, build: Build) -> bool:
+        """Whether something of a build may have been stored so long ago that a sweep has taken it since."""
+        return build.created_ms < self._began_ms or self._now_ms() - build.created_ms > RESUME_SECONDS * 1000
+
+    def _report(self, build: Build, problems: Sequence[Problem]) -> BuildReport:
+        return self._tally.report(build, self._seconds, problems)
+
+    def _now_ms(self) -> int:
+        return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _stored(manifest: Manifest) -> frozenset[bytes]:
+    """What earlier attempts built. What they found to be present may not be so any more."""
+    return frozenset(signature for signature, is_present in manifest.signatures() if not is_present)
+
+
+def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[Problem]) -> bool:
+    """Whether a build is of the tree that was cut: what can't be listed has no part in the revision."""
+    return build.revision == bins.revision.hex() and build.problems == tuple(problems)

@@ -1,0 +1,235 @@
+"""Runs the demo: starts the processes, has the publisher asked, and follows the story of `board.py`.
+
+What happens is heard from one queue: children that are ready or end, and what `errands.py` asked for and saw. Only the
+thread that calls `play` changes the board.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mailboat.api.control import Control
+from mailboat.api.records import QueueItemView
+from mailboat.cli.demo.api_calls import Cleared, DemoRequests, Erred, Published, Seen, refused_answer
+from mailboat.cli.demo.portions import Portion
+from mailboat.cli.demo.processes import Child, Ended, EventPipe, Ready
+from mailboat.cli.demo.screen import NAME_WIDTH, Screen
+from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, DemoState, Mistake, NextStep, decide_steps
+from mailboat.cli.output import count_text
+from mailboat.clock import Clock
+from mailboat.errors import DemoFailedError, MailboatError
+
+STANDSTILL_SECONDS: Final = 300.0
+"""Nothing moved for so long: something is wrong. One package of many gigabytes moves for longer than one may think."""
+
+_TICK_SECONDS: Final = 0.1
+_DONE: Final = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What is played.
+
+    Attributes:
+        home: The demo's home.
+        portions: The requests that make the content.
+        mistake: The path whose delete is asked for by mistake.
+        agents: The processes.
+        pace_seconds: Between two portions, so that there is something to see.
+        command: The command line of a process, by its name.
+        control: The publisher's API.
+    """
+
+    home: Path
+    portions: Sequence[Portion]
+    mistake: str
+    agents: Sequence[DemoProcess]
+    pace_seconds: float
+    command: Callable[[str], Sequence[str]]
+    control: Control
+
+
+class DemoRun:
+    """One run."""
+
+    def __init__(self, plan: DemoPlan, screen: Screen, clock: Clock) -> None:
+        """Nothing happens before `play`."""
+        self._plan = plan
+        self._screen = screen
+        self._clock = clock
+        self._state = DemoState(len(plan.portions), list(plan.agents), pace_seconds=plan.pace_seconds)
+        self._events: EventPipe = queue.SimpleQueue()
+        self._errands = DemoRequests(plan.control, self._events, clock)
+        self._is_asking = False
+        self._blocked: QueueItemView | None = None
+        self._children: dict[str, Child] = {}
+        self._began = self._moved = clock.monotonic()
+
+    def play(self) -> DemoState:
+        """Play it to the end; nothing runs any more when it returns.
+
+        Raises: DemoFailedError, and whatever the publisher answers.
+        """
+        with ExitStack() as ends:
+            ends.callback(self._send_home)
+            ends.callback(self._errands.stop)
+            while not self._state.is_done:
+                self._act()
+                self._listen()
+                self._screen.update(self._state)
+                if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
+                    raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
+        return self._state
+
+    def _tell(self, name: str, text: str) -> None:
+        """Something happened that stays on the screen."""
+        self._screen.say(f"{self._clock.monotonic() - self._began:>5.1f} s  {name:<{NAME_WIDTH}} {text}")
+
+    def _listen(self) -> None:
+        """Take in what was heard until now, or within a tick."""
+        try:
+            heard = self._events.get(timeout=_TICK_SECONDS)
+            while True:
+                self._take_in(heard)
+                heard = self._events.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take_in(self, heard: Any) -> None:
+        match heard:
+            case Exception():
+                raise self._explained(heard)
+            case Ready(child, facts):
+                self._take_in_ready(child, facts)
+            case Ended(child, code):
+                self._take_in_end(child, code)
+            case Seen():
+                self._take_in_look(heard)
+            case Published(view):
+                self._state.published += 1
+                self._state.published_bytes += view.package_bytes
+            case Erred(view):
+                self._state.mistake, self._state.mistaken_package = Mistake.PUBLISHED, view.package_id
+                self._tell(AUTHOR, f"{view.action} {self._plan.mistake}, by mistake")
+            case Cleared(answer):
+                if answer.state != _DONE:
+                    raise refused_answer(answer)
+                self._state.mistake = Mistake.CLEARED
+                self._tell(
+                    GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
+                )
+        if isinstance(heard, Published | Erred | Cleared):
+            self._is_asking = False
+            self._moved = self._clock.monotonic()
+
+    def _explained(self, error: Exception) -> Exception:
+        """What the API answered, with what the publisher's process said."""
+        author = self._children.get(AUTHOR)
+        if isinstance(error, MailboatError) and author is not None and author.last_words():
+            error.where.setdefault("said", author.last_words())
+        return error
+
+    def _take_in_ready(self, child: Child, facts: dict[str, Any]) -> None:
+        agent = self._agent(child.name)
+        if self._children.get(child.name) is not child:
+            return
+        agent.is_ready = True
+        what = (
+            f"{count_text(len(agent.followers), 'subscriber')}"
+            if agent.followers
+            else f"API and dashboard at {facts['url']}"
+        )
+        late = f", joined late, at {self._state.appended}/{self._state.total}" if agent.is_late else ""
+        self._tell(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
+        if agent.name == AUTHOR:
+            self._errands.start()
+        if all(one.is_ready for one in self._state.agents if one.is_running) and not self._state.published:
+            self._state.seconds = 0.0
+            self._state.began_at_seconds = self._clock.monotonic() - self._began
+
+    def _take_in_end(self, child: Child, code: int) -> None:
+        if self._children.get(child.name) is child:  # nobody ended it
+            child.wait()  # until all that it said was heard, too
+            said = child.last_words() or None
+            raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
+
+    def _take_in_look(self, seen: Seen) -> None:
+        known = {one.name: one for one in seen.status.subscribers}
+        for follower in self._state.followers:
+            view = known.get(follower.name)
+            if view is None:
+                continue
+            if view.next_offset is not None and view.next_offset > follower.position:
+                follower.position = view.next_offset
+                self._moved = self._clock.monotonic()
+            follower.state, follower.error = view.state, "" if view.error is None else view.error.code
+        if self._state.mistake is Mistake.PUBLISHED and seen.blocked is not None:
+            self._take_in_block(seen.blocked)
+
+    def _take_in_block(self, item: QueueItemView) -> None:
+        if item.package_id != self._state.mistaken_package:
+            why = None if item.error is None else item.error.message
+            raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", said=why)
+        self._blocked = item
+        self._state.mistake = Mistake.BLOCKING
+        self._state.blocked_at_seconds = self._state.seconds
+        others = len(self._state.followers) - 1
+        waiting = f"; {others} wait behind it" if others else ""
+        self._tell(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
+
+    def _act(self) -> None:
+        self._state.seconds = self._clock.monotonic() - self._began - self._state.began_at_seconds
+        for step, agent in list(decide_steps(self._state)):
+            self._perform(step, agent)
+
+    def _perform(self, step: NextStep, agent: DemoProcess) -> None:
+        match step:
+            case NextStep.START:
+                self._start(agent)
+            case NextStep.KILL:
+                self._kill(agent)
+            case NextStep.RESTART:
+                agent.restarts += 1
+                self._start(agent)
+            case _ if not self._is_asking:
+                self._is_asking = True
+                self._ask(step)
+
+    def _ask(self, step: NextStep) -> None:
+        if step is NextStep.PUBLISH:
+            self._errands.publish(self._plan.portions[self._state.published])
+        elif step is NextStep.ERR:
+            self._errands.err(self._plan.mistake)
+        elif self._blocked is not None:
+            self._errands.drop(self._blocked)
+
+    def _start(self, agent: DemoProcess) -> None:
+        command = self._plan.command(agent.name)
+        self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
+        agent.is_started = agent.is_running = True
+
+    def _kill(self, agent: DemoProcess) -> None:
+        agent.is_running = agent.is_ready = False
+        self._state.killed_when_published = self._state.published
+        self._children.pop(agent.name).kill()
+        self._tell(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
+
+    def _agent(self, name: str) -> DemoProcess:
+        return next(one for one in self._state.agents if one.name == name)
+
+    def _send_home(self) -> None:
+        """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""
+        children, self._children = list(self._children.values()), {}
+        for child in children:
+            child.ask_to_stop()
+        for child in children:
+            code = child.wait()
+            if code and self._state.is_done:
+                raise DemoFailedError(
+                    f"{child.name} ended with exit code {code} after SIGTERM", said=child.last_words() or None
+                )

@@ -1,0 +1,169 @@
+"""`mailboat errors`: the packages that subscribers gave up, why, and their way back in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from mailboat.api.control import Control, error_pages
+from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, document_of
+from mailboat.cli.command_results import AnswerOption, show_commands
+from mailboat.cli.completion import subscriber_names
+from mailboat.cli.help_page import command_group
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.session import Session
+from mailboat.errors import UsageError
+
+_REDRIVEN_AT_ONCE: Final = 1_000
+_IMPORT: Final = "import"
+_RETRYING: Final = "hook-retrying"
+_KINDS: Final = {"hook": "imported; hook failed", _RETRYING: "imported; hook is retried"}
+_TRACE_BEGINS: Final = "Traceback (most recent call last):"
+COLUMNS: Final = (
+    Column("SUBSCRIBER"),
+    Column("OFFSET", is_number=True),
+    Column("STATUS"),
+    Column("ATTEMPTS", is_number=True),
+    Column("PATHS"),
+    Column("ERROR", can_fold=True),
+)
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+]
+OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of the package, see `errors ls`.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = command_group("errors", "List failed packages and retry them.")
+    group.command("ls")(list_errors)
+    group.command("show")(show)
+    group.command("redrive")(redrive)
+    app.add_typer(group)
+
+
+@remote_command
+def list_errors(
+    session: Session,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="One subscriber. Default: all.", autocompletion=subscriber_names),
+    ] = None,
+) -> None:
+    """List the packages in the error queues, and the failed calls of the hook `after`."""
+    with session.control() as control:
+        pages = _pages(control, name)
+        found = [one for page in pages for one in page.items]
+    if pages[-1].dropped:
+        session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
+    session.show(
+        Report(
+            [_without_trace(document_of(one)) for one in found],
+            [f"{one.subscriber}/{one.offset}" for one in found],
+            lambda: [Table(COLUMNS, [row_of(one) for one in found], empty="nothing was given up")],
+        )
+    )
+
+
+@remote_command
+def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
+    """Show one package of an error queue with the traceback of its failure."""
+    with session.control() as control:
+        one = _entry(control, name, offset)
+    document = document_of(one)
+    trace = "" if one.error is None else whole_lines(one.error.trace or "")
+    if one.error is not None:
+        document["error"]["trace"] = trace
+    session.show(Report(document, [one.package_id or str(offset)], lambda: list(_lines(one, trace))))
+
+
+def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
+    yield f"package   {one.package_id or ABSENT} at offset {one.offset}, from {one.publisher or ABSENT}"
+    hidden = one.path_count - len(one.paths)
+    more = f" … {hidden:,} more" if hidden > 0 else ""
+    yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
+    yield f"status    {_status_text(one)}" + (f" after {count_text(one.attempts, 'attempt')}" if one.attempts else "")
+    if one.error is not None:
+        yield f"error     {_error_text(one.error)}"
+        yield from ([f"path      {one.error.path}"] if one.error.path else [])
+    yield from (f"          {line}" for line in trace.splitlines())
+    if one.kind != _RETRYING:
+        yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
+
+
+@remote_command
+def redrive(
+    session: Session,
+    name: NameArgument,
+    offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Offsets of the packages.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that `errors ls` lists of it.")] = False,
+    wait: AnswerOption = 0.0,
+) -> None:
+    """Retry failed packages and hook calls of a subscriber. A stopped subscriber retries them when it starts."""
+    if everything is bool(offsets):
+        raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
+    with session.control() as control:
+        pages = _pages(control, name) if everything else []
+        wanted = [one.offset for page in pages for one in page.items if one.kind != _RETRYING] or list(offsets or ())
+        answers = [
+            answer
+            for start in range(0, len(wanted), _REDRIVEN_AT_ONCE)
+            for answer in control.redrive(name, wanted[start : start + _REDRIVEN_AT_ONCE], wait)
+        ]
+    show_commands(session, answers, wait, empty="nothing was given up")
+
+
+def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
+
+    return list(error_pages(control, name))
+
+
+def _entry(control: Control, name: str, offset: int) -> GivenUpView:
+    found = [one for page in _pages(control, name) for one in page.items if one.offset == offset]
+    if found:
+        return min(found, key=lambda one: one.kind != _IMPORT)
+    raise UsageError(
+        f"{name} has no error-queue entry and no failed hook call at offset {offset}",
+        next_step=f"mailboat errors ls {name}",
+    )
+
+
+def _without_trace(document: dict[str, Any]) -> dict[str, Any]:
+    """For a list: the trace of one entry is what `errors show` is for."""
+    if document["error"] is not None:
+        del document["error"]["trace"]
+    return document
+
+
+def whole_lines(excerpt: str) -> str:
+    """The end of a trace without the rest of a line that its beginning was cut in."""
+    first, _, rest = excerpt.partition("\n")
+    return excerpt if first.startswith(_TRACE_BEGINS) or not rest else rest
+
+
+def row_of(one: GivenUpView) -> list[str]:
+    """The columns of a package in the table of `errors ls`."""
+    return [
+        one.subscriber,
+        str(one.offset),
+        _status_text(one),
+        str(one.attempts or ABSENT),  # of a subscriber of Sling it is not known
+        _paths_text(one),
+        ABSENT if one.error is None else _error_text(one.error),
+    ]
+
+
+def _status_text(one: GivenUpView) -> str:
+    return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_at) or ''}".rstrip()
+
+
+def _error_text(error: CauseView) -> str:
+    return f"{error.code}: {error.message}"
+
+
+def _paths_text(one: GivenUpView) -> str:
+    return " ".join(one.paths[:2]) + (" …" if max(len(one.paths), one.path_count) > 2 else "")

@@ -1,0 +1,78 @@
+"""`mailboat init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mailboat.cli.options import command
+from mailboat.cli.output import Report
+from mailboat.cli.session import Session
+from mailboat.composition.home import Home, create_home, home_without_journal
+from mailboat.composition.locations import check_folder_place
+from mailboat.composition.workspace import initialise
+from mailboat.config.document import Config
+from mailboat.config.pages import commented_yaml
+from mailboat.config.storage import JournalConfig, KafkaConfig
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def _config_on_kafka(servers: str) -> Config:
+    brokers = tuple(one.strip() for one in servers.split(",") if one.strip())
+    return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
+
+
+def _blobs_of(home: Home) -> str:
+    """Where the blobs are; a bucket by its name alone, as its credentials need not be here yet."""
+    s3 = home.config.blobs.s3
+    return str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
+
+
+@command
+def init(
+    session: Session,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; create nothing.")] = False,
+    new_journal: Annotated[
+        bool,
+        typer.Option(
+            "--new-journal",
+            help="Create a new journal in a home whose journal is lost; subscribers stop as JournalReplaced.",
+        ),
+    ] = False,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", metavar="HOST:PORT[,…]", help="Keep the journal on these Kafka brokers.")
+    ] = None,
+) -> None:
+    """Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
+    config = Config() if kafka is None else _config_on_kafka(kafka)
+    if only_print:
+        typer.echo(commented_yaml(config), nl=False)
+        return
+
+    check_folder_place(session.home_path)
+    home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
+    with initialise(home) as workspace:
+        journal = workspace.journal.description
+    blobs = _blobs_of(home)
+    document = {"home": str(home.path), "journal": journal, "blobs": blobs}
+    if new_journal:
+        session.note(
+            "the journal is a new one: subscribers of the lost one stop as JournalReplaced, until each is given"
+        )
+        session.note("a new target; publish the whole content again for them (mailboat explain JournalReplaced)")
+    session.show(
+        Report(
+            document,
+            [str(home.path)],
+            lambda: [
+                f"home     {home.path}   configuration in {home.path / 'mailboat.yaml'}",
+                f"journal  {journal}",
+                f"blobs    {blobs}",
+            ],
+        )
+    )

@@ -1,0 +1,117 @@
+"""How commands are declared: the options that all of them share.
+
+`@command` adds `--home`, `-o/--output` and `--verbose` to a function whose first parameter is a `Session`, so that
+they mean the same everywhere and can stand behind the command as well as before it. `@remote_command` adds `--url` and
+`--token-file` too: such a command does the same on a home and on an agent.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
+from mailboat.cli.output import Output
+from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
+from mailboat.composition.settings import current_settings
+from mailboat.errors import UsageError
+
+P = ParamSpec("P")
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Folder of the home. Default: MAILBOAT_HOME, or .mailboat."),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", metavar="FORMAT", help="table, json, yaml or name.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of errors. Default: MAILBOAT_VERBOSE.")]
+
+
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Ask this agent instead of a home. Default: MAILBOAT_URL."),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Bearer token for --url. Default: MAILBOAT_TOKEN."),
+]
+PublisherOption = Annotated[
+    str | None, typer.Option("--publisher", metavar="NAME", help="Publisher name. Default: the configured publisher.")
+]
+
+
+def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Add the shared options to a command that works on the files of a home."""
+    return _declared(function, is_remote=False)
+
+
+def remote_command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Add the shared options to a command that works on a home, or on an agent with `--url`."""
+    return _declared(function, is_remote=True)
+
+
+def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: bool) -> Callable[..., None]:
+    own = _Own(function)
+
+    @functools.wraps(function)
+    def run(context: typer.Context, **values: Any) -> None:
+        given = SharedOptions(*(values.pop(name, None) for name in ("home", "output", "verbose", "url", "token_file")))
+        defaults = context.obj if isinstance(context.obj, Defaults) else Defaults()
+        if not is_remote and defaults.given.url is not None:
+            raise UsageError(
+                f"`{context.command_path}` works on the files of a home; an agent behind --url can't do it",
+                next_step=f"leave --url out: {context.command_path} --home DIR",
+            )
+        session = session_from(current_settings(), defaults, given)
+        if session.is_verbose:
+            defaults.given = defaults.given._replace(is_verbose=True)
+        try:
+            function(session, **own.gathered(values))  # type: ignore[call-arg]  # of the very same signature
+        except BrokenPipeError as error:  # the framework would make a failure of it
+            leave_broken_pipe()
+            raise typer.Exit(BROKEN_PIPE_EXIT_CODE) from error
+
+    shared = [_parameter("context", typer.Context), *own.parameters(), *_shared(is_remote=is_remote)]
+    run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
+    run.__annotations__ = {one.name: one.annotation for one in shared}
+    return run
+
+
+class _Own:
+    """A command's own parameters. One whose type is a NamedTuple stands for its fields: options that commands share."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        declared = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        self._plain = [one for one in declared if not hasattr(one.annotation, "_fields")]
+        self._sets: dict[str, Any] = {one.name: one.annotation for one in declared if one not in self._plain}
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """One for each option, those of sets first."""
+        for kind in self._sets.values():
+            for name, annotation in typing.get_type_hints(kind, include_extras=True).items():
+                default = kind._field_defaults.get(name, inspect.Parameter.empty)
+                yield _parameter(name, annotation, default)
+        yield from (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in self._plain)
+
+    def gathered(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values with each set made of its fields."""
+        sets = {name: kind(**{one: values[one] for one in kind._fields}) for name, kind in self._sets.items()}
+        return {**{one.name: values[one.name] for one in self._plain}, **sets}
+
+
+def _shared(*, is_remote: bool) -> Iterator[inspect.Parameter]:
+    yield _parameter("output", OutputOption, Output.TABLE)
+    yield _parameter("home", HomeOption, None)
+    if is_remote:
+        yield _parameter("url", UrlOption, None)
+        yield _parameter("token_file", TokenFileOption, None)
+    yield _parameter("verbose", VerboseOption, False)
+
+
+def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,389 @@
+"""`mailboat plan`, `publish`, `delete`, `invalidate` and `ping`: requests to a publisher of this home."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from mailboat.api.records import PublicationPlan, SubscriberStatusView, document_of
+from mailboat.cli.distributions import end_by
+from mailboat.cli.failures import print_warning
+from mailboat.cli.options import PublisherOption, remote_command
+from mailboat.cli.output import Report, bytes_text, count_text
+from mailboat.cli.publish_report import Published, published_here, published_report
+from mailboat.cli.publish_requests import AwaitedPackages, await_subscribers, order_all, publish_through, show_published
+from mailboat.cli.session import Session
+from mailboat.cli.status_board import error_text
+from mailboat.cli.transfer import Transfer, folder_bytes
+from mailboat.composition.sources import open_source
+from mailboat.composition.workspace import Workspace, known_publisher
+from mailboat.content.port import Source
+from mailboat.content.progress import WatchedSource
+from mailboat.errors import MailboatError, SourceMissingError, UsageError
+from mailboat.maintenance.schedule import maintain
+from mailboat.model.identifiers import RequestId, parse_request_id
+from mailboat.model.messages import Action
+from mailboat.model.paths import ROOT, NodePath, parse_path
+from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.publisher.appender import Receipt
+from mailboat.publisher.publisher import Publisher, own_roots
+
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
+]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
+ShallowOption = Annotated[bool, typer.Option("--shallow", help="Publish the paths without their children.")]
+
+
+class Selection(NamedTuple):
+    """What of which source is published."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="SOURCE",
+            help="Folder, FileVault checkout or zip, or sqlite:FILE of this machine; an agent has its own.",
+        ),
+    ] = None
+    shallow: ShallowOption = False
+    changed: Annotated[
+        bool, typer.Option("--changed", help="What changed since the last publish of this source, deletes included.")
+    ] = False
+
+    def source_and_paths(self) -> tuple[str, tuple[NodePath, ...]]:
+        """The source, and the paths, which may be none.
+
+        Without `--source` the first word is the source, as it was before the option came (decision 0017).
+
+        Raises: UsageError where there is no source.
+        """
+        if self.source is not None:
+            return self.source, content_paths(self.words or ())
+        if not self.words:
+            raise UsageError("no source is given", next_step="add --source SOURCE: a folder, for example ./site")
+        first, *rest = self.words
+        if first.startswith("/") and not Path(first).exists():
+            raise SourceMissingError(
+                f"there is nothing at {first} on this machine, and --source is not given",
+                next_step=f"where {first} is a content path: add --source SOURCE, for example --source ./site",
+            )
+        return first, content_paths(rest)
+
+
+class Delivery(NamedTuple):
+    """Who publishes, under which id, and how long the subscribers are waited for."""
+
+    request_id: Annotated[
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="Idempotency key: reusing it never publishes twice."),
+    ] = None
+    publisher: PublisherOption = None
+    new_publisher: Annotated[
+        bool, typer.Option("--new-publisher", help="Allow a --publisher that has not published from this home before.")
+    ] = False
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait for all subscribers that follow the publisher. Exits 0 if all imported it, 1 if one gave it up,"
+            " dropped or skipped it, 3 on timeout or if no subscriber is known.",
+        ),
+    ] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("plan")(plan)
+    app.command("publish")(publish)
+    app.command("delete")(delete)
+    app.command("invalidate")(invalidate)
+    app.command("ping")(ping)
+
+
+@remote_command
+def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
+    """Show what a publish would send, and the lag of subscribers. Changes nothing."""
+    _refuse_both(changed=selected.changed, shallow=selected.shallow)
+    if session.url is None:
+        _plan_here(session, selected, publisher)
+        return
+    paths = _paths_of_agent(session, selected, "plan")
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        request = None if selected.changed else _add(paths, selected.shallow)
+        found = control.plan_changed(name, paths or (ROOT,)) if request is None else control.plan(name, request)
+        members = control.status().subscribers
+    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
+
+
+def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
+
+    changed = selected.changed
+    source, given = selected.source_and_paths()
+    with (
+        session.workspace() as workspace,
+        closing(open_source(source, workspace.home.known_files_path)) as opened,
+    ):
+        agent = workspace.publisher(known_publisher(workspace, publisher))
+        request = None if changed else _add(given or _roots_of(opened), selected.shallow)
+        found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
+    with session.control() as control:
+        members = control.status().subscribers
+    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
+
+
+def _plan_report(
+    found: PublicationPlan, replaced: Sequence[NodePath], members: Sequence[SubscriberStatusView]
+) -> Report:
+    document = {
+        "packages": found.packages,
+        "nodes": found.nodes,
+        "files": found.files,
+        "deletes": found.deletes,
+        "content_bytes": found.content_bytes,
+        "largest_package_bytes": found.largest_package_bytes,
+        "first_paths": list(found.first_paths),
+        "first_removals": sorted(found.first_removals),
+        "replaces": list(replaced),
+        "behind": {one.name: one.lag for one in members},
+        "errors": {one.name: document_of(one.error) for one in members if one.error is not None},
+    }
+    parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
+    parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]
+    paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
+    lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
+    lines += _member_lines(members)
+    return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
+
+
+def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
+    """Who is up to date or behind, and one line for each subscriber that cannot import now."""
+    fine = [one for one in members if one.error is None]
+    parts = [f"{one.name}: {_lag_text(one.lag)}" for one in fine] if members else ["no subscriber is known"]
+    yield from (["; ".join(parts)] if parts else [])
+    for one in members:
+        if one.error is not None:
+            yield f"{one.name}: {one.state}, {_lag_text(one.lag)}: {error_text(one.error)}"
+
+
+def _lag_text(lag: int | None) -> str:
+    if lag is None:
+        return "no position"
+    return f"{count_text(lag, 'package')} behind" if lag else "up to date"
+
+
+def _replaced_lines(replaced: Sequence[NodePath]) -> Iterator[str]:
+    if replaced:
+        more = f" and {count_text(len(replaced) - 1, 'path')} more" if len(replaced) > 1 else ""
+        yield f"replaces {replaced[0]}{more}: what subscribers have below and the source has not is removed"
+
+
+@remote_command
+def publish(
+    session: Session,
+    selected: Selection,
+    delivery: Delivery,
+    each: Annotated[bool, typer.Option("--each", help="One package for each path.")] = False,
+) -> None:
+    """Publish paths of a source, or what changed in it. Prints package and offset."""
+    _refuse_both(
+        changed=selected.changed, shallow=selected.shallow, each=each, request_id=delivery.request_id is not None
+    )
+    if session.url is not None:
+        _publish_own(session, selected, delivery, each=each)
+        return
+
+    source, given = selected.source_and_paths()
+    with (
+        session.workspace() as workspace,
+        closing(open_source(source, workspace.home.known_files_path)) as opened,
+    ):
+        roots = given or ((ROOT,) if selected.changed else _roots_of(opened))
+        requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
+
+        def ship(agent: Publisher) -> Iterator[Receipt]:
+            with Transfer(sys.stderr) as transfer:
+                total = folder_bytes(source, given) if transfer.is_shown else None
+                transfer.begin("comparing" if selected.changed else "publishing", total)
+                shown = WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
+                if selected.changed:
+                    compared = partial(transfer.begin, "publishing")
+                    yield from agent.publish_changed(shown, roots, on_compared=compared)
+                else:
+                    yield from _ship(agent, requests, shown)
+
+        _publish(session, workspace, ship, delivery)
+
+
+def _publish_own(session: Session, selected: Selection, delivery: Delivery, *, each: bool) -> None:
+    """Let an agent publish from its own source. Raises: UsageError for a source of this machine."""
+    paths = _paths_of_agent(session, selected, "publish")
+    if selected.changed:
+        publish_through(session, lambda control, name: control.publish_changed(name, paths or (ROOT,)), delivery)
+        return
+    requests = list(_adds(paths, shallow=selected.shallow, each=each, request_id=delivery.request_id))
+    order_all(session, requests, delivery)
+
+
+def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[NodePath, ...]:
+    """The content paths of an agent's source; none only with `--changed`. Raises: UsageError."""
+    words = selected.words or ()
+    wrong = "with --source" if selected.source is not None else None
+    wrong = wrong or next((f"of {word}" for word in words if not word.startswith("/")), None)
+    wrong = wrong or (None if words or selected.changed else "without PATH")
+    if wrong is not None:
+        if verb == "plan":
+            on_agent, on_home = f"mailboat --url {session.url} plan /PATH", "mailboat --home DIR plan"
+        else:
+            on_agent, on_home = f"mailboat --url {session.url} publish /PATH", "mailboat --home DIR publish"
+        raise UsageError(
+            f"the agent at {session.url} can't {verb} {wrong}: it publishes content paths of its own source",
+            next_step=on_agent + "   (a path of the agent's source)\n"
+            f"{on_home} --source SOURCE …   (a folder of this machine, with a home on it)",
+        )
+    return content_paths(words)
+
+
+@remote_command
+def delete(session: Session, paths: Paths, delivery: Delivery) -> None:
+    """Remove paths, with everything below them, from all subscribers."""
+    _request(session, Action.DELETE, content_paths(paths), delivery)
+
+
+@remote_command
+def invalidate(session: Session, paths: Paths, delivery: Delivery) -> None:
+    """Invalidate caches of these paths on all subscribers."""
+    _request(session, Action.INVALIDATE, content_paths(paths), delivery)
+
+
+@remote_command
+def ping(session: Session, delivery: Delivery) -> None:
+    """Send a test message that changes no content."""
+    _request(session, Action.TEST, (), delivery)
+
+
+def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
+    """Content paths as users type them: a missing first slash is added, a last one dropped.
+
+    Raises:
+        UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
+        PathRefusedError: One is no path.
+    """
+    return tuple(map(_content_path, texts))
+
+
+def _content_path(text: str) -> NodePath:
+    if not text:
+        raise UsageError("a path is empty", next_step="write / when the root is meant")
+    return parse_path("/" + text.strip("/"))
+
+
+def _roots_of(source: Source) -> tuple[NodePath, ...]:
+    """What a source says itself that it is of. Raises: UsageError when it says nothing: all is never just assumed."""
+    roots = own_roots(source)
+    if roots:
+        return roots
+    text = shlex.quote(source.uri)
+    raise UsageError(
+        f"no path is given, and all of {source.uri} would replace everything that subscribers have",
+        next_step=f"to publish what changed: mailboat publish --source {text} --changed\n"
+        f"some paths:              mailboat publish --source {text} /PATH\n"
+        f"to replace everything:   mailboat publish --source {text} /",
+    )
+
+
+def _refuse_both(*, changed: bool, **others: bool) -> None:
+    """Raises: UsageError when `--changed`, which cuts by itself, comes with an option about cutting."""
+    given = [name.replace("_", "-") for name, is_given in others.items() if is_given]
+    if changed and given:
+        raise UsageError(f"--changed cuts packages by itself and can't be combined with --{given[0]}")
+
+
+def _add(paths: Sequence[NodePath], shallow: bool, request_id: RequestId | None = None) -> DistributionRequest:
+
+    return add_request(paths, is_deep=not shallow, request_id=request_id)
+
+
+def _adds(
+    paths: Sequence[NodePath], *, shallow: bool, each: bool, request_id: str | None
+) -> Iterator[DistributionRequest]:
+    """One request, or one for each path; then the given id is that of the first, and the others count on from it."""
+    named = None if request_id is None else parse_request_id(request_id)
+    if not each:
+        yield _add(paths, shallow, named)
+        return
+    for number, path in enumerate(paths):
+        yield _add([path], shallow, named if named is None or number == 0 else parse_request_id(f"{named}.{number}"))
+
+
+def _ship(agent: Publisher, requests: Sequence[DistributionRequest], source: Source | None) -> Iterator[Receipt]:
+    if len(requests) == 1:
+        yield agent.publish(requests[0], source)
+    else:
+        yield from agent.publish_all(requests, source)
+
+
+def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
+
+    named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
+    order_all(session, [DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)], delivery)
+
+
+def _publish(
+    session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
+) -> None:
+    """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
+    name = known_publisher(workspace, delivery.publisher, is_new=delivery.new_publisher)
+    clock = workspace.clock
+    started = clock.monotonic()
+    packages: list[Published] = []
+    try:
+        packages.extend(map(published_here, ship(workspace.publisher(name))))
+    except (MailboatError, KeyboardInterrupt) as error:
+        if packages:  # they are in the journal, whatever became of the next
+            session.show(published_report(packages))
+        if isinstance(error, MailboatError):
+            if packages:
+                error.with_facts(published_before=len(packages))
+        else:
+            _note_stopped(session, packages)
+        raise
+    show_published(session, packages, delivery.wait)
+    outcome = None
+    if delivery.wait is not None and packages:
+        with session.control() as control:
+            outcome = await_subscribers(
+                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
+            )
+    _maintain(session, workspace)
+    if outcome is not None:
+        end_by([outcome.view])
+
+
+def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
+    """What Ctrl-C left: a package without a receipt may have been appended just before."""
+    before = f"{count_text(len(packages), 'package')} published" if packages else "no package was confirmed"
+    session.note(f"{before}; whether one more is in the log: mailboat distributions ls")
+
+
+def _maintain(session: Session, workspace: Workspace) -> None:
+    """Do the upkeep whose turn has come. Its failure is no failure to publish, or people would publish again."""
+    try:
+        maintain(workspace)
+    except MailboatError as error:
+        what = "what was published stands; retention or sweep failed, and is due again within the hour"
+        print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)

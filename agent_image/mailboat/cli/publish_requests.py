@@ -1,0 +1,121 @@
+"""Asks for requests through the control port of a home or an agent, reports them, and waits for the subscribers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from mailboat.api.control import Control
+from mailboat.api.records import DistributionView
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
+from mailboat.cli.output import Output, Report, count_text
+from mailboat.cli.publish_report import Published, published_elsewhere, published_report
+from mailboat.cli.session import Session
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock, SystemClock
+from mailboat.model.requests import DistributionRequest
+
+
+class RequestOptions(Protocol):
+    """Who publishes, and how long the subscribers are waited for."""
+
+    @property
+    def publisher(self) -> str | None:
+        """Which publisher; None is the configured or only one."""
+
+    @property
+    def new_publisher(self) -> bool:
+        """Whether it may be one that has not published before."""
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds to wait for the subscribers; None does not wait."""
+
+
+class AwaitedPackages(NamedTuple):
+    """Packages whose subscribers are waited for.
+
+    Attributes:
+        publisher: Whose packages.
+        packages: At least one.
+        seconds: How long.
+        started: When publishing began, on the clock.
+        clock: Time.
+    """
+
+    publisher: str
+    packages: Sequence[Published]
+    seconds: float
+    started: float
+    clock: Clock
+
+
+def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: RequestOptions) -> None:
+    """Publish requests one after the other, print them, and wait for the subscribers when asked to.
+
+    Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
+    """
+    publish_through(session, lambda control, name: [control.distribute(name, one) for one in requests], delivery)
+
+
+def publish_through(
+    session: Session, publish: Callable[[Control, str], Sequence[DistributionView]], delivery: RequestOptions
+) -> None:
+    """Publish through the control port, print the packages, and wait for the subscribers. Raises: as `order_all`."""
+    name = session.default_publisher(delivery.publisher)
+    clock = SystemClock()
+    outcome = None
+    with session.control(publishing=name, is_new=delivery.new_publisher) as control:
+        started = clock.monotonic()
+        packages = list(map(published_elsewhere, publish(control, name)))
+        show_published(session, packages, delivery.wait)
+        if delivery.wait is not None and packages:
+            outcome = await_subscribers(
+                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
+            )
+    if outcome is not None:
+        end_by([outcome.view])
+
+
+def show_published(session: Session, packages: Sequence[Published], wait: float | None) -> None:
+    """Print the receipts: people see them before the wait, programs get one document after it."""
+    if wait is None or not packages or session.output is Output.TABLE:
+        session.show(published_report(packages))
+
+
+def await_subscribers(session: Session, control: Control, awaited: AwaitedPackages) -> Followed:
+    """Wait until the known subscribers have the packages, with a live count on a terminal, and print the outcome.
+
+    Raises: KeyboardInterrupt, after a note of what is published all the same.
+    """
+    line = TerminalLine(sys.stderr)
+
+    def look(view: DistributionView) -> None:
+        line.show(waiting_text(view, awaited.clock.monotonic() - awaited.started, awaited.seconds))
+
+    try:
+        ids = [one.package_id for one in awaited.packages]
+        views = waited_for(
+            control, awaited.publisher, ids, awaited.clock, awaited.seconds, look if line.can_show() else None
+        )
+        outcome = followed(control, views, awaited.clock.monotonic() - awaited.started)
+    except KeyboardInterrupt:
+        line.clear()
+        _note_published(session, awaited.packages)
+        raise
+    line.clear()
+    if session.output is Output.TABLE:
+        session.show(Report({}, [], lambda: list(followed_lines(outcome))))
+    else:
+        session.show(published_report(awaited.packages, outcome))
+    return outcome
+
+
+def _note_published(session: Session, packages: Sequence[Published]) -> None:
+    last = packages[-1]
+    session.note(
+        f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"
+        " the wait for the subscribers ended"
+    )
+    session.note(f"  next  mailboat distributions get {last.package_id}")

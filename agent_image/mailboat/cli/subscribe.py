@@ -1,0 +1,64 @@
+"""`mailboat subscribe`: runs a subscriber in this process until it is caught up, or until it is told to stop.
+
+Declares the options; `subscriber_run.py` does it, and `quick.py` leads there without the framework.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mailboat.cli.completion import subscriber_names
+from mailboat.cli.options import command
+from mailboat.cli.session import Session
+from mailboat.cli.subscriber_run import SubscriptionOptions, UntilOption, run_subscriber
+from mailboat.config.document import Expose
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("subscribe")(subscribe)
+
+
+@command
+def subscribe(
+    session: Session,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+    ],
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE; remembered for later runs."
+        ),
+    ] = None,
+    follow: Annotated[
+        list[str] | None,
+        typer.Option("--follow", metavar="PUBLISHER", help="Import only this publisher's packages; repeatable."),
+    ] = None,
+    max_retries: Annotated[
+        int | None,
+        typer.Option("--max-retries", min=-1, help="Retries before a package is given up; -1: no limit."),
+    ] = None,
+    until: Annotated[UntilOption, typer.Option("--until", help="When to end.")] = UntilOption.FOREVER,
+    expose: Annotated[
+        Expose | None,
+        typer.Option(
+            "--expose",
+            help="Visible to readers at once: each package, or whole bulk builds (generations:DIR); remembered.",
+        ),
+    ] = None,
+    accept_gap: Annotated[
+        bool,
+        typer.Option("--accept-gap", help="Go on although packages are missing from the journal; content may differ."),
+    ] = False,
+) -> None:
+    """Import everything that is published, in order, into a target. Ctrl-C or SIGTERM ends it cleanly.
+
+    With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
+    """
+    asked = SubscriptionOptions(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose)
+    code = run_subscriber(session, asked)
+    if code:
+        raise typer.Exit(code)
