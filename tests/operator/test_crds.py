@@ -135,8 +135,10 @@ def test_only_pools_scale() -> None:
 
 
 def described(sections: dict[str, str], title: str, above: str) -> Iterator[str]:
-    """The paths that a section's tables lead to, those of linked sections included."""
-    for field, type_ in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", sections[title], re.MULTILINE):
+    """The paths that a section's tables and lines lead to, those of linked sections included."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", sections[title], re.MULTILINE)
+    items = re.findall(r"(?:^|; )`([^`]+)`: ([^;,\n]+)", sections[title], re.MULTILINE)
+    for field, type_ in [*rows, *items]:
         path = f"{above}{field.replace('[]', '')}"
         yield path
         if type_.endswith("`{name}`"):

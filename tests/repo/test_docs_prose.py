@@ -14,8 +14,9 @@ PAGES = sorted(
 )
 HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
 LONGEST_SENTENCE = 38
-MOST_WORDS = 71_000
-"""Of all pages of `docs/`, as `wc -w` counts them. Lower it when pages become shorter."""
+GENERATED = ("cli.md", "configuration.md", "custom-resources.md", "errors.md", "metrics.md")
+MOST_WORDS = {"written": 36_100, "generated": 21_700, "decisions": 11_000}
+"""By kind of page, as `wc -w` counts them. Lower them when pages become shorter."""
 END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)|[;:](?=\s)")
 
 
@@ -56,6 +57,10 @@ def test_a_how_to_page_has_commands_that_can_be_copied(page: Path) -> None:
     assert re.search(r"^ *```(console)?\n *\$? ?\w", page.read_text(), re.MULTILINE)
 
 
-def test_the_pages_have_no_more_words_than_readers_have_patience() -> None:
-    found = sum(len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md"))
-    assert found <= MOST_WORDS
+@pytest.mark.parametrize("kind", MOST_WORDS)
+def test_the_pages_have_no_more_words_than_readers_have_patience(kind: str) -> None:
+    def kind_of(page: Path) -> str:
+        return "decisions" if page.parent.name == "decisions" else "generated" if page.name in GENERATED else "written"
+
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if kind_of(page) == kind]
+    assert sum(len(page.read_text().split()) for page in pages) <= MOST_WORDS[kind]

@@ -55,23 +55,36 @@ def explanations() -> Mapping[str, Explanation]:
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
+_EXIT_CODES: Final = {
+    "transient": 75,
+    "needs-operator": 6,
+    "rejected": 4,
+    "usage": 2,
+    "permanent": 1,
+    "state": None,
+}
+"""The exit code that most errors of a kind have; the page names the others."""
+
+
 def errors_page() -> str:
     """`docs/errors.md`."""
     lines = [
         "# Errors and named states",
         "",
         "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
-        "The kind says how to react:",
+        "The kind says how to react; an error with another exit code names it:",
         "",
-        "- *transient*: retry.",
-        "- *needs-operator*: going on could lose content, an operator decides.",
-        "- *rejected*: the input broke a rule or a limit, nothing was written.",
-        "- *usage*: invalid command line, configuration or request.",
-        "- *permanent*: retrying will not help.",
-        "- *state*: a state of a subscriber, not an error.",
+        "| kind | exit code | means |",
+        "|---|---|---|",
+        "| *transient* | 75 | retry |",
+        "| *needs-operator* | 6 | going on could lose content: an operator decides |",
+        "| *rejected* | 4 | the input broke a rule or a limit; nothing was written |",
+        "| *usage* | 2 | invalid command line, configuration or request |",
+        "| *permanent* | 1 | retrying will not help |",
+        "| *state* | none | a state of a subscriber, not an error |",
     ]
     for one in explanations().values():
-        code = "" if one.exit_code is None else f", exit code {one.exit_code}"
+        code = "" if one.exit_code == _EXIT_CODES[one.kind] else f", exit code {one.exit_code}"
         lines += ["", f"## {one.name}", "", f"*{one.kind}{code}*", "", one.text]
     return "\n".join(lines) + "\n"
 

@@ -51,9 +51,9 @@ def configuration_page() -> str:
 
 def _section_page(section: Key, path: str) -> Iterator[str]:
     keys = list(keys_of(section.kind))
-    text = section.setting.text
     path += "[]" if section.is_list else ""
-    yield from ["", f"## {path}", "", text]
+    # the table above has the text of an inner section
+    yield from ["", f"## {path}", *([] if "." in path else ["", section.setting.text])]
     yield from ["", "| key | type | default | meaning |", "|---|---|---|---|"]
     for key in keys:
         default = "required" if key.default is REQUIRED else f"`{_scalar(key.default)}`"
@@ -77,7 +77,7 @@ def _kind_text(key: Key) -> str:
         names = [one.name for one in keys_of(key.kind)]
         return "file or env" if names == ["file", "env"] else "object"
     if key.is_choice:
-        return " or ".join(f"`{choice}`" for choice in key.kind)
+        return ", ".join(f"`{choice}`" for choice in key.kind)
     text, least, most = article_of(key.kind).split(" ", 1)[1], key.setting.minimum, key.setting.maximum
     if least is None:
         return text

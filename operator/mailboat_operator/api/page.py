@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mailboat_operator.api import API_VERSION, CATEGORY
+from mailboat_operator.api import API_VERSION, CATEGORY, placement, workload
 from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
 from mailboat_operator.api.kind import Kind
 from mailboat_operator.api.kinds import KINDS
@@ -16,6 +16,7 @@ from mailboat_operator.api.schema import default_of
 
 _SHORT = re.compile(r":(?!port)| such as|,")
 _EVERY_STATUS = ("observedGeneration", "conditions[]")
+_FIXED = " can't be changed: "
 _COLUMNS = ("| field | type | default | meaning |", "|---|---|---|---|")
 
 
@@ -35,7 +36,8 @@ def resources_page() -> str:
         "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
-        "- Pod templates have the fields that the restricted profile of pod security allows.",
+        "- Pod templates have fields of Kubernetes' names and meanings, those that the restricted profile of pod",
+        "  security allows. `kubectl explain publisher.spec.template.spec` explains each.",
         "",
         "| kind | short name | meaning |",
         "|---|---|---|",
@@ -45,7 +47,8 @@ def resources_page() -> str:
         lines += _kind_section(kind, shared)
     lines += ["", "## Shared types"]
     for record in shared:
-        lines += ["", f"### {record.__name__}", *_table(record, shared)]
+        fields = _line(record, shared) if _is_of_kubernetes(record) else _table(record, shared)
+        lines += ["", f"### {record.__name__}", *fields]
         lines += _list("Rules:", _rules(record, "", shared))
         lines += _list("Renamed:", _former(record, "", shared))
     return "\n".join(lines) + "\n"
@@ -87,6 +90,29 @@ def _table(record: type, shared: Mapping[type, int]) -> Iterator[str]:
         yield f"| `{path}` | {_type(key, shared)} | {_default(key)} | {_cell(key.field.text)} |"
 
 
+def _joined(messages: Iterable[str]) -> Iterator[str]:
+    """The messages, with one for all fields that cannot be changed for the same reason."""
+    fields: dict[str, list[str]] = {}
+    for message in messages:
+        field, _, reason = message.partition(_FIXED)
+        fields.setdefault(reason or message, []).append(field)
+    for reason, names in fields.items():
+        yield reason if names == [reason] else f"{', '.join(names)}{_FIXED}{reason}"
+
+
+def _is_of_kubernetes(record: type) -> bool:
+    """Whether the record has Kubernetes' own fields, which readers know; they are listed without their meaning."""
+    return record.__module__ in (placement.__name__, workload.__name__)
+
+
+def _line(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+    fields = []
+    for key, path in _fields(record, "", shared):
+        default = _default(key)
+        fields.append(f"`{path}`: {_type(key, shared)}{f', {default}' if default else ''}")
+    yield from ("", "; ".join(fields))
+
+
 def _list(title: str, items: Iterator[str] | list[str]) -> Iterator[str]:
     found = list(items)
     if found:
@@ -113,8 +139,8 @@ def _path(above: str, key: Key) -> str:
 
 def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
     at = f"`{above.removesuffix('.')}`: " if above else ""
-    for rule in rules_of(record):
-        yield f"- {at}{_cell(rule.message)}."
+    for message in _joined(rule.message for rule in rules_of(record)):
+        yield f"- {at}{_cell(message)}."
     for key in keys_of(record):
         if _is_inner(key, shared):
             yield from _rules(key.kind, f"{_path(above, key)}.", shared)
@@ -140,7 +166,7 @@ def _default(key: Key) -> str:
 def _type(key: Key, shared: Mapping[type, int]) -> str:
     text = _value_type(key, shared)
     if key.shape is Shape.LIST:
-        return f"list of {text}"
+        return "list" if text == "object" else f"list of {text}"
     return f"map to {text}" if key.shape is Shape.MAPPING else text
 
 
@@ -150,11 +176,11 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
     if key.is_section:
         return f"[{key.kind.__name__}](#{key.kind.__name__.lower()})" if key.kind in shared else "object"
     if key.is_choice:
-        return " or ".join(f"`{choice}`" for choice in key.kind)
+        return ", ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time or key.kind is bool:
         return "time" if key.is_time else "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
-        return _SHORT.split(_cell(key.field.form.meaning))[0]
+        return _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
     return "string" if key.kind is str else f"integer{_range(key)}"
 
 
