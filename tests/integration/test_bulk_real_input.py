@@ -11,8 +11,8 @@ from mailboat.bulk.cutter import Budget
 from mailboat.composition.sources import open_source
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
-from mailboat.model.paths import NodePath
-from mailboat.publisher.publisher import own_roots
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.publisher.publisher import replaced_roots
 from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import LocalStages, recipe_for, run
 from support.engines import Engine
@@ -33,7 +33,7 @@ def imported_equals(engine: Engine, source: Path, roots: tuple[NodePath, ...]) -
 @pytest.mark.timeout(900)
 def test_a_content_package_of_aem_arrives_whole_in_many_packages(core_components: Path, tmp_path: Path) -> None:
     with closing(open_source(str(core_components))) as source:
-        roots = own_roots(source)
+        roots = tuple(replaced_roots(source, (ROOT,)))
     assert roots
     with Engine(tmp_path / "home") as engine:
         order = BuildOrder(recipe_for(engine, core_components, roots, Budget(50_000, 60)))

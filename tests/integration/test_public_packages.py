@@ -30,16 +30,20 @@ from mailboat.config.document import (
     Transfer,
 )
 from mailboat.content.digest import tree_digest
+from mailboat.errors import LimitExceededError
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action
-from mailboat.model.nodes import FILE_TYPE, Node
+from mailboat.model.nodes import FILE_TYPE, Node, PropertyType
 from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
+from mailboat.model.pieces import is_run
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.filters import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.subscriber import Until
+from mailboat.wire.messages import decode_package
 
 LONG = pytest.mark.long("public-packages")
 WKND, CORE, ACS = (
@@ -67,10 +71,24 @@ PACKAGES = [
 ]
 """Maven coordinates, and after a `#` the entry of a package within."""
 
+STEVT = "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"
 FILTER_PLACE = "vault/filter.xml"
 OF_THE_REPOSITORY = ("/jcr:system", "/oak:index", "/rep:")
 TARGETS = ("files:{}/files", "generations:{}/generations", "sqlite:{}/target.db")
-ROUTES = [(kind, how) for kind in PackageType for how in (Transfer.REFERENCE, Transfer.CHUNKS)]
+TOO_LARGE_FOR_A_MESSAGE = {
+    f"{WKND}.ui.content:3.2.0:zip",
+    f"{WKND}.ui.content.sample:3.2.0:zip",
+    f"{WKND}.ui.content:1.0.0:zip",
+    f"{WKND}.ui.content.sample:1.0.0:zip",
+    f"{CORE}.examples.ui.apps:2.26.0:zip",
+    f"{CORE}.examples.ui.content:2.26.0:zip",
+    f"{ACS}-ui.apps:6.15.4:zip",
+    f"{ACS}-content:4.8.4:zip",
+    f"{ACS}-content:4.8.4:zip{WITHIN}-ui.apps-4.8.4.zip",
+}
+"""Refused with `transfer: inline`: a journal takes 1 MB."""
+
+ROUTES = [(kind, how) for kind in PackageType for how in (Transfer.REFERENCE, Transfer.CHUNKS, Transfer.INLINE)]
 
 Lines = dict[tuple[str, str], Any]
 """A repository: what is at a path, by `type`, `mixins`, `children` or `@property`."""
@@ -90,25 +108,51 @@ def test_a_public_package_arrives_in_oak_as_the_original(
     expected = expectation(jackrabbit, original, tmp_path)
     with closing(open_archive_source(original)) as source:
         content = Content.of(source)
-        packed = set()
+        packed, published = set(), set()
         for kind, how in ROUTES:
-            for copy in copies(content, source, PublisherConfig(package_type=kind, transfer=how), tmp_path):
+            publication = Publication(PublisherConfig(package_type=kind, transfer=how), tmp_path / f"{kind}-{how}")
+            if how is Transfer.INLINE and coordinates in TOO_LARGE_FOR_A_MESSAGE:
+                assert publication.is_refused(content, source)
+                continue
+            package = publication.publish(content, source)
+            if kind is PackageType.FILEVAULT and how is not Transfer.REFERENCE:
+                published.add(package)  # with all binaries in it, as for Sling
+            for copy in publication.copies():
                 assert digest(copy, content) == digest(source, content)
                 packed.add(packed_again(copy, content, tmp_path))
-    assert len(packed) == 1, "the same content makes the same package"
-    ours = tmp_path / "ours.zip"
-    ours.write_bytes(packed.pop())
+    assert (len(packed), len(published)) == (1, 1), "the same content makes the same package"
 
-    more = Counter(jackrabbit.errors(ours)) - Counter(jackrabbit.errors(original))
-    more -= about_the_filter(jackrabbit, original, ours, tmp_path)
-    assert list(more) == []
+    for name, package in (("packed", packed.pop()), ("published", published.pop())):
+        ours = tmp_path / f"{name}.zip"
+        ours.write_bytes(package)
+        more = Counter(jackrabbit.errors(ours)) - Counter(jackrabbit.errors(original))
+        more -= about_the_filter(jackrabbit, original, ours, tmp_path)
+        assert (name, list(more)) == (name, [])
+        jackrabbit.reset()
+        assert (name, without_causes(jackrabbit.ask("install", ours))) == (name, expected.problems)
+        assert (name, expected.differences(lines(jackrabbit), content)) == (name, {})
+
+
+def test_a_wrong_namespace_is_a_difference(jackrabbit: Any, tmp_path: Path) -> None:
+    """Also where the repository knows the prefix: the importing session hides what it is called for others."""
+    original = made_package(tmp_path / "original.zip", STEVT)
+    wrong = made_package(tmp_path / "wrong.zip", "urn:mailboat:namespace:stEvt")
+    jackrabbit.ask("install", original)
+    first = lines(jackrabbit)
     jackrabbit.reset()
-    assert without_causes(jackrabbit.ask("install", ours)) == expected.problems
-    found = lines(jackrabbit)
-    kept = files_kept(expected.lines, found, content)
-    different = {one for one in differences(expected.lines, found, content) if not set(at_and_above(one[0])) & kept}
-    different -= expected.loose
-    assert {where: expected.lines.get(where) for where in different} == {}
+    jackrabbit.ask("install", original)
+    expected = Expectation(first, changed(first, lines(jackrabbit)), set())
+    with closing(open_archive_source(original)) as source:
+        content = Content.of(source)
+    for is_known in (False, True):
+        jackrabbit.reset()
+        if is_known:
+            jackrabbit.ask("install", made_package(tmp_path / "known.zip", STEVT, root="/known"))
+        jackrabbit.ask("install", wrong)
+        found = {where: text for where, text in lines(jackrabbit).items() if where[0] != "/known"}
+        where = ("/content/a", "@stEvt:action") if is_known else ("/", "xmlns:stEvt")
+        assert where in expected.differences(found, content)
+    assert ("/content/a", "@stEvt:action") not in expected.loose
 
 
 @LONG
@@ -145,6 +189,12 @@ class Expectation:
     loose: set[tuple[str, str]]
     problems: set[str]
 
+    def differences(self, found: Lines, content: Content) -> Lines:
+        """What of the original is not there, or is different; None for what only `found` has."""
+        kept = files_kept(self.lines, found, content)
+        different = {one for one in differences(self.lines, found, content) if not set(at_and_above(one[0])) & kept}
+        return {where: self.lines.get(where) for where in different - self.loose}
+
 
 def expectation(jackrabbit: Any, original: Path, folder: Path) -> Expectation:
     problems = without_causes(jackrabbit.ask("install", original))
@@ -159,16 +209,32 @@ def expectation(jackrabbit: Any, original: Path, folder: Path) -> Expectation:
 
 
 def lines(jackrabbit: Any) -> Lines:
+    """The repository as a new session shows it, with the namespace of each prefix in use at `/`."""
     found: Lines = {}
+    used: set[str] = set()
     for node in jackrabbit.ask("dump", "/"):
         path = node["path"]
         if path == "/" or path.startswith(OF_THE_REPOSITORY):
             continue
+        used.update(prefixes_in(node))
         found[path, "type"], found[path, "mixins"] = node["type"], sorted(node["mixins"])
         if node["is_ordered"]:
             found[path, "children"] = node["children"]
         found |= {(path, f"@{name}"): value for name, value in node["properties"].items()}
-    return found
+    known = jackrabbit.ask("namespaces")
+    return found | {("/", f"xmlns:{prefix}"): known.get(prefix) for prefix in used}
+
+
+def prefixes_in(node: Any) -> Iterator[str]:
+    """Of the names and of the values that are names or paths."""
+    texts = [node["path"], node["type"], *node["mixins"], *node["properties"]]
+    for kind, _, values in node["properties"].values():
+        if kind in (PropertyType.NAME, PropertyType.PATH):
+            texts += values
+    for step in "/".join(texts).split("/"):
+        prefix, colon, _ = step.partition(":")
+        if colon:
+            yield prefix
 
 
 def changed(left: Lines, right: Lines) -> set[tuple[str, str]]:
@@ -204,6 +270,15 @@ def about_the_filter(jackrabbit: Any, original: Path, ours: Path, folder: Path) 
         changed_file = {FILTER_XML: archive.read(FILTER_XML)}
     narrowed = rewritten(original, folder / "narrowed.zip", changed_file)
     return Counter(one for one in jackrabbit.errors(narrowed) if one.split("\t")[1] == FILTER_PLACE)
+
+
+def made_package(file: Path, uri: str, root: str = "/content/a") -> Path:
+    """A package of one node with a property of the namespace."""
+    node = f'xmlns:stEvt="{uri}" jcr:primaryType="nt:unstructured" stEvt:action="saved"'
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(FILTER_XML, f'<workspaceFilter version="1.0"><filter root="{root}"/></workspaceFilter>')
+        archive.writestr(f"jcr_root{root}/.content.xml", f'<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" {node}/>')
+    return file
 
 
 def without_uncovered_policies(original: Path, folder: Path) -> Path:
@@ -272,23 +347,50 @@ class Content:
         return Content(request, files, orders, source.package_properties())
 
 
-def copies(content: Content, source: VaultSource, config: PublisherConfig, folder: Path) -> Iterator[Any]:
-    """Publish the content once, and import it into every kind of target."""
-    place = folder / f"{config.package_type}-{config.transfer}"
-    home = create_home(place / "home", Config(publisher=config))
-    with initialise(home):
-        pass
-    with Workspace(home, SystemClock()) as workspace:
-        workspace.publisher("author").publish(content.request, source)
-        for target in TARGETS:
-            where = target.format(place)
-            name = AgentName(where.partition(":")[0])
-            subscription = subscription_of(home, SubscriberAgentConfig(name, where))
-            with closing(SubscriberProcess(workspace, subscription, lambda _: None)) as process:
-                process.claim()
-                process.run(Until.CAUGHT_UP)
-            with closing(open_source(where)) as copy:
-                yield copy
+class Publication:
+    """A home of its own, from which the content is published once and imported into every kind of target."""
+
+    def __init__(self, config: PublisherConfig, place: Path) -> None:
+        self.place = place
+        self.home = create_home(place / "home", Config(publisher=config))
+        with initialise(self.home):
+            pass
+
+    def publish(self, content: Content, source: VaultSource) -> bytes | None:
+        """Returns the package as it travels, in its message or in pieces; None where it lies in the blob store."""
+        with Workspace(self.home, SystemClock()) as workspace:
+            receipt = workspace.publisher("author").publish(content.request, source)
+            record = workspace.journal.record_at(workspace.package_topic, receipt.offset)
+            assert record is not None
+            message = decode_package(record.value)
+            if message.payload is not None:
+                return message.payload
+            if message.payload_ref is None or not is_run(message.payload_ref):
+                return None
+            pieces = PieceStore(workspace.journal, workspace.package_topic, workspace.clock)
+            with closing(
+                pieces.open(message, receipt.offset, workspace.limits.max_total_bytes, lambda: None)
+            ) as stream:
+                return stream.read()
+
+    def is_refused(self, content: Content, source: VaultSource) -> bool:
+        with Workspace(self.home, SystemClock()) as workspace:
+            before = workspace.journal.bounds(workspace.package_topic)
+            with pytest.raises(LimitExceededError, match="does not fit a message"):
+                workspace.publisher("author").publish(content.request, source)
+            return workspace.journal.bounds(workspace.package_topic) == before
+
+    def copies(self) -> Iterator[Any]:
+        with Workspace(self.home, SystemClock()) as workspace:
+            for target in TARGETS:
+                where = target.format(self.place)
+                name = AgentName(where.partition(":")[0])
+                subscription = subscription_of(self.home, SubscriberAgentConfig(name, where))
+                with closing(SubscriberProcess(workspace, subscription, lambda _: None)) as process:
+                    process.claim()
+                    process.run(Until.CAUGHT_UP)
+                with closing(open_source(where)) as copy:
+                    yield copy
 
 
 def digest(source: Any, content: Content) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import UsageError
+from mailboat.journal.port import Record
+from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
@@ -20,6 +23,10 @@ from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
+from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.builder import shipment_of
+from mailboat.wire.messages import decode_package
+from support.engines import EngineParts, memory_engine
 
 PAGE = (
     '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:acme="urn:acme"'
@@ -110,6 +117,48 @@ def test_a_root_that_the_source_owns_alone_owns_nothing_below_it(tmp_path: Path)
     with built(open_checkout_source(folder), "/content", tmp_path / "x.zip") as package:
         assert package.filter is not None
         assert package.filter.sets[0].is_shallow
+
+
+@pytest.mark.parametrize("path", ["/content/site/local", "/content/site"])
+def test_path_without_children_with_a_rule_is_refused(ruled: VaultSource, path: str) -> None:
+    """The filter of one node has no room for rules, so the excluded node or property would travel."""
+    with pytest.raises(UsageError, match=f"leaves out {path} or properties of it"):
+        shipment_of(add_request([NodePath(path)], is_deep=False), ruled)
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_publication_keeps_rules_and_modes_of_the_source(
+    ruled: VaultSource, several: VaultSource, package_type: str, tmp_path: Path
+) -> None:
+    parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(replace(engine.publishing, package_type=package_type))
+        publisher.publish(add_request([NodePath("/content/site")]), ruled)
+        publisher.publish(add_request([NodePath("/content/wknd")]), several)
+        ruled_change, several_change = (published_change(parts, record) for record in engine.records())
+        (one,) = ruled_change.filter.sets
+        assert ruled.filter is not None
+        assert one == ruled.filter.sets[0]._replace(root=NodePath("/content/site"))
+        carried = [node.path for node in ruled_change.records if ruled_change.filter.covers(node.path)]
+        assert carried == ["/content/site", "/content/site/page"]
+        modes = [(one.root, one.mode) for one in several_change.filter.sets]
+        assert modes == [("/content/wknd/live", "update_properties"), ("/content/wknd", "merge_properties")]
+
+
+def published_change(parts: EngineParts, record: Record) -> TreeChange:
+    message = decode_package(record.value)
+    assert message.payload is not None
+    return parts.codecs[message.package_type].read_bytes(message.payload, LimitsConfig(), None)
+
+
+@pytest.mark.parametrize("paths", [(ROOT,), (NodePath("/content/site"),)])
+def test_comparison_refuses_a_source_with_rules(ruled: VaultSource, paths: Sequence[NodePath], tmp_path: Path) -> None:
+    with memory_engine(tmp_path) as engine:
+        publisher = engine.publisher()
+        for ask in (publisher.plan_changed, publisher.publish_changed):
+            with pytest.raises(UsageError, match="has rules or a mode for /content"):
+                ask(ruled, paths)
+        assert engine.records() == []
 
 
 def test_a_path_that_the_filter_leaves_out_is_refused(ruled: VaultSource, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from mailboat.composition.workspace import Workspace, prepare
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.publisher.publisher import own_roots
+from mailboat.publisher.publisher import replaced_roots
 
 if TYPE_CHECKING:
     from mailboat.bulk.build_registry import Build
@@ -283,11 +283,8 @@ def _setting_of(text: str) -> tuple[str, str]:
 
 def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
     """What is meant: the paths that are given, else those of a FileVault filter, else all."""
-    given = content_paths(paths or ())
-    if given:
-        return given
     with closing(open_source(source)) as opened:
-        return own_roots(opened) or (ROOT,)
+        return tuple(replaced_roots(opened, content_paths(paths or ()) or (ROOT,)))
 
 
 def _budget_of(cutting: CutOptions) -> Budget:

@@ -28,11 +28,13 @@ from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
 from mailboat.maintenance.schedule import maintain
+from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.appender import Receipt
+from mailboat.publisher.builder import owned_of
 from mailboat.publisher.publisher import Publisher, own_roots
 
 SourceArgument = Annotated[
@@ -127,7 +129,7 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
         request = None if selected.changed else _add(paths, selected.shallow)
         found = control.plan_changed(name, paths or (ROOT,)) if request is None else control.plan(name, request)
         members = control.status().subscribers
-    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
+    session.show(_plan_report(found, None if request is None else request.filter, members))
 
 
 def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
@@ -141,14 +143,16 @@ def _plan_here(session: Session, selected: Selection, publisher: str | None) -> 
         agent = workspace.publisher(known_publisher(workspace, publisher))
         request = None if changed else _add(given or _roots_of(opened), selected.shallow)
         found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
+        owned = None if request is None else owned_of(request, opened)
     with session.control() as control:
         members = control.status().subscribers
-    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
+    session.show(_plan_report(found, owned, members))
 
 
 def _plan_report(
-    found: PublicationPlan, replaced: Sequence[NodePath], members: Sequence[SubscriberStatusView]
+    found: PublicationPlan, owned: WorkspaceFilter | None, members: Sequence[SubscriberStatusView]
 ) -> Report:
+    replaced = [] if owned is None else [one for one in owned.sets if _is_replaced(one)]
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -158,7 +162,7 @@ def _plan_report(
         "largest_package_bytes": found.largest_package_bytes,
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
-        "replaces": list(replaced),
+        "replaces": sorted(one.root for one in replaced),
         "behind": {one.name: one.lag for one in members},
         "errors": {one.name: document_of(one.error) for one in members if one.error is not None},
     }
@@ -186,10 +190,16 @@ def _lag_text(lag: int | None) -> str:
     return f"{count_text(lag, 'package')} behind" if lag else "up to date"
 
 
-def _replaced_lines(replaced: Sequence[NodePath]) -> Iterator[str]:
+def _is_replaced(one: FilterSet) -> bool:
+    return one.mode is ImportMode.REPLACE and not one.is_shallow
+
+
+def _replaced_lines(replaced: Sequence[FilterSet]) -> Iterator[str]:
     if replaced:
+        first = min(one.root for one in replaced)
         more = f" and {count_text(len(replaced) - 1, 'path')} more" if len(replaced) > 1 else ""
-        yield f"replaces {replaced[0]}{more}: what subscribers have below and the source has not is removed"
+        ruled = "" if all(one.is_simple for one in replaced) else ", but for what the filter leaves out"
+        yield f"replaces {first}{more}: what subscribers have below and the source has not is removed{ruled}"
 
 
 @remote_command

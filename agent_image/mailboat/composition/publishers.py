@@ -69,6 +69,7 @@ def _settings(home: Home, name: AgentName) -> PublisherSettings:
         are_pieces_cut=are_pieces_cut(config),
         are_large_refused=publisher.transfer is Transfer.INLINE,
         refuse_collisions=config.limits.refuse_collisions,
+        limits=config.limits,
         pieces=PieceSettings(piece_bytes=publisher.piece_bytes),
         changes=ChangeBudget(max_content_bytes=publisher.changed_package_bytes),
     )

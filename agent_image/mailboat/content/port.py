@@ -78,6 +78,14 @@ class DescribedSource(NamedSource, Protocol):
     def filter(self) -> WorkspaceFilter | None:
         """What its own filter covers; None when it has none."""
 
+    def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
+        """What a package of these roots owns: their part of the source's filter, with its modes and rules.
+
+        Roots that the filter does not know stay as they are.
+
+        Raises: UsageError, where a rule decides about a path that is asked for without its children.
+        """
+
     def defined(self, path: NodePath) -> Node | None:
         """The node at `path` if a document or a file defines it; None where there is a mere directory, or nothing."""
 

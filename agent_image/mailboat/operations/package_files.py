@@ -7,7 +7,7 @@ blobs of the home, if there is one. Called by `mailboat packages`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,19 +29,17 @@ from mailboat.errors import (
 )
 from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
 from mailboat.model.changes import ChangeCount
-from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.namespaces import NamespaceTable
-from mailboat.model.nodes import Node, NodeRecord
-from mailboat.model.paths import is_within
+from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
-from mailboat.packages.filevault.pattern_reach import narrowed
 from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
-from mailboat.publisher.builder import ancestors_in, shipment_of
+from mailboat.publisher.builder import shipment_of
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -104,16 +102,15 @@ class PackageFiles:
         """
         check_request(request)
         shipment = shipment_of(request, source)
-        owned = _with_rules(shipment.filter, source)
-        is_ruled = owned != shipment.filter
         contents = PackageContents(
-            owned,
-            _covered(shipment.nodes, owned, source) if is_ruled else shipment.nodes,
-            ancestors_in(owned, source) if is_ruled else shipment.ancestors,
+            shipment.filter,
+            shipment.nodes,
+            shipment.ancestors,
             is_self_contained=True,
-            properties={**_kept_properties(shipment.properties, owned, source), **properties},
+            properties={**_kept_properties(shipment.properties, shipment.filter, source), **properties},
             namespaces=shipment.namespaces,
             is_for_repositories=package_type == FILEVAULT,
+            limits=self._limits,
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
@@ -216,28 +213,6 @@ class PackageFiles:
                 reader.close()
 
 
-def _with_rules(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
-    """The part of the source's own filter at and below these roots; a root that it does not know stays as it is."""
-    described = description_of(source)
-    own = None if described is None else described.filter
-    if own is None:
-        return owned
-    return WorkspaceFilter(tuple(ruled for one in owned.sets for ruled in _ruled(one, own)))
-
-
-def _ruled(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:
-    found: list[FilterSet] = []
-    for kept in () if one.is_shallow else own.sets:
-        if is_within(kept.root, one.root):
-            found.append(kept)
-        elif kept.contains(one.root) and not kept.is_shallow:
-            found.append(narrowed(kept, one.root))
-        if kept.contains(one.root) and not kept.is_shallow:
-            break  # decides about the whole subtree
-    above = own.set_for(one.root)
-    return found or [one if above is None else one._replace(mode=above.mode)]
-
-
 def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:
     """The source's properties, without an `acHandling` that a part of the source gives no effect.
 
@@ -252,20 +227,6 @@ def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: So
     if any(node.primary_type in POLICY_TYPES and owned.covers(node.path) for node in nodes):
         return kept
     return {key: text for key, text in kept.items() if key != "acHandling"}
-
-
-def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
-    is_empty = True
-    for node in nodes:
-        if owned.covers(node.path):
-            is_empty = False
-            yield node
-    if is_empty:
-        roots = ", ".join(one.root for one in owned.sets)
-        raise UsageError(
-            f"the filter of {source.uri} leaves out everything at {roots[:200]}",
-            next_step="name other paths, or change the rules of the filter in the source",
-        )
 
 
 class _Total:

@@ -40,6 +40,7 @@ class PackageContents:
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
             None where it says nothing, and will not.
         is_for_repositories: Refuse names and values that a JCR repository can't hold.
+        limits: What readers of the same configuration accept: nothing beyond it is written.
     """
 
     filter: WorkspaceFilter
@@ -51,6 +52,7 @@ class PackageContents:
     properties: dict[str, str] = field(default_factory=dict)
     namespaces: NamespaceTable | None = None
     is_for_repositories: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class TreePackageWriter:
         self._tree = TreeHash()
         self._node_count = 0
         self._content_bytes = 0
+        self._elsewhere_bytes = 0
 
     def write(self) -> PackageSummary:
         """Write all records.
@@ -87,6 +88,7 @@ class TreePackageWriter:
         self._emit(encode_namespaces(table))
         self._flush()
         self._write(encode_trailer(Trailer(self._node_count, self._hash.digest())))
+        self._check_total(None)
         return PackageSummary(
             self._length_bytes, self._hash.digest(), self._tree.digest(), self._node_count, self._content_bytes
         )
@@ -141,6 +143,16 @@ class TreePackageWriter:
             )
         self._emit(record)
         self._node_count += 1
+        limits = self._contents.limits
+        if self._node_count > limits.max_entries:
+            raise _beyond("the package has more nodes than max_entries", node.path, limits.max_entries)
+        self._check_total(node.path)
+
+    def _check_total(self, path: NodePath | None) -> None:
+        """As readers count: the package and the binaries that are elsewhere."""
+        limit = self._contents.limits.max_total_bytes
+        if self._length_bytes + self._pending_bytes + self._elsewhere_bytes > limit:
+            raise _beyond("the package holds more bytes than max_total_bytes", path, limit)
 
     def _place(self, path: NodePath, binaries: list[Binary]) -> list[bytes | None]:
         """Write the pieces of those that travel so; the data of those that go into the node, None for others."""
@@ -150,6 +162,9 @@ class TreePackageWriter:
         for binary in binaries:
             length = binary.length_bytes
             self._content_bytes += length
+            if length > self._contents.limits.max_entry_bytes:
+                limit = self._contents.limits.max_entry_bytes
+                raise _beyond(f"a binary of {length} bytes is larger than max_entry_bytes", path, limit)
             inline = None
             if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
                 if length <= MAX_INLINE_BYTES and length <= room:
@@ -158,6 +173,8 @@ class TreePackageWriter:
                 elif not binary.is_digest_known or binary.digest not in in_pieces:
                     self._write_pieces(path, binary)
                     in_pieces.add(binary.digest)
+            else:
+                self._elsewhere_bytes += length
             data.append(inline)
         return data
 
@@ -186,6 +203,16 @@ class TreePackageWriter:
         self._hash.update(data)
         self._into.write(data)
         self._length_bytes += len(data)
+
+
+def _beyond(what: str, path: NodePath | None, limit: int) -> LimitExceededError:
+    """A limit that subscribers of the same configuration have."""
+    return LimitExceededError(
+        what,
+        next_step="publish in several requests, or raise the limit at publisher and subscribers",
+        limit=limit,
+        **({} if path is None else {"path": path}),
+    )
 
 
 def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:

@@ -152,6 +152,7 @@ class PackageBuilder:
             (),
             is_for_repositories=self._codec().package_type == FILEVAULT,
             namespaces=shipment.namespaces,
+            limits=self._settings.limits,
         )
         return self._codec().checker(contents)
 
@@ -166,6 +167,7 @@ class PackageBuilder:
             is_for_repositories=self._codec().package_type == FILEVAULT,
             properties=shipped_properties(shipment.properties),
             namespaces=shipment.namespaces,
+            limits=self._settings.limits,
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
@@ -267,11 +269,20 @@ def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNo
     Raises:
         SourceMissingError: A path is not in the source. A removal is published by DELETE.
     """
-    owned = request.filter
     for path in request.paths:
         if path != ROOT and source.node(path) is None:
             raise _missing(path, source)
-    return shipment_from(source, owned, _walk(owned, source, observe))
+    owned = owned_of(request, source)
+    nodes = _walk(request.filter, source)
+    if owned != request.filter:
+        nodes = _covered(nodes, owned, source)
+    return shipment_from(source, owned, nodes if observe is None else _observed(nodes, observe))
+
+
+def owned_of(request: DistributionRequest, source: Source) -> WorkspaceFilter:
+    """What the package of an ADD owns: its paths, with the modes and rules of the source's own filter."""
+    described = description_of(source)
+    return request.filter if described is None else described.filter_within(request.filter)
 
 
 def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node]) -> Shipment:
@@ -302,13 +313,31 @@ def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     return tuple(node for node in map(source.node, paths) if node is not None and not node.is_plain_folder)
 
 
-def _walk(owned: WorkspaceFilter, source: Source, observe: ObserveNode | None) -> Iterator[Node]:
+def _observed(nodes: Iterable[Node], observe: ObserveNode) -> Iterator[Node]:
+    for node in nodes:
+        observe(node)
+        yield node
+
+
+def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
+    is_empty = True
+    for node in nodes:
+        if owned.covers(node.path):
+            is_empty = False
+            yield node
+    if is_empty:
+        roots = ", ".join(one.root for one in owned.sets)
+        raise UsageError(
+            f"the filter of {source.uri} leaves out everything at {roots[:200]}",
+            next_step="name other paths, or change the rules of the filter in the source",
+        )
+
+
+def _walk(owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
     for one in sorted(owned.sets, key=lambda one: key_of(one.root)):
         is_empty = True
         for node in source.walk(one.root, is_deep=not one.is_shallow):
             is_empty = False
-            if observe is not None:
-                observe(node)
             yield node
         if is_empty and one.root == ROOT:
             raise _missing(one.root, source)

@@ -19,7 +19,7 @@ from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.content.progress import description_of, namespaces_of
 from mailboat.errors import UsageError
-from mailboat.model.filters import ImportMode
+from mailboat.model.filters import ImportMode, filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
@@ -118,10 +118,10 @@ class Publisher:
         Raises:
             PublisherBusyError: Another process does the same at this time.
             SourceChangedError: The source changed meanwhile; what was yielded is published, call again for the rest.
-            UsageError: As `own_roots`.
+            UsageError: As `replaced_roots`.
         """
         self._appender.reconcile()
-        return self._shipper.ship(source, _roots_within(source, roots), user_id, on_compared)
+        return self._shipper.ship(source, replaced_roots(source, roots), user_id, on_compared)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the message of a request id or package id stands, if this publisher has a receipt. From any thread."""
@@ -137,7 +137,7 @@ class Publisher:
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
-        groups = self._shipper.checked_groups(source, _roots_within(source, roots))
+        groups = self._shipper.checked_groups(source, replaced_roots(source, roots))
         return plan_groups(groups, refuse_collisions=self._settings.refuse_collisions)
 
     def _found_or_prepared(
@@ -341,24 +341,28 @@ def plan_groups(groups: Iterable[ChangeGroup], *, refuse_collisions: bool) -> Pu
 
 
 def own_roots(source: Source) -> tuple[NodePath, ...]:
-    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source.
-
-    Raises:
-        UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.
-    """
+    """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source."""
     described = description_of(source)
     found = None if described is None else described.filter
-    if found is None:
-        return ()
-    for one in found.sets:
+    return () if found is None else tuple(one.root for one in found.sets)
+
+
+def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
+    """The roots that a comparison or a bulk build replaces: within a FileVault source's own filter, if it has one.
+
+    Content outside of that filter is not the source's: it must not be deleted.
+
+    Raises:
+        UsageError: The filter leaves parts of the roots out, or merges, and only whole packages carry that.
+    """
+    described = description_of(source)
+    if described is None or described.filter is None:
+        return roots
+    owned = described.filter_within(filter_for(roots, roots))
+    for one in owned.sets:
         if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
             raise UsageError(
-                f"the filter of {source.uri} has rules or a mode for {one.root}, which a publication does not carry",
-                next_step=f"to replace all below it: mailboat publish --source {shlex.quote(source.uri)} {one.root}",
+                f"the filter of {source.uri} has rules or a mode for {one.root}, which only whole packages carry",
+                next_step=f"mailboat publish --source {shlex.quote(source.uri)} {one.root}",
             )
-    return tuple(one.root for one in found.sets)
-
-
-def _roots_within(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
-    """The roots to compare. Content outside of a source's filter is not the source's: it must not be deleted."""
-    return (own_roots(source) or roots) if tuple(roots) == (ROOT,) else roots
+    return tuple(one.root for one in owned.sets)

@@ -10,6 +10,7 @@ from typing import Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
+from mailboat.config.document import LimitsConfig
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
@@ -76,6 +77,7 @@ class PublisherSettings:
     are_large_refused: bool = False
     pieces: PieceSettings = field(default_factory=PieceSettings)
     refuse_collisions: bool = True
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
     changes: ChangeBudget = field(default_factory=ChangeBudget)

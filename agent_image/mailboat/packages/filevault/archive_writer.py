@@ -9,6 +9,7 @@ pieces: what is packed is spooled first, since its size must stand before it.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import tempfile
 import zlib
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple, Self
 
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import SourceChangedError
+from mailboat.errors import LimitExceededError, SourceChangedError
 from mailboat.model.nodes import Binary
 from mailboat.packages.filevault.archive import DEFLATED, STORED
 from mailboat.packages.filevault.archive_layout import (
@@ -33,8 +34,6 @@ CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 256
 """Shorter content is stored: a packer takes longer to begin than all else that is done for the entry."""
 SPOOL_BYTES: Final = 4 * 1024 * 1024
-MAX_RATIO: Final = int(LimitsConfig().max_ratio)
-"""Readers refuse what is packed better than that, as they can't tell it from an attack."""
 STORED_SUFFIXES: Final = (
     ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",
     ".jpg", ".m4a", ".m4v", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".ogg", ".ogv", ".opus", ".png", ".pptx",
@@ -63,12 +62,15 @@ class PackedContent(NamedTuple):
     size_bytes: int
 
     @classmethod
-    def of(cls, content: bytes, level: int) -> Self:
-        """Pack, unless it is too short to be worth it; the level 0 is not at all."""
+    def of(cls, content: bytes, level: int, max_ratio: float) -> Self:
+        """Pack, unless it is too short to be worth it; the level 0 is not at all.
+
+        Readers refuse what is packed better than `max_ratio`, as they can't tell it from an attack.
+        """
         is_worth_it = level and len(content) >= SMALL_BYTES
         shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if is_worth_it else content
-        if len(shrunk) * MAX_RATIO < len(content):
-            packer = _Packer(level, len(content))
+        if len(shrunk) * max_ratio < len(content):
+            packer = _Packer(level, len(content), max_ratio)
             shrunk = packer.pack(content) + packer.finish()
         if len(shrunk) < len(content):
             return cls(DEFLATED, shrunk, zlib.crc32(content), len(content))
@@ -78,9 +80,9 @@ class PackedContent(NamedTuple):
 class _Packer:
     """Deflates with the start of the content left unpacked, so that the ratio stays below what readers accept."""
 
-    def __init__(self, level: int, size_bytes: int) -> None:
+    def __init__(self, level: int, size_bytes: int, max_ratio: float) -> None:
         self._level = level
-        self._plain_bytes = -(-size_bytes // MAX_RATIO)
+        self._plain_bytes = math.ceil(size_bytes / max_ratio)
         self._packer = zlib.compressobj(0, zlib.DEFLATED, -zlib.MAX_WBITS)
 
     def pack(self, piece: bytes) -> bytes:
@@ -103,10 +105,12 @@ class _Packer:
 class ArchiveWriter:
     """A zip being written, strictly forward."""
 
-    def __init__(self, into: BinaryIO, level: int = LEVEL) -> None:
-        """Write to `into` from where it stands; `level` is zlib's."""
+    def __init__(self, into: BinaryIO, level: int = LEVEL, limits: LimitsConfig | None = None) -> None:
+        """Write to `into` from where it stands; `level` is zlib's. Nothing beyond the limits of readers is written."""
         self._into = into
         self._level = level
+        self._limits = limits or LimitsConfig()
+        self._content_bytes = 0
         self._total = hashlib.sha256()
         self._central: list[bytes] = []
         self._pieces: list[bytes] = []
@@ -119,7 +123,9 @@ class ArchiveWriter:
 
     def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:
         """Add an entry from memory; stored where packing gains nothing."""
-        self.add_packed(name, PackedContent.of(content, 0 if is_packed_already else self._level))
+        self.add_packed(
+            name, PackedContent.of(content, 0 if is_packed_already else self._level, self._limits.max_ratio)
+        )
 
     def add_packed(self, name: str, content: PackedContent) -> None:
         """Add an entry that was packed before."""
@@ -175,8 +181,8 @@ class ArchiveWriter:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             crc = _checked(name, binary, lambda piece: spool.write(packer.compress(piece)))
             spool.write(packer.flush())
-            if spool.tell() * MAX_RATIO < binary.length_bytes:
-                sparing = _Packer(self._level, binary.length_bytes)
+            if spool.tell() * self._limits.max_ratio < binary.length_bytes:
+                sparing = _Packer(self._level, binary.length_bytes, self._limits.max_ratio)
                 spool.seek(0)
                 spool.truncate()
                 _checked(name, binary, lambda piece: spool.write(sparing.pack(piece)))
@@ -200,7 +206,18 @@ class ArchiveWriter:
         self._pieces.clear()
         self._held_bytes = 0
 
+    def _check_limits(self, name: str, size: int) -> None:
+        limits = self._limits
+        self._content_bytes += size
+        if size > limits.max_entry_bytes:
+            raise _beyond(f"an entry of {size} bytes is larger than max_entry_bytes", name, limits.max_entry_bytes)
+        if len(self._central) >= limits.max_entries:
+            raise _beyond("the package has more entries than max_entries", name, limits.max_entries)
+        if self._content_bytes > limits.max_total_bytes:
+            raise _beyond("the package unpacks to more bytes than max_total_bytes", name, limits.max_total_bytes)
+
     def _begin(self, name: str, method: int, crc: int, packed: int, size: int) -> None:
+        self._check_limits(name, size)
         raw = name.encode()
         flags = 0 if name.isascii() else _UTF8_FLAG
         offset = self.length_bytes
@@ -222,6 +239,16 @@ class ArchiveWriter:
             + central_extra
         )
         self._emit(LOCAL.pack(LOCAL_SIGNATURE, *fields, *sizes, len(raw), len(local_extra)) + raw + local_extra)
+
+
+def _beyond(what: str, entry: str, limit: int) -> LimitExceededError:
+    """A limit that subscribers of the same configuration have."""
+    return LimitExceededError(
+        what,
+        next_step="publish in several requests, or raise the limit at publisher and subscribers",
+        entry=entry,
+        limit=limit,
+    )
 
 
 def read_binary(binary: Binary, name: str) -> bytes:

@@ -10,19 +10,18 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, node_digest
-from mailboat.errors import UsageError
+from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
-from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
+from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
 from mailboat.packages.filevault.jcr_rules import check_node
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
@@ -41,6 +40,8 @@ from mailboat.wire.nodes import OpenBinary
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
 MAX_REMEMBERED: Final = 64
+MAX_NODE_PROPERTIES: Final = MAX_DOCUMENT_ATTRIBUTES - 2
+"""A document has two attributes more: the types of the node."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class FilevaultCodec:
     def __init__(self, settings: FilevaultSettings | None = None) -> None:
         """Build a codec."""
         self._settings = settings or FilevaultSettings()
-        self._packed_properties: dict[tuple[tuple[str, str], ...], PackedContent] = {}
+        self._packed_properties: dict[tuple[float, tuple[tuple[str, str], ...]], PackedContent] = {}
         self._reading = ReadingSettings(
             Namespaces(self._settings.namespaces), self._settings.references, self._settings.max_document_bytes
         )
@@ -81,15 +82,17 @@ class FilevaultCodec:
                 hold a node.
             NamespaceUnresolvedError: A prefix has no namespace, or several.
             SourceChangedError: A binary's bytes are not those of its digest.
-            LimitExceededError: Names collide that must not.
+            LimitExceededError: Names collide that must not, or readers of the same configuration refuse a node.
         """
-        archive = ArchiveWriter(into, self._settings.level)
+        archive = ArchiveWriter(into, self._settings.level, contents.limits)
         self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
         namespaces = Declarations(contents, self._reading.namespaces.by_prefix)
         total = _Total(contents)
         owns = _ownership(contents.filter) if contents.is_for_repositories else None
-        settings = LayoutSettings(namespaces, self._settings.references, largest, owns, total.amend)
+        settings = LayoutSettings(
+            namespaces, self._settings.references, largest, owns, total.amend, contents.limits.max_xml_depth
+        )
         layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
@@ -98,6 +101,7 @@ class FilevaultCodec:
         for node, has_children in _with_lookahead(contents.nodes):
             if contents.is_for_repositories:
                 check_node(node, namespaces)
+            check_size(node, contents.limits)
             layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
             layout.add(node, has_children=has_children)
@@ -108,7 +112,13 @@ class FilevaultCodec:
     def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
         """See `PackageCodec.checker`."""
         declared = Declarations(contents, self._reading.namespaces.by_prefix)
-        return partial(check_node, namespaces=declared) if contents.is_for_repositories else None
+
+        def check(node: Node) -> None:
+            if contents.is_for_repositories:
+                check_node(node, declared)
+            check_size(node, contents.limits)
+
+        return check
 
     def read_bytes(
         self,
@@ -152,15 +162,36 @@ class FilevaultCodec:
         typed = with_package_type(contents.properties, roots)
         if contents.is_self_contained:
             archive.add(MANIFEST, _manifest(typed, roots).encode())
-        properties = tuple(typed.items())
-        packed = self._packed_properties.get(properties)
+        ratio = contents.limits.max_ratio
+        key = ratio, tuple(typed.items())
+        packed = self._packed_properties.get(key)
         if packed is None:
-            packed = PackedContent.of(format_properties(typed).encode(), self._settings.level)
+            packed = PackedContent.of(format_properties(typed).encode(), self._settings.level, ratio)
             if len(self._packed_properties) >= MAX_REMEMBERED:
                 self._packed_properties.clear()
-            self._packed_properties[properties] = packed
+            self._packed_properties[key] = packed
         archive.add_packed(PROPERTIES_XML, packed)
         archive.add(FILTER_XML, format_filter(contents.filter).encode())
+
+
+def check_size(node: Node, limits: LimitsConfig) -> None:
+    """Refuse a node that readers refuse wherever it is written. Raises: LimitExceededError."""
+    if len(node.properties) > MAX_NODE_PROPERTIES:
+        raise LimitExceededError(
+            f"a node has {len(node.properties)} properties, which readers refuse in a document",
+            path=node.path,
+            limit=MAX_NODE_PROPERTIES,
+        )
+    for one in node.properties:
+        if one.type is PropertyType.BINARY:
+            for value in one.values:
+                if isinstance(value, Binary) and value.length_bytes > limits.max_entry_bytes:
+                    raise LimitExceededError(
+                        f"{one.name} has {value.length_bytes} bytes, more than max_entry_bytes",
+                        next_step="leave the node out, or raise the limit at publisher and subscribers",
+                        path=node.path,
+                        limit=limits.max_entry_bytes,
+                    )
 
 
 class _Total:

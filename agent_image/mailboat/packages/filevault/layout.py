@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.nodes import (
     CONTENT_NODE,
@@ -27,7 +28,15 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
-from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, PROBE_BYTES, ROOT_NAME, Mark, is_docview
+from mailboat.packages.filevault.document import (
+    MAX_DOCUMENT_ATTRIBUTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENT_ELEMENTS,
+    PROBE_BYTES,
+    ROOT_NAME,
+    Mark,
+    is_docview,
+)
 from mailboat.packages.filevault.document_text import (
     attributes_of,
     dedent,
@@ -53,6 +62,8 @@ POLICY_TYPES: Final = frozenset({"rep:ACL", "rep:CugPolicy", "rep:PrincipalPolic
 MAX_ELEMENT_DEPTH: Final = 3
 """Of elements with entries below: FileVault's validator forgets deeper ones when it reads their directories, and then
 takes these for folders (`NodeTypeValidator.finalizeValidationForSiblings` of vault-validation 4.1.4)."""
+_DEPTH_AROUND: Final = 4
+"""Readers count the document around its root, the child itself, and an element for a name of its order."""
 _ATTRIBUTE_BYTES: Final = 8  # what stands around name and text, about
 
 
@@ -67,6 +78,7 @@ class LayoutSettings:
         owns: Whether the package replaces what is at a path. An importer would keep a node of which there is an
             element without anything in it, so those of missing nodes are left out. None keeps all names of an order.
         on_shortened: Called with a node whose order lost names, before any node that is not below it is written.
+        max_xml_depth: The deepest nesting of elements that readers accept.
     """
 
     namespaces: Mapping[str, str]
@@ -74,14 +86,28 @@ class LayoutSettings:
     largest_carried_bytes: int | None
     owns: Callable[[NodePath], bool] | None = None
     on_shortened: Callable[[Node], None] | None = None
+    max_xml_depth: int = LimitsConfig().max_xml_depth
 
 
 @dataclass(slots=True)
 class _Document:
-    """A document being written."""
+    """A document being written.
+
+    Of its `elements` those for names of an order count twice where the children are elements, too.
+    """
 
     size: int = 0
     prefixes: set[str] = field(default_factory=set)
+    elements: int = 0
+    attributes: int = 0
+
+    def has_room_for(self, node: Node) -> bool:
+        """Whether readers still accept the document with the node, see `DocumentReader.read`."""
+        return (
+            self.size < DOCUMENT_BYTES
+            and self.attributes + _attribute_count(node) <= MAX_DOCUMENT_ATTRIBUTES
+            and self.elements + _element_count(node) <= MAX_DOCUMENT_ELEMENTS
+        )
 
 
 @dataclass(slots=True)
@@ -140,6 +166,7 @@ class Layout:
             and parent is not None
             and parent.document is not None
             and _takes_in(parent, node)
+            and parent.depth + _DEPTH_AROUND <= self._settings.max_xml_depth
             and (parent.depth < MAX_ELEMENT_DEPTH or not self._has_carried(node))
         ):
             self._add_element(node, platform, parent, parent.document)
@@ -214,6 +241,8 @@ class Layout:
             one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
         }
         attributes = attributes_of(node, references, document.prefixes)
+        document.elements += _element_count(node)
+        document.attributes += _attribute_count(node)
         for key, text in attributes:
             document.size += len(key) + len(text) + _ATTRIBUTE_BYTES
         return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
@@ -227,7 +256,7 @@ class Layout:
             is_kept = one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
             if one.document is None or not one.depth or is_kept:
                 return
-            one.document = _Document(one.document.size, set(one.document.prefixes))
+            one.document = replace(one.document, prefixes=set(one.document.prefixes))
             one.inlined = {name: dedent(text, one.depth) for name, text in one.inlined.items()}
             one.depth = 0
 
@@ -277,6 +306,7 @@ class Layout:
         name = name_of(closed.node.path)
         self._shorten_order(closed)
         children, marks = _children_texts(closed)
+        self._check_readable(closed, len(children))
         tag = xml_name(name) if closed.depth else ROOT_NAME
         closed.document.prefixes |= element_prefixes([name, *(closed.node.child_order or ())])
         text = format_element(tag, closed.attributes, marks, children, closed.depth)
@@ -296,6 +326,18 @@ class Layout:
                 limit=MAX_DOCUMENT_BYTES,
             )
         self._archive.add(f"{closed.platform}/{CONTENT_XML}", content)
+
+    def _check_readable(self, closed: _Open, children: int) -> None:
+        """Refuse an order that readers refuse wherever it is written, and any document where they accept none."""
+        depth = closed.depth + (3 if children else 2)
+        for found, limit, what in (
+            (children + 1, MAX_DOCUMENT_ELEMENTS, "children in an order"),
+            (depth, self._settings.max_xml_depth, "nested elements"),
+        ):
+            if found > limit:
+                raise LimitExceededError(
+                    f"a node needs {found} {what}, which readers refuse", path=closed.node.path, limit=limit
+                )
 
     def _shorten_order(self, closed: _Open) -> None:
         node, owns = closed.node, self._settings.owns
@@ -348,8 +390,16 @@ def _takes_in(parent: _Open, node: Node) -> bool:
     if node.primary_type in POLICY_TYPES:
         return False
     order = parent.node.child_order
-    has_room = parent.document is not None and parent.document.size < DOCUMENT_BYTES
+    has_room = parent.document is not None and parent.document.has_room_for(node)
     return has_room and (order is None or name_of(node.path) in order)
+
+
+def _element_count(node: Node) -> int:
+    return 1 + len(node.child_order or ())
+
+
+def _attribute_count(node: Node) -> int:
+    return len(node.properties) + 2  # the types
 
 
 def _marks(node: Node, around: list[_Open]) -> Iterator[str]:

@@ -8,11 +8,43 @@ decide about a path.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mailboat.model.filters import FilterRule, FilterSet
-from mailboat.model.paths import NodePath
+from mailboat.errors import UsageError
+from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter
+from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
+
+
+def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilter:
+    """The part of a filter at and below the roots of another one; a root that it does not know stays as it is.
+
+    Raises:
+        UsageError: A rule decides about a path that is asked for without its children: no package can carry both.
+    """
+    return WorkspaceFilter(tuple(part for one in asked.sets for part in _parts_within(one, own)))
+
+
+def _parts_within(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:
+    found: list[FilterSet] = []
+    for kept in () if one.is_shallow else own.sets:
+        if is_within(kept.root, one.root):
+            found.append(kept)
+        elif kept.contains(one.root) and not kept.is_shallow:
+            found.append(narrowed(kept, one.root))
+        if kept.contains(one.root) and not kept.is_shallow:
+            break  # decides about the whole subtree
+    above = own.set_for(one.root)
+    if above is None:
+        return found or [one]
+    if one.is_shallow and (not above.covers(one.root) or narrowed(above, one.root).property_rules):
+        raise UsageError(
+            f"the filter of the source leaves out {one.root} or properties of it",
+            next_step="publish the path with its children, or change the rules of the filter in the source",
+            path=one.root,
+        )
+    return found or [one._replace(mode=above.mode)]
 
 
 def narrowed(one: FilterSet, root: NodePath) -> FilterSet:

@@ -28,6 +28,7 @@ from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_bin
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.pattern_reach import filter_within
 from mailboat.packages.filevault.properties import (
     KEPT_PROPERTIES,
     MAX_PROPERTIES_BYTES,
@@ -82,6 +83,10 @@ class VaultSource:
         expansion = self._aggregates.expand(place)
         order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
         return ordered_names(order, list(expansion.children))
+
+    def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
+        """See `DescribedSource.filter_within`."""
+        return asked if self.filter is None else filter_within(asked, self.filter)
 
     def defined(self, path: NodePath) -> Node | None:
         """See `DescribedSource.defined`."""

@@ -96,6 +96,8 @@ public final class Exchange {
                 return list(Validation.messages(new File(words[1]), new File(words[2])));
             case "dump":
                 return dump(words[1]);
+            case "namespaces":
+                return namespaces();
             case "stream":
                 return stream(words[1]);
             case "names":
@@ -112,7 +114,7 @@ public final class Exchange {
             ((JackrabbitRepository) repository).shutdown();
         }
         repository = new Jcr(new Oak()).with(likeAem()).createRepository();
-        session = repository.login(new SimpleCredentials("admin", "admin".toCharArray()));
+        session = newSession();
         String definitions = Files.readString(Path.of(types), StandardCharsets.UTF_8);
         CndImporter.registerNodeTypes(new StringReader(definitions), session);
         session.getWorkspace().getNamespaceRegistry().registerNamespace("crx", "http://www.day.com/crx/1.0");
@@ -210,12 +212,39 @@ public final class Exchange {
         return "null";
     }
 
+    /**
+     * The nodes as a new session shows them: the importing session has the prefixes of the package, whatever their
+     * namespaces are called in the repository.
+     */
     private String dump(String path) throws Exception {
         List<String> nodes = new ArrayList<>();
-        if (session.nodeExists(path)) {
-            dump(session.getNode(path), nodes);
+        Session reader = newSession();
+        try {
+            if (reader.nodeExists(path)) {
+                dump(reader.getNode(path), nodes);
+            }
+        } finally {
+            reader.logout();
         }
         return "[" + String.join(",", nodes) + "]";
+    }
+
+    /** The namespace of each prefix in a new session. */
+    private String namespaces() throws Exception {
+        List<String> found = new ArrayList<>();
+        Session reader = newSession();
+        try {
+            for (String prefix : reader.getNamespacePrefixes()) {
+                found.add(quote(prefix) + ":" + quote(reader.getNamespaceURI(prefix)));
+            }
+        } finally {
+            reader.logout();
+        }
+        return "{" + String.join(",", found) + "}";
+    }
+
+    private Session newSession() throws Exception {
+        return repository.login(new SimpleCredentials("admin", "admin".toCharArray()));
     }
 
     private void dump(Node node, List<String> into) throws Exception {
