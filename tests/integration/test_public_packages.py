@@ -61,6 +61,7 @@ PACKAGES = [
     f"{WKND}.ui.content:1.0.0:zip",
     f"{WKND}.ui.content.sample:1.0.0:zip",
     f"{CORE}.content:2.26.0:zip",
+    f"{CORE}.content:2.26.0:zip",
     f"{CORE}.examples.ui.apps:2.26.0:zip",
     f"{CORE}.examples.ui.content:2.26.0:zip",
     f"{ACS}-ui.apps:6.15.4:zip",
@@ -80,13 +81,14 @@ TOO_LARGE_FOR_A_MESSAGE = {
     f"{WKND}.ui.content.sample:3.2.0:zip",
     f"{WKND}.ui.content:1.0.0:zip",
     f"{WKND}.ui.content.sample:1.0.0:zip",
+    f"{CORE}.content:2.26.0:zip",
     f"{CORE}.examples.ui.apps:2.26.0:zip",
     f"{CORE}.examples.ui.content:2.26.0:zip",
     f"{ACS}-ui.apps:6.15.4:zip",
     f"{ACS}-content:4.8.4:zip",
     f"{ACS}-content:4.8.4:zip{WITHIN}-ui.apps-4.8.4.zip",
 }
-"""Refused with `transfer: inline`: a journal takes 1 MB."""
+"""Refused with `transfer: inline`, which carries packages up to `publisher.inline_package_bytes`."""
 
 ROUTES = [(kind, how) for kind in PackageType for how in (Transfer.REFERENCE, Transfer.CHUNKS, Transfer.INLINE)]
 

@@ -21,7 +21,7 @@ from mailboat.model.messages import (
     PingMessage,
     StatusMessage,
 )
-from mailboat.queues.failures import ErrorQueue, FailedPackages
+from mailboat.queues.failures import ErrorQueue, FailedPackages, FailurePlace
 from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
@@ -185,6 +185,13 @@ class TestErrorQueues:
         failed.hear(status(4))
         assert errors.state() is QueueState.PASSIVE
         assert errors.capabilities == frozenset()
+
+    def test_attempts_are_unknown_where_the_status_names_none(self, failed: FailedPackages) -> None:
+        """Sling's statuses have no attempts."""
+        failed.hear(status(4)._replace(attempts=0))
+        found = failed.find(FailurePlace(AUTHOR, EDGE, Offset(4)))
+        assert found is not None
+        assert found.attempts is None
 
     def test_packages_given_up_are_in_it_by_offset_with_their_cause(
         self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources

@@ -295,7 +295,7 @@ class QueueItemView:
         path_count: How many paths the request has.
         queued_at: When the log took it.
         state: `queued` or `error`.
-        attempts: How often it was tried.
+        attempts: How often it was tried; None in an error queue whose subscriber does not say.
         user_id: Who asked.
         error: Why the last attempt failed.
     """
@@ -309,7 +309,7 @@ class QueueItemView:
     path_count: int
     queued_at: Moment
     state: str
-    attempts: int = 0
+    attempts: int | None = 0
     user_id: str = ""
     error: CauseView | None = None
 
@@ -404,7 +404,7 @@ class GivenUpView:
         publisher: Who published it.
         offset: Its place on the package topic.
         package_id: The package; None where the log does not hold its message any more.
-        attempts: How often it was tried.
+        attempts: How often it was tried; None where the subscriber does not say, as those of Sling.
         given_up_at: Time of the failure; None if not reported.
         paths: The first paths of the request, at most 100.
         error: Why the last attempt failed.
@@ -417,7 +417,7 @@ class GivenUpView:
     publisher: str
     offset: int
     package_id: str | None
-    attempts: int
+    attempts: int | None
     given_up_at: Moment | None
     paths: tuple[str, ...]
     error: CauseView | None

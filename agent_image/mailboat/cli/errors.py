@@ -151,7 +151,7 @@ def row_of(one: GivenUpView) -> list[str]:
         one.subscriber,
         str(one.offset),
         _status_text(one),
-        str(one.attempts or ABSENT),  # of a subscriber of Sling it is not known
+        ABSENT if one.attempts is None else str(one.attempts),
         _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),
     ]

@@ -127,7 +127,9 @@ def _view_of_error(item: ErrorItem) -> QueueItemView | None:
     return _item_view(str(item.id), item.entry, ItemState.ERROR, failed.attempts, cause_view(failed.cause))
 
 
-def _item_view(name: str, entry: Entry, state: ItemState, attempts: int, error: CauseView | None) -> QueueItemView:
+def _item_view(
+    name: str, entry: Entry, state: ItemState, attempts: int | None, error: CauseView | None
+) -> QueueItemView:
     return QueueItemView(
         id=name,
         offset=entry.offset,

@@ -48,14 +48,14 @@ class FailedPackage(NamedTuple):
     Attributes:
         offset: Its place in the package topic.
         package_id: As the status says; None from agents that don't.
-        attempts: How often it was tried.
+        attempts: How often it was tried; None from agents that don't say, as those of Sling.
         cause: Why it failed; None from agents that don't say.
         given_up_ms: When, milliseconds since 1970 UTC; None from agents that don't say.
     """
 
     offset: Offset
     package_id: PackageId | None
-    attempts: int
+    attempts: int | None
     cause: FailureCause | None
     given_up_ms: int | None = None
 
@@ -129,7 +129,7 @@ class FailedPackages:
                 self._remove(key, [status.offset])
             elif status.status is PackageStatus.REMOVED_FAILED:
                 failed = FailedPackage(
-                    status.offset, status.package_id, status.attempts, status.cause, status.created_ms
+                    status.offset, status.package_id, status.attempts or None, status.cause, status.created_ms
                 )
                 self._add(key, failed)
 

@@ -29,7 +29,7 @@ export function failures(app, items) {
 }
 
 function failure(app, item) {
-  const what = item.kind === "import" ? `${item.attempts} attempts` : `imported; its hook after ${item.kind === "hook" ? `failed in ${item.attempts} attempts` : "is called again"}`;
+  const what = item.kind === "import" ? item.attempts === null ? "attempts unknown" : `${item.attempts} attempts` : `imported; its hook after ${item.kind === "hook" ? `failed in ${item.attempts} attempts` : "is called again"}`;
   const first = item.paths[0] ?? "paths not known";
   const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
   return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },

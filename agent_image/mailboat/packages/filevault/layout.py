@@ -8,7 +8,7 @@ not on the size of the tree. What can't be told by FileVault's layout alone is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -100,6 +100,12 @@ class _Document:
     prefixes: set[str] = field(default_factory=set)
     elements: int = 0
     attributes: int = 0
+
+    def count(self, node: Node, attributes: Sequence[tuple[str, str]]) -> None:
+        """Count a node that is written into the document."""
+        self.size += sum(len(key) + len(text) + _ATTRIBUTE_BYTES for key, text in attributes)
+        self.elements += _element_count(node)
+        self.attributes += _attribute_count(node)
 
     def has_room_for(self, node: Node) -> bool:
         """Whether readers still accept the document with the node, see `DocumentReader.read`."""
@@ -241,10 +247,7 @@ class Layout:
             one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
         }
         attributes = attributes_of(node, references, document.prefixes)
-        document.elements += _element_count(node)
-        document.attributes += _attribute_count(node)
-        for key, text in attributes:
-            document.size += len(key) + len(text) + _ATTRIBUTE_BYTES
+        document.count(node, attributes)
         return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
 
     def _detach_open(self) -> None:
