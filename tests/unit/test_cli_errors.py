@@ -18,5 +18,5 @@ def test_a_trace_that_is_whole_stays() -> None:
 
 
 def test_attempts_that_are_not_known_are_not_shown_as_none() -> None:
-    view = GivenUpView("edge", "author", 5, None, 0, None, (), None)
+    view = GivenUpView("edge", "author", 5, None, None, None, (), None)
     assert row_of(view)[3] == "-"

@@ -7,7 +7,7 @@ import io
 import pytest
 from mailboat.errors import UsageError
 from mailboat.model.filters import filter_for
-from mailboat.model.nodes import Node, Property, PropertyType
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.jcr_rules import reason_against_jcr_name
@@ -18,8 +18,8 @@ ROOT = NodePath("/content")
 UUID = "0bb5a1f0-3f3b-4a5c-8f3e-0123456789ab"
 
 
-def write(node: Node, *, is_for_repositories: bool = True) -> None:
-    contents = PackageContents(filter_for((), [node.path]), [node], is_for_repositories=is_for_repositories)
+def write(*nodes: Node, is_for_repositories: bool = True) -> None:
+    contents = PackageContents(filter_for((), [nodes[0].path]), nodes, is_for_repositories=is_for_repositories)
     FilevaultCodec().write(contents, io.BytesIO())
 
 
@@ -70,6 +70,9 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.PATH, "/a*", "has '\\*'"),
         (PropertyType.NAME, "a|b", "has '\\|'"),
         (PropertyType.NAME, "", "it is empty"),
+        (PropertyType.NAME, "{urn:x}", "stands between a prefix and a name"),
+        (PropertyType.NAME, "{urn:x}a|b", "has '\\|'"),
+        (PropertyType.PATH, f"[{UUID}]", "has '\\['"),
     ],
 )
 def test_a_value_that_oak_refuses_is_refused(kind: PropertyType, value: str, rule: str) -> None:
@@ -85,10 +88,38 @@ def test_a_value_that_oak_refuses_is_refused(kind: PropertyType, value: str, rul
         (PropertyType.PATH, "/a/b[2]/jcr:content"),
         (PropertyType.PATH, "/"),
         (PropertyType.NAME, "nt:file"),
+        (PropertyType.NAME, "{urn:x}y"),
+        (PropertyType.NAME, "{http://www.jcp.org/jcr/1.0}data"),
+        (PropertyType.NAME, "{}y"),
+        (PropertyType.PATH, "/{http://www.jcp.org/jcr/1.0}content/{urn:x}y/b"),
     ],
 )
 def test_a_value_that_oak_takes_is_taken(kind: PropertyType, value: str) -> None:
     write(Node(ROOT, "nt:unstructured", (), (Property("v", (value,), kind),)))
+
+
+def test_child_that_the_built_in_type_above_does_not_take_is_refused() -> None:
+    folder, child = Node(ROOT, "nt:folder"), NodePath(f"{ROOT}/a")
+    data = Property("jcr:data", (Binary(b"x"),), PropertyType.BINARY)
+    for above, below, reason in (
+        (folder, Node(child, "nt:unstructured"), "the nt:folder above takes folders, files and pages"),
+        (folder, Node(child, "nt:resource", (), (data,)), ".* but no nt:resource"),
+        (Node(ROOT, "nt:file"), Node(child, "nt:unstructured"), "the nt:file above takes jcr:content only"),
+    ):
+        with pytest.raises(UsageError, match=f"can't hold /content/a: {reason}"):
+            write(above, below)
+
+
+def test_child_that_the_type_above_may_take_is_written() -> None:
+    child = NodePath(f"{ROOT}/a")
+    write(Node(ROOT, "nt:folder"), Node(child, "cq:Page"), Node(NodePath(f"{child}/jcr:content"), "nt:unstructured"))
+    write(Node(ROOT, "nt:folder", ("sling:Resource",)), Node(child, "nt:unstructured"))  # a mixin may allow it
+    write(Node(ROOT, "sling:Folder"), Node(child, "nt:unstructured"))
+
+
+def test_resource_without_data_is_refused() -> None:
+    with pytest.raises(UsageError, match="an nt:resource needs jcr:data"):
+        write(Node(ROOT, "nt:resource"))
 
 
 @pytest.mark.parametrize(

@@ -663,7 +663,7 @@ def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Cal
         ask(engine.publisher())
 
 
-@pytest.mark.parametrize("names", [("ChangeNotifier", "news"), ("caf\u00e9", "cafe\u0301")])
+@pytest.mark.parametrize("names", [("News", "news"), ("caf\u00e9", "cafe\u0301")])
 def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names: tuple[str, str]) -> None:
     source = page_source(*(f"/en/{name}" for name in names))
     publisher = engine.publisher()

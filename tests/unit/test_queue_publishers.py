@@ -188,7 +188,7 @@ class TestErrorQueues:
 
     def test_attempts_are_unknown_where_the_status_names_none(self, failed: FailedPackages) -> None:
         """Sling's statuses have no attempts."""
-        failed.hear(status(4)._replace(attempts=0))
+        failed.hear(replace(status(4), attempts=0))
         found = failed.find(FailurePlace(AUTHOR, EDGE, Offset(4)))
         assert found is not None
         assert found.attempts is None

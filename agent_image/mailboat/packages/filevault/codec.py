@@ -23,7 +23,7 @@ from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
-from mailboat.packages.filevault.jcr_rules import check_node
+from mailboat.packages.filevault.jcr_rules import NodeChecker
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import (
@@ -96,11 +96,12 @@ class FilevaultCodec:
         layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
+        rules = NodeChecker(namespaces)
         for ancestor in contents.ancestors if contents.is_for_repositories else ():
-            check_node(ancestor, namespaces)
+            rules.check(ancestor)
         for node, has_children in _with_lookahead(contents.nodes):
             if contents.is_for_repositories:
-                check_node(node, namespaces)
+                rules.check(node)
             check_size(node, contents.limits)
             layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
@@ -111,11 +112,11 @@ class FilevaultCodec:
 
     def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
         """See `PackageCodec.checker`."""
-        declared = Declarations(contents, self._reading.namespaces.by_prefix)
+        rules = NodeChecker(Declarations(contents, self._reading.namespaces.by_prefix))
 
         def check(node: Node) -> None:
             if contents.is_for_repositories:
-                check_node(node, declared)
+                rules.check(node)
             check_size(node, contents.limits)
 
         return check

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from mailboat.errors import UsageError
-from mailboat.model.nodes import Node, Property, PropertyType
-from mailboat.model.paths import ROOT, name_of
+from mailboat.model.nodes import CONTENT_NODE, DATA_PROPERTY, RESOURCE_TYPE, Node, Property, PropertyType
+from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
 from mailboat.packages.filevault.names import PREFIX
 from mailboat.packages.prefixes import NamespaceUnresolvedError, unresolved
 
@@ -22,6 +22,40 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z
 _IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
 """The days between the Julian and the Gregorian calendar, which Java's does not have."""
 _STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
+
+
+_EXPANDED: Final = re.compile(r"\{(?:[^{}]*:[^{}]*)?\}(?=[^{}])")
+"""The namespace of a name that has no prefix for it. Oak looks it up, or keeps the value as a String."""
+_HOLDS_HIERARCHY: Final = "nt:folder"
+_HOLDS_CONTENT: Final = "nt:file"
+_NO_HIERARCHY: Final = frozenset({"nt:unstructured", "nt:resource", "oak:Unstructured", "oak:Resource"})
+"""Built-in types that are no nt:hierarchyNode. Of other types only the repository knows."""
+
+
+class NodeChecker:
+    """Refuses nodes that a repository can't hold, also below the nodes that came before."""
+
+    def __init__(self, namespaces: Mapping[str, str]) -> None:
+        """`namespaces` by prefix."""
+        self._namespaces = namespaces
+        self._above: dict[NodePath, str] = {}
+
+    def check(self, node: Node) -> None:
+        """Refuse a node; parents come first. Raises: UsageError, NamespaceUnresolvedError."""
+        check_node(node, self._namespaces)
+        self._leave(node.path)
+        parent = self._above.get(parent_of(node.path))
+        if parent == _HOLDS_HIERARCHY and node.primary_type in _NO_HIERARCHY:
+            raise _refused(node, f"the nt:folder above takes folders, files and pages, but no {node.primary_type}")
+        if parent == _HOLDS_CONTENT and name_of(node.path) != CONTENT_NODE:
+            raise _refused(node, "the nt:file above takes jcr:content only")
+        # A mixin may allow more.
+        if node.primary_type in (_HOLDS_HIERARCHY, _HOLDS_CONTENT) and not node.mixin_types:
+            self._above[node.path] = node.primary_type
+
+    def _leave(self, path: NodePath) -> None:
+        while self._above and not is_within(path, next(reversed(self._above))):
+            self._above.popitem()
 
 
 def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
@@ -42,6 +76,8 @@ def _check_node(node: Node, namespaces: Mapping[str, str]) -> None:
         reason = reason_against_jcr_name(name, namespaces)
         if reason is not None:
             raise _refused(node, f"its type {name!r} is refused there, as {reason}")
+    if node.primary_type == RESOURCE_TYPE and node.find(DATA_PROPERTY) is None:
+        raise _refused(node, f"an nt:resource needs {DATA_PROPERTY}")
     for one in node.properties:
         reason = reason_against_jcr_name(one.name, namespaces)
         if reason is not None:
@@ -72,7 +108,8 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
 
 def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str | None:
     if one.type is PropertyType.NAME:
-        reasons = (reason_against_jcr_name(str(value), namespaces) for value in one.values)
+        names = (_EXPANDED.sub("", str(value), count=1) for value in one.values)
+        reasons = (reason_against_jcr_name(name, namespaces) for name in names)
         return next((reason for reason in reasons if reason is not None), None)
     if one.type is PropertyType.PATH:
         reasons = (_reason_against_path(str(value), namespaces) for value in one.values)
@@ -89,7 +126,7 @@ def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str 
 def _reason_against_path(path: str, namespaces: Mapping[str, str]) -> str | None:
     if path == ROOT:
         return None
-    for step in path.removeprefix("/").split("/"):
+    for step in _EXPANDED.sub("", path).removeprefix("/").split("/"):
         if step in (".", ".."):
             return f"the path {path!r:.80} has the step {step!r}"
         reason = "it has an empty step" if not step else reason_against_jcr_name(_STEP_INDEX.sub("", step), namespaces)
