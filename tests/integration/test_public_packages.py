@@ -61,7 +61,6 @@ PACKAGES = [
     f"{WKND}.ui.content:1.0.0:zip",
     f"{WKND}.ui.content.sample:1.0.0:zip",
     f"{CORE}.content:2.26.0:zip",
-    f"{CORE}.content:2.26.0:zip",
     f"{CORE}.examples.ui.apps:2.26.0:zip",
     f"{CORE}.examples.ui.content:2.26.0:zip",
     f"{ACS}-ui.apps:6.15.4:zip",
