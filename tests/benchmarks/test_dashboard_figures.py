@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from mailboat.api.client import HttpControl
+from support.browser import chromium
 from support.fake_control import FakeControl, FakeSubscriber
 
 DASHBOARDS: Final = 50
@@ -59,6 +60,23 @@ def test_open_dashboards_cost_little(bench: Any, serve: Any) -> None:
             pause.wait(1 / CHANGES_PER_SECOND)
         share = 100 * (time.process_time() - cpu) / (time.monotonic() - began)
     bench.report_count("open_dashboards", share, target=5.0, unit="% of a core", dashboards=DASHBOARDS, subscribers=500)
+
+
+def test_first_content_on_a_slow_line(bench: Any, serve: Any) -> None:
+    """1.6 Mbit/s with 150 ms per round trip, as browsers call fast 3G; the page is shown with its overview."""
+    url = serve(FakeControl(*(FakeSubscriber(f"edge-{n}") for n in range(SUBSCRIBERS)))).url
+    samples = []
+    with chromium() as browser:
+        for _ in range(bench.length(2, 10)):
+            context = browser.new_context()
+            page = context.new_page()
+            line = {"offline": False, "latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 200_000}
+            context.new_cdp_session(page).send("Network.emulateNetworkConditions", line)
+            page.goto(url, wait_until="commit")
+            page.get_by_role("navigation").get_by_role("link", name="Overview").wait_for()
+            samples.append(page.evaluate("performance.now()") / 1000)
+            context.close()
+    bench.report_count("first_content", min(samples), target=1.0, gate=3.0, unit="s", subscribers=SUBSCRIBERS)
 
 
 def test_event_reaches_a_client_soon(bench: Any, serve: Any) -> None:

@@ -313,6 +313,7 @@ def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("edge-")
@@ -327,3 +328,8 @@ def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, s
         assert "unsafe" not in answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.body() == DASHBOARD_FILES[path].read_bytes()
+    modules = {path for path in DASHBOARD_FILES if path.endswith(".js")}
+    index = DASHBOARD_FILES["/"].read_text()
+    assert {path for path in modules if f'href="{path}"' not in index} == {"/dashboard/app.js"}, "not preloaded"

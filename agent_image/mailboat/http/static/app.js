@@ -20,7 +20,7 @@ const main = document.getElementById("content");
 const VIEWS = [["", "Overview"], ["packages", "Packages"], ["errors", "Errors"], ["jobs", "Jobs"], ["builds", "Builds"], ["storage", "Storage"]];
 
 const app = {
-  fleet: new Fleet(), caller: null, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
+  fleet: new Fleet(), caller: null, isStarting: true, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
 
   // The document of a path: the last one at once, and a newer one when it comes. Another path of the same key replaces it.
   loaded(key, path, reloadMs = RELOAD_MS) {
@@ -76,10 +76,11 @@ function draw() {
   const view = VIEWS.find(([target]) => target && target === name)?.[1];
   document.title = `${urgent ? `(${urgent}) ` : ""}${view ? `${view} – ` : ""}Mailboat`;
   morph(document.getElementById("top"), head(name));
-  if (!app.caller) { morph(main, login(app, app.why)); return; }
+  const connecting = h("p", { class: "muted" }, "Connecting to the agent…");
+  if (!app.caller) { morph(main, app.isStarting ? connecting : login(app, app.why)); return; }
   const { problem } = app.fleet;
   morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null,
-    app.fleet.heardAt ? shown(name, first, second) : h("p", { class: "muted" }, "Connecting to the event stream…"));
+    app.fleet.heardAt ? shown(name, first, second) : connecting);
 }
 
 function head(name) {
@@ -90,7 +91,7 @@ function head(name) {
   const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
   return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
-    h("nav", { "aria-label": "Views" }, app.caller ? VIEWS.map(item) : null),
+    h("nav", { "aria-label": "Views" }, app.caller || app.isStarting ? VIEWS.map(item) : null),
     link, hasToken() && app.caller ? h("button", { type: "button", class: "small", onclick: () => app.logout(null) }, "Log out") : null);
 }
 
@@ -98,6 +99,7 @@ async function start() {
   try {
     app.caller = await call("GET", "/caller");
   } catch (error) {
+    app.isStarting = false;
     const isRefused = error instanceof Refused && (error.status === 401 || error.status === 403);
     if (!isRefused) { setTimeout(start, STALE_MS); app.why = `no answer from the agent: ${error.message}; trying again`; } else {
       app.why = hasToken() ? "The agent does not accept this token." : error.status === 403 ? "The agent has no tokens and answers at a loopback address only." : null;

@@ -25,7 +25,7 @@ export function jobs(app) {
         h("label", null, "State", h("select", { onchange: (event) => set({ state: event.target.value }) }, option("", "all", view.state), STATES.map((word) => option(word, word, view.state)))),
         h("label", null, "Queue", h("select", { onchange: (event) => set({ queue: event.target.value }) }, option("", "all", view.queue), names.map((name) => option(name, name, view.queue)))),
         h("label", null, "Topic, such as purge.**", h("input", { type: "search", onchange: (event) => set({ topic: event.target.value.trim() }) }))),
-      page.data ? jobTable(app, page.data.items) : pending(page),
+      page.data ? jobTable(app, page.data.items, wanted.length > 0) : pending(page),
       h("div", { class: "pager" }, tokens.length > 1 ? h("button", { type: "button", onclick: () => set({ tokens: tokens.slice(0, -1) }) }, "Previous") : null,
         page.data?.next_page ? h("button", { type: "button", onclick: () => set({ tokens: [...tokens, page.data.next_page] }) }, "Next") : null)),
   ];
@@ -64,10 +64,10 @@ const commands = (app, job) => ENDED.has(job.state)
 const removal = (app, job) => actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: ["Remove the job?", ENDED.has(job.state) ? `The history forgets job ${job.job}.` : `Job ${job.job} will not run.`, "Remove it"],
   action: async () => { await call("POST", "/jobs/commands/remove", { jobs: [job.job] }); return `job ${job.job} was removed`; } });
 
-function jobTable(app, items) {
+function jobTable(app, items, isFiltered) {
   const rows = items.map((job) => ({ key: job.job, cells: [
     state(job.state), h("a", { class: "mono", href: `#/jobs/${part(job.job)}` }, job.job), job.topic, job.queue, number(job.tries), time(job.due_at), job.reason || "–", commands(app, job)] }));
-  return table("Jobs", [["State", "s"], ["Job", ""], ["Topic", "wide"], ["Queue", "wide"], ["Attempts", "n wide"], ["Due", "wide"], ["Why", "e"], ["Commands", "s wide"]], rows, "No job matches.");
+  return table("Jobs", [["State", "s"], ["Job", ""], ["Topic", "wide"], ["Queue", "wide"], ["Attempts", "n wide"], ["Due", "wide"], ["Why", "e"], ["Commands", "s wide"]], rows, isFiltered ? "No job matches." : "There are no jobs.");
 }
 
 export function job(app, id) {
