@@ -237,6 +237,9 @@ class PolicySource(MemorySource):
 
     filter = None
 
+    def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
+        return asked
+
     def defined(self, path: NodePath) -> Node | None:
         return self.node(path)
 
