@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -74,6 +75,16 @@ def pytest_configure(config: pytest.Config) -> None:
     is_roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     if is_roomy and not config.getoption("--on-disk"):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempt modules and collected tests from garbage collection, which would look through them in single tests.
+
+    They stay until the end of the run. Without this, each full collection adds 0.3 to 1.5 CPU seconds to some test.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def _modules(folder: str) -> list[Module]:
     ]
     for module in found:
         assert module.nodes, module.name  # parsed once, here, and not on the account of the first test that looks
+    gc.freeze()  # a million nodes stay until the end: collections in later tests would look through them
     return found
 
 
