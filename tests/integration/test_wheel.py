@@ -60,7 +60,7 @@ def test_wheel_holds_no_tests_and_no_servers_of_tests(wheel: Path) -> None:
     testing = {Path(name).stem for name in names if name.startswith("mailboat/testing/")}
     assert testing == {
         "__init__", "blob_contract", "clocks", "examples", "job_contract", "journal_contract", "journal_harness",
-        "journal_model", "memory_content", "package_contract", "patience", "target_contract", "target_model", "trees",
+        "journal_model", "memory_content", "package_contract", "target_contract", "target_model", "trees", "wait",
     }  # fmt: skip
     assert {"mailboat/py.typed", "mailboat_operator/py.typed"} <= set(names)
 
