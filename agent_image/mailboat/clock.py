@@ -1,7 +1,7 @@
 """Time as a dependency: a clock to ask, and a deadline to share.
 
 Code never calls `time` or `datetime.now` by itself; it is given a `Clock`, so that a test can own the time
-(`mailboat.testing.clocks.ManualClock`). Waiting is always waiting for an event, so that a stop is heard at once.
+(`mailboat.testing.clocks.ManualClock`). Every wait is a wait for an event, so that a stop ends it at once.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
     └── StopError           a named state: going on could lose content, so a person decides
 
 Every error has a name (the class name without `Error`): the same word stands in the log line, the exit message, the
-HTTP problem document, the Kubernetes condition and the metric's label, and `mailboat explain NAME` knows it. An error
-is defined beside the code that raises it only where no other module catches it by class, and never in a module that
+HTTP problem document, the Kubernetes condition and the metric's label, and `mailboat explain NAME` explains it. Each
+is defined next to the code that raises it only where no other module catches it by class, and never in a module that
 mypyc compiles, as native classes lose their docstrings; the rest are here.
 
 The docstring of a class is its explanation for users: what it means, then what to do. It is printed by `explain`.
@@ -31,7 +31,7 @@ class MailboatError(Exception):
         Args:
             message: One sentence, without the error's name, that says what happened to which thing.
             next_step: A command or an action that brings the reader further.
-            where: Facts to print beside the message: `topic`, `offset`, `package`, `path`, `entry`, `limit`, …
+            where: Facts to print after the message: `topic`, `offset`, `package`, `path`, `entry`, `limit`, …
         """
         super().__init__(message)
         self.message = message
@@ -44,7 +44,7 @@ class MailboatError(Exception):
         return type(self).__name__.removesuffix("Error")
 
     def with_facts(self, /, **where: object) -> Self:
-        """The error with facts that only a caller knows; what it says already stays."""
+        """Add facts that only a caller has; existing facts stay."""
         self.where = {**where, **self.where}
         return self
 

@@ -1,6 +1,6 @@
 """What the operating system and SQLite say of a failure, in the few words that matter to us.
 
-The one place that reads error numbers. Each adapter tells a fault as an error of its own port, with its own text:
+The one place that reads error numbers. Each adapter maps a fault to an error of its own port, with its own text:
 journal, blobs, targets, publisher's state. Codes are SQLite's primary ones (sqlite.org/rescode.html), written as
 numbers so that this needs no database.
 """
@@ -26,9 +26,9 @@ class Fault(enum.Enum):
     NOT_OPENED = enum.auto()
     """SQLite can't open a file, and does not say why."""
     BUSY = enum.auto()
-    """Somebody else has the lock."""
+    """Another process holds the lock."""
     DAMAGED = enum.auto()
-    """What is there is not what was written."""
+    """The stored bytes are not those written."""
     OTHER = enum.auto()
     """Anything else."""
 

@@ -47,7 +47,7 @@ class FolderHandle:
 
     @classmethod
     def open(cls, place: str) -> Self:
-        """Open a folder by its path, of which the last part is no link."""
+        """Open a folder by its path; its last part must not be a link."""
         try:
             return cls(os.open(place, _FOLDER), place)
         except OSError as error:

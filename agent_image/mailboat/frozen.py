@@ -1,7 +1,7 @@
 """Records that a process makes few of: settings, policies, sections of the configuration, reports.
 
 A frozen dataclass compiles six methods of its own, half a millisecond at every start. A `Frozen` record is declared
-by inheriting, shares its methods with all others, and is a dataclass to everybody else (`fields`, `replace`, `asdict`).
+by inheriting, shares its methods with all others, and works as a dataclass (`fields`, `replace`, `asdict`).
 Making one takes a few microseconds longer: what is made for each package or node stays a compiled dataclass.
 """
 

@@ -1,4 +1,4 @@
-"""Traces as a dependency: the engine tells a `Tracer` what it published and imported, and knows no tracing library.
+"""Traces as a dependency: the engine reports publications and imports to a `Tracer`, and imports no tracing library.
 
 A trace context travels with each package as a W3C `traceparent` (https://www.w3.org/TR/trace-context/). One that comes
 from outside is checked before it is believed: what is not exactly of that form is dropped, never repaired and never an
@@ -70,7 +70,7 @@ class TracedPackage(Frozen):
 
     @classmethod
     def of(cls, message: TraceableMessage, offset: int | None) -> TracedPackage:
-        """The package of a message that stands at `offset`; None: it has no place yet."""
+        """The package of a message at `offset`; None: not appended yet."""
         return cls(
             message.package_id,
             message.action,
@@ -117,7 +117,7 @@ class _NoSpan:
 
 
 class NoTracer:
-    """Nobody records."""
+    """Records nothing."""
 
     is_recording = False
 

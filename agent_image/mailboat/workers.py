@@ -25,7 +25,7 @@ _LONGEST_WISH_SECONDS: Final = 3600.0
 
 @runtime_checkable
 class WorkerMonitor(Protocol):
-    """A clock that tells whether threads make progress."""
+    """A clock that monitors the progress of threads."""
 
     def began(self, name: str, stall_seconds: float | None) -> None:
         """The calling thread is to be watched from now on; silent for longer than that it is stuck (None: as usual)."""
@@ -53,7 +53,7 @@ class WorkerOptions(Frozen):
     Attributes:
         purpose: What it does, for the log: "<purpose> failed: …".
         first_pause_seconds: After the first failure; the pause doubles with each further one in a row.
-        longest_pause_seconds: And grows up to this. A longer wish of the failed side is heard, for up to an hour.
+        longest_pause_seconds: And grows up to this. A longer requested pause is honoured, up to an hour.
         jitter: Makes a pause between a half and the whole of it; None leaves it whole.
         interrupt: Called by who stops it, to end a wait inside a turn.
         farewell: Called in the thread after the last turn.
@@ -134,7 +134,7 @@ class Worker:
             self.start()
 
     def wake(self) -> None:
-        """Take the next turn now, or right after the one at hand."""
+        """Run the next turn now, or right after the current one."""
         self._woken.set()
 
     def rest(self, seconds: float) -> bool:
@@ -198,7 +198,7 @@ class Worker:
         return False
 
     def _guarded(self, work: Callable[[], bool | None]) -> bool:
-        """Do it; whether the work is done for good. A failure is told, and waited out."""
+        """Run a turn; return whether the work is done. Logs a failure and pauses."""
         try:
             return bool(work())
         except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good either

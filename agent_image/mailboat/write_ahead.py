@@ -8,7 +8,7 @@ from typing import Final
 from mailboat.faults import Fault, fault_of
 
 _WAITS: Final = 10
-"""Each waits the connection's own timeout. Whoever is done with this has made the switch for all."""
+"""Each waits the connection's own timeout. The first one to succeed switches the file for all."""
 
 
 def turn_on_write_ahead_log(connection: sqlite3.Connection) -> None:
@@ -19,7 +19,7 @@ def turn_on_write_ahead_log(connection: sqlite3.Connection) -> None:
     begin an exclusive transaction does wait.
 
     Raises:
-        sqlite3.Error: Of the kind "busy" only if somebody held the file for the connection's whole timeout.
+        sqlite3.Error: Of the kind "busy" only if another connection held the file for the connection's whole timeout.
     """
     for _ in range(_WAITS):
         try:

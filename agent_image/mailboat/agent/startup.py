@@ -1,6 +1,6 @@
 """Starts the agents' process, and retries while its brokers or its bucket do not answer.
 
-A process that ended instead would be restarted with growing pauses by its supervisor, which does not tell outages from
+Its supervisor would restart a process that ended instead with growing pauses, as it can't distinguish outages from
 defects. Each attempt has a process object of its own: one that started half has readers and threads that nothing else
 refers to. Until an attempt succeeds probes see: alive, not ready, and why.
 """

@@ -284,7 +284,7 @@ def _next_path(answer: httpx2.Response) -> str:
 
 
 def _tls_refusal(error: BaseException) -> ssl.SSLError | None:
-    """Why TLS failed; None where it is not the reason. A retry does not help until somebody corrects it."""
+    """Reason of a TLS failure; None for other failures. A retry fails until the configuration is corrected."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):

@@ -31,7 +31,7 @@ class SubscriberRegistry(Protocol):
     """Who counts among the subscribers."""
 
     def forget(self, subscriber: str) -> ForgottenView:
-        """Take a subscriber off the books that will not come back: nobody waits for it, nothing is kept for it.
+        """Deregister a subscriber permanently: retention and queues stop accounting for it.
 
         Raises: AgentMissingError; UsageError for one that runs.
         """
@@ -78,9 +78,9 @@ class Control(SubscriberRegistry, Changes, Protocol):
         ...
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
-        """What became of a package, by its package id or request id.
+        """Return the outcome of a package, by its package id or request id.
 
-        Waits at most `wait_seconds` until nobody is waited for any more. Raises: DistributionMissingError.
+        Waits at most `wait_seconds` until no subscriber is pending. Raises: DistributionMissingError.
         """
         ...
 
@@ -114,13 +114,13 @@ class Control(SubscriberRegistry, Changes, Protocol):
     def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
         """Drop packages from the head of a queue up to the last one named; each must be in the queue.
 
-        One id must be the head's; of several, everything up to the largest goes, as in the original.
+        One id must be the head's; of several, everything up to the largest goes, as in Sling.
         Raises: as `clear`, and UsageError for an item that isn't there.
         """
         ...
 
     def command(self, publisher: str, command_id: str) -> CommandView:
-        """What became of a command. Raises: CommandMissingError."""
+        """Return the outcome of a command. Raises: CommandMissingError."""
         ...
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:

@@ -65,7 +65,7 @@ class StreamEvent:
 
 
 def encode_event(event_id: str, kind: str, data: object) -> bytes:
-    """The bytes of one event; `data` is a record, or what JSON knows."""
+    """The bytes of one event; `data` is a record or a JSON value."""
     head = f"id: {event_id}\n" if event_id else ""
     return f"{head}event: {kind}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
 

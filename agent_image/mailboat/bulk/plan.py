@@ -88,7 +88,7 @@ def _carries(one: Bin, path: NodePath) -> bool:
 
 
 def plan_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | None = None) -> CutPlan:
-    """Sum a cut up. Memory is that of what is told."""
+    """Summarise a cut. Memory is bounded by the size of the report."""
     refused = list[Problem]()
     skeleton = content = nodes = content_bytes = 0
     largest = list[Bin]()

@@ -1,4 +1,4 @@
-"""The application: its commands by name, and the options that stand before a command's name.
+"""The application: its commands by name, and the options that precede a command's name.
 
 A command's module is imported when the command is used; help and completion of the program itself need none of them.
 """
@@ -123,7 +123,7 @@ def _usage_error(error: typer.TyperException) -> MailboatError:
 
 
 def new_application() -> typer.Typer:
-    """An application that knows its own options, and no command yet."""
+    """Return an application with its own options and without commands."""
     app = PagedTyper(
         cls=ProgramGroup,
         name="mailboat",

@@ -1,4 +1,4 @@
-"""`mailboat blobs`: what is in the blob store and why, and away with what nobody needs."""
+"""`mailboat blobs`: list stored blobs and their references, and remove unreferenced ones."""
 
 from __future__ import annotations
 

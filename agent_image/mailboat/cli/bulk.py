@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mailboat.bulk.spark.stages import StageRunner
 
 LEFT_OUT_EXIT_CODE: Final = 1
-"""Built and published, but not all: what could not be read is named, and nobody takes it for removed."""
+"""Built and published in part: unreadable nodes are listed and are not treated as removed."""
 
 DIFFERENT_EXIT_CODE: Final = 1
 SUBMITTED: Final = "submitted"

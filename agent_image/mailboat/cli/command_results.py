@@ -27,9 +27,9 @@ AnswerOption = Annotated[
 def show_commands(
     session: Session, answers: Sequence[CommandView], waited_seconds: float, *, empty: str = "nothing was asked"
 ) -> None:
-    """Print what became of commands, or `empty` where there were none, and end accordingly.
+    """Print the results of commands, or `empty` where there were none, and set the exit code.
 
-    Raises: typer.Exit with 1 where one was refused, 3 where an answer was waited for in vain.
+    Raises: typer.Exit with 1 where one was refused, 3 where an answer did not arrive in time.
     """
     lines = [answer_text(one) for one in answers] or [empty]
     session.show(Report(document_of(answers), [one.id for one in answers], lambda: lines))
@@ -40,7 +40,7 @@ def show_commands(
 
 
 def answer_text(one: CommandView) -> str:
-    """What became of a command, in one line."""
+    """Return the result of a command in one line."""
     if one.state == _SENT:
         return f"{one.subscriber}: asked, no answer yet; the command is {one.id}"
     if one.state == _REFUSED:

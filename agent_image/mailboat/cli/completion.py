@@ -36,7 +36,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 
 
 def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The subscribers that the home or the agent knows, for completion: quietly nothing where there is neither."""
+    """Subscriber names of the home or the agent, for completion; empty where there is neither."""
     try:
         session = _session(context)
         if session.url is None:

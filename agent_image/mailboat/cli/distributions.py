@@ -1,4 +1,4 @@
-"""`mailboat distributions`: what became of a request."""
+"""`mailboat distributions`: the outcome of requests."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def waited_for(
     seconds: float,
     look: Callable[[DistributionView], None] | None = None,
 ) -> list[DistributionView]:
-    """What became of packages within the time for all: the last one first, as nobody has it before the others.
+    """Outcomes of packages within one shared timeout: the last one first, since its import implies the others.
 
     Args:
         control: Whom to ask.
@@ -184,7 +184,7 @@ def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
-    """The last package, with each subscriber under the worst of what became of any of them."""
+    """The last package, with each subscriber under its worst outcome of any of them."""
     failed = {each.subscriber: each for one in views for each in one.failed}
     taken = set(failed)
     waiting = _first_of((name for name in views[-1].waiting), taken)
@@ -218,7 +218,7 @@ def _first_reasons(views: Iterable[NotImportedView], taken: set[str]) -> tuple[N
 
 
 def end_by(views: Sequence[DistributionView]) -> None:
-    """End by what became of packages that were waited for.
+    """Set the exit code by the outcomes of the awaited packages.
 
     Raises: typer.Exit with 1 where a subscriber that follows the publisher will not import one, or may not have; else
         with 3 where one has still to import it, or none is known.
@@ -276,10 +276,10 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 
 
 class Followed(NamedTuple):
-    """What became of what was published.
+    """Outcomes of the published packages.
 
     Attributes:
-        view: The last package, with everybody who lacks any of them.
+        view: The last package, with all subscribers that lack any of them.
         seconds: How long it took to wait.
         states: Of the subscribers that are still waited for.
     """

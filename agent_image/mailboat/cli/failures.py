@@ -131,6 +131,6 @@ def _place_of(error: Exception) -> str | None:
 
 
 def leave_broken_pipe() -> None:
-    """Point standard output elsewhere, so that the interpreter does not fail once more when it flushes at exit."""
+    """Point standard output elsewhere, so that the interpreter's flush at exit does not fail again."""
     with suppress(OSError, ValueError):  # also where it was closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,8 @@
 """`kubectl mailboat`: the commands that ask an agent, asked of a Publisher's agent in a Kubernetes cluster.
 
 kubectl runs a program `kubectl-mailboat` that it finds in PATH. This one asks kubectl, and so with the kubeconfig and
-the rights of whoever calls it, for the Publisher and the token of its API, has the API's port forwarded, and runs the
-command there. While that lasts the token lies in a file that nobody else can read.
+the rights of its caller, for the Publisher and the token of its API, has the API's port forwarded, and runs the
+command there. While that lasts the token lies in a file that only its owner can read.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
 
     Raises:
         UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
-        PathRefusedError: One is no path.
+        PathRefusedError: A path is malformed.
     """
     return tuple(map(_content_path, texts))
 
@@ -391,7 +391,7 @@ def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
 
 
 def _maintain(session: Session, workspace: Workspace) -> None:
-    """Do the upkeep whose turn has come. Its failure is no failure to publish, or people would publish again."""
+    """Run due upkeep. Its failure does not fail the publish, since users would then publish again."""
     try:
         maintain(workspace)
     except MailboatError as error:

@@ -15,7 +15,7 @@ _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skippe
 
 
 class Published(NamedTuple):
-    """One published package. What is not known is None: figures of a repeat, and of what an agent has built."""
+    """A published package. Unknown values are None: figures of a repeat, and of packages built by an agent."""
 
     package_id: str
     offset: int
@@ -53,7 +53,7 @@ def published_elsewhere(one: DistributionView) -> Published:
 
 
 def published_report(packages: Sequence[Published], outcome: Followed | None = None) -> Report:
-    """The packages, and what became of them where that was waited for."""
+    """The packages, and their outcomes where the command waited for them."""
     document: dict[str, Any] = {"packages": [{**one._asdict(), "paths": list(one.paths)} for one in packages]}
     if outcome is not None:
         view = document_of(outcome.view)
@@ -89,7 +89,7 @@ def _action_text(one: Published) -> str:
 
 
 def _figures_text(packages: Sequence[Published]) -> str:
-    """How much was sent: content and package are told apart, as large binaries travel beside their package."""
+    """Sizes of content and package; they differ, as large binaries travel outside their package."""
     nodes, removed = sum(one.nodes or 0 for one in packages), sum(one.removed or 0 for one in packages)
     content = sum(one.content_bytes or 0 for one in packages)
     sent = sum(one.package_bytes or 0 for one in packages)

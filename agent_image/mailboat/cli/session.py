@@ -1,6 +1,6 @@
 """What every command is given: where the home or the agent is, how to print, and the way to the engine.
 
-Knows nothing of the command line's framework, so that a subscriber can start without it (`quick.py`).
+Independent of the command line's framework, so that a subscriber can start without it (`fast_path.py`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Session(Frozen):
         show(report, self.output)
 
     def note(self, line: str) -> None:
-        """Tell people something on the side; programs read standard output only."""
+        """Print a message to standard error; programs read standard output only."""
         sys.stderr.write(printable(line) + "\n")
         sys.stderr.flush()
 

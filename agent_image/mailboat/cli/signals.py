@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C for commands that run until they are told to stop, and the time limit of that end."""
+"""SIGTERM and Ctrl-C for commands that run until they are stopped, and the time limit of that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mailboat subscribe`: runs a subscriber in this process until it is caught up, or until it is told to stop.
+"""`mailboat subscribe`: runs a subscriber in this process until it is caught up, or until it is stopped.
 
 Declares the options; `subscriber_run.py` does it, and `quick.py` leads there without the framework.
 """

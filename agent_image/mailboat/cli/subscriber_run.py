@@ -121,7 +121,7 @@ def _tell_passed_over(session: Session, passed_over: Sequence[str]) -> None:
 
 
 def _add_ways_out(error: StopError, subscription: Subscription, workspace: Workspace) -> None:
-    """Tell what a person at this command line wants to know, and can do."""
+    """Print the progress and the next steps for a person at this terminal."""
     is_gap = isinstance(error, _GAPS)
     target = f"{subscription.target} (content unchanged)" if is_gap else subscription.target
     error.with_facts(target=target, journal=workspace.journal.description)
@@ -234,7 +234,7 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
 
 
 def build_document(build: BulkPart) -> dict[str, Any]:
-    """How much of the bulk build at hand is done."""
+    """Progress of the current bulk build."""
     return {"id": build.build_id, "imported": build.sequence + 1, "total": build.total}
 
 

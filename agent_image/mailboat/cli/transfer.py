@@ -28,7 +28,7 @@ class Transfer:
         return self._into.isatty()
 
     def begin(self, phase: str, total_bytes: int | None = None) -> None:
-        """A phase begins, or goes on; without a total there is no time left to tell."""
+        """Begin or continue a phase; without a total no remaining time is shown."""
         if self._progress is None or phase == self._phase:
             return
         if self._task is not None:

@@ -3,5 +3,5 @@
 `document.py` holds the records; they are the only place where a setting, its default, its range and its explanation are
 written down. One decoder and one encoder (`decoding.py`), the JSON Schema (`schema.py`), the commented file that
 `mailboat init` writes and `docs/configuration.md` (`pages.py`) all come from them. Called by `agent` and by the
-operator; knows nothing of the engine.
+operator; independent of the engine.
 """

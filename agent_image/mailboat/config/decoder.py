@@ -1,6 +1,6 @@
 """Reads and writes the configuration's document: plain mappings and lists, as YAML and JSON know them.
 
-A key that nobody knows is refused with the nearest one that somebody does. All mistakes of a document are told at once,
+An unknown key is refused with the nearest known one. All mistakes of a document are reported together,
 each with its line where the document is a file.
 """
 
@@ -115,7 +115,7 @@ def _without(document: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
 
 
 class _MistakeError(Exception):
-    """A key or a value that can't be meant; `near` is the key that probably was, `known` are those there are."""
+    """An invalid key or value; `near` is the most similar key, `known` are the valid ones."""
 
     def __init__(self, path: str, text: str, near: str | None = None, known: Iterable[str] = ()) -> None:
         super().__init__(text)
@@ -130,7 +130,7 @@ class _MistakeError(Exception):
 
 
 def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_MistakeError]) -> R | None:
-    """A record; None after mistakes, which are gathered, so that a person hears of all at once."""
+    """Decode a record; None after mistakes, which are collected and reported together."""
     if not isinstance(document, Mapping):
         path = prefix.rstrip(".")
         raise _MistakeError(path, f"{path or 'the document'} is not a mapping of keys to values")

@@ -27,7 +27,7 @@ class Transfer(enum.StrEnum):
 
 
 class Undecodable(enum.StrEnum):
-    """What a subscriber does about a record on the package topic that is no package message."""
+    """Treatment of a record on the package topic that can't be decoded as a package message."""
 
     GIVE_UP = "give-up"
     STOP = "stop"
@@ -200,7 +200,7 @@ class ReadinessConfig(Section):
 
 
 class PiecesConfig(Section):
-    """How much of packages in chunks is collected on disk while it goes by; the rest is read again when needed."""
+    """Limits of chunks that are collected on disk while reading; the rest is read again when needed."""
 
     max_packages: Annotated[int, Setting("Maximum number of packages collected at once.", minimum=1)] = 10
     max_bytes: Annotated[
@@ -277,7 +277,7 @@ class SubscriberConfig(Section):
 
 
 class PublisherAgentConfig(Section):
-    """A publisher that `agent run` runs. What is not said here, `publisher` says."""
+    """A publisher that `agent run` runs. Default of each key: the section `publisher`."""
 
     name: Annotated[str, Setting("Name of the publisher.")]
     source: Annotated[
@@ -287,7 +287,7 @@ class PublisherAgentConfig(Section):
 
 
 class SubscriberAgentConfig(Section):
-    """A subscriber that `agent run` runs. What is not said here, `subscriber` says."""
+    """A subscriber that `agent run` runs. Default of each key: the section `subscriber`."""
 
     name: Annotated[str, Setting("Name of the subscriber.")]
     target: Annotated[str, Setting("Target of the import: `files:DIR`, `generations:DIR` or `sqlite:FILE`.")]

@@ -64,7 +64,7 @@ class Key(NamedTuple):
 
     @property
     def maximum(self) -> float | None:
-        """The largest value allowed; None for what is no number."""
+        """The largest value allowed; None for values that are not numbers."""
         largest = {int: LARGEST_INTEGER, float: LARGEST_NUMBER}.get(self.kind)
         return largest if self.setting.maximum is None else self.setting.maximum
 

@@ -1,8 +1,8 @@
 """Reads the text of a configuration: YAML, of which JSON is a part, with each key once.
 
-YAML's own reader lets the last of two equal keys win, so half of what somebody wrote would be lost without a word.
+YAML's own reader lets the last of two equal keys win, so a user's settings would be lost without an error.
 Called by the home for every document that people write, and imported only then, as YAML takes its time. What the keys
-mean, `decoding.py` knows.
+mean, `decoder.py` decides.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class SaslMechanism(enum.StrEnum):
 
 
 class ConsumptionPolicy(enum.StrEnum):
-    """What moves the head of the package topic when everybody has what it holds."""
+    """Which subscribers must have a package before retention by consumption removes it."""
 
     OFF = "off"
     """Nothing: age and size alone decide."""
@@ -150,7 +150,7 @@ class BlobsConfig(Section):
 
 
 class ConsumptionConfig(Section):
-    """Retention by consumption: packages go once everybody who matters has them."""
+    """Retention by consumption: removes packages that all registered subscribers have imported."""
 
     policy: Annotated[ConsumptionPolicy, Setting("Subscribers that hold packages back.")] = ConsumptionPolicy.OFF
     min_seconds: Annotated[float, Setting("Minimum age of removed packages.", minimum=0)] = 3600.0

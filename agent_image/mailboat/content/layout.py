@@ -29,7 +29,7 @@ MAX_SIDECAR_BYTES: Final = 64 * 1024 * 1024
 STATE_FOLDER: Final = ".mailboat"
 STATE_FILE: Final = "state.db"
 KEPT_AT_TOP: Final = frozenset({STATE_FOLDER, ".git", "lost+found"})
-"""What is no content in the top folder: our own state, a repository's, and what a file system puts on a new volume."""
+"""Names in the top folder that are not content: our state, a repository's, and a file system's own entries."""
 
 _RESERVED: Final = ".node."
 _ESCAPE: Final = ".node.name."

@@ -1,6 +1,6 @@
 """What users write for sources and targets: `./site`, `files:DIR`, `generations:DIR`, `sqlite:FILE`.
 
-A text without one of these words before a colon is a folder, or something that a format opener knows (a FileVault
+A text without one of these words before a colon is a folder, or something that a format opener accepts (a FileVault
 checkout or package; those live above this package and are passed in). Called by the command line and the agents.
 Each kind is imported when it is opened: a subscriber's restart should not pay for the targets that it does not have.
 """

@@ -121,7 +121,7 @@ class GivenUp(Frozen):
 
 
 ReportStarts = Mapping[AgentName | None, ReportStart | None]
-"""By publisher, None for all without an entry; a start is None of a publisher that was followed once and is not now."""
+"""By publisher, None for all without an entry; None as a start: a publisher that was followed once and is not now."""
 
 
 class OpenBuild(Frozen):

@@ -145,7 +145,7 @@ class _BinaryRead:
     def end(self) -> None:
         """The next node is asked for: what was not read counts now, also where a codec reads it later.
 
-        The source is told the digest that became known, and need not read the binary again.
+        The source receives the digest once it is known, and need not read the binary again.
         """
         self._count(self._binary.length_bytes)
         if self.shown.is_digest_known and not self._binary.is_digest_known:

@@ -1,1 +1,1 @@
-"""Subscribers announce themselves, and anyone may fold the announcements into a picture of who is there."""
+"""Discovery: subscribers announce themselves, and readers fold the announcements into a roster."""

@@ -33,7 +33,7 @@ def states_for(
 ) -> tuple[SubscriberState, ...]:
     """One state for each publisher, all with the same offset: the last one done, -1 when there is none.
 
-    The failures are those of one package, so they are told of its publisher alone, where it is known: the others'
+    The failures are those of one package, so they are reported for its publisher alone, where it is known: the others'
     packages only wait behind it.
     """
     last_done = -1 if next_offset is None else next_offset - 1

@@ -21,7 +21,7 @@ class Rate:
     __slots__ = ("_samples",)
 
     def __init__(self) -> None:
-        """Nothing heard yet."""
+        """Start without samples."""
         self._samples: deque[_Sample] = deque()
 
     def hear(self, heard_ms: int, last_done: int) -> None:

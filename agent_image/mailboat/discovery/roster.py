@@ -1,8 +1,8 @@
-"""Who is there, by the discovery topic: reads what is retained, then its end, and keeps the topology current.
+"""The known subscribers, from the discovery topic: reads retained records, then follows its end.
 
-Anyone may write to the topic; `queues/announced.py` says what is taken in. What an announcement says of time is not
-believed: what was there before is as old as the log says, and never younger than now; what comes later is heard now. So
-a record from the future lives as long as any other, and clocks that differ silence nobody.
+Anyone may write to the topic; `queues/announced.py` says what is accepted. Times in announcements are not
+trusted: a retained record has the age that the log says, and none is younger than now; a new record is from now. So a
+record from the future lives as long as any other, and clock skew hides no subscriber.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Roster:
     """The subscribers known in this process. Safe to use from several threads."""
 
     def __init__(self, clock: Clock, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
-        """Know nobody yet."""
+        """Start without subscribers."""
         self._clock = clock
         self._lock = threading.Lock()
         self._max = max_subscribers
@@ -84,7 +84,7 @@ class RosterFollower:
     """Brings a roster the discovery topic. Belongs to one thread, but for `interrupt`."""
 
     def __init__(self, roster: Roster, journal: Journal, topic: TopicName) -> None:
-        """Begin so far back that everybody who is alive is heard."""
+        """Start reading so far back that every live subscriber is included."""
         self._roster = roster
         self._journal = journal
         self._topic = topic

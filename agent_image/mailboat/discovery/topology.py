@@ -43,7 +43,7 @@ class KnownSubscriber:
     Attributes:
         key: Who.
         announcement: What it said.
-        heard_ms: When, milliseconds since 1970 UTC, by the clock of whoever heard it; never in the future.
+        heard_ms: When, milliseconds since 1970 UTC, by the clock of the reader; never in the future.
         rate_per_second: Packages a second during the last minute; None where unknown or nothing moved.
         claims: The positions that it announced, with the times in seconds by the same clock.
     """
@@ -60,7 +60,7 @@ class KnownSubscriber:
 
 
 class Topology:
-    """The subscribers heard of, the longest silent first out. Not safe for several threads."""
+    """The known subscribers; evicts the one silent for longest. Not safe for several threads."""
 
     def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS, max_bytes: int = MAX_BYTES) -> None:
         """Know of no subscriber yet."""
@@ -72,7 +72,7 @@ class Topology:
         self._rates: dict[AgentKey, Rate] = {}
 
     def hear(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
-        """Take in an announcement; the newest of an agent counts, whatever offsets it tells."""
+        """Apply an announcement; the newest of an agent counts, whatever its offsets."""
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
         rate = self._rates.setdefault(key, Rate())
         rate.hear(heard_ms, (announcement.reads_next or 0) - 1)
@@ -87,7 +87,7 @@ class Topology:
             self.dropped_count += 1
 
     def leave(self, key: AgentKey) -> None:
-        """It takes leave for good, so it is forgotten."""
+        """Remove a subscriber that left permanently."""
         if key in self._known:
             self._forget(key)
 

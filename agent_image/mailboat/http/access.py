@@ -28,11 +28,11 @@ from mailboat.model.paths import parse_path
 
 _LOG: Final = logging.getLogger("mailboat.http")
 _LOOK_SECONDS: Final = 1.0
-"""How often the files of tokens are looked at, at most."""
+"""How often the token files are checked, at most."""
 
 ALL_VERBS: Final = frozenset(Verb)
 LOCAL_CALLER: Final = "local"
-"""What audit lines call whoever calls an agent without tokens."""
+"""Caller name in audit lines of an agent without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Caller:
         """Refuse paths that the token does not cover.
 
         Raises:
-            PathRefusedError: One is no path.
+            PathRefusedError: A path is malformed.
             PathForbiddenError: One is not covered. A covered path covers all that lies below it.
         """
         outside = first_uncovered(map(parse_path, paths), self.paths)
@@ -70,7 +70,7 @@ class TokenBook:
         """Read all tokens; relative files are relative to `folder`.
 
         Raises:
-            ConfigInvalidError: A token is missing, or two entries hold the same one, so nobody could tell who calls.
+            ConfigInvalidError: A token is missing, or two entries hold the same one, so the caller would be ambiguous.
         """
         self._tokens = tokens
         self._folder = folder
@@ -81,11 +81,11 @@ class TokenBook:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has to say who they are."""
+        """Whether requests need no token."""
         return not self._tokens
 
     def caller_of(self, token: str) -> Caller | None:
-        """Who holds a token; every digest is compared, so the time taken tells nothing."""
+        """Return the holder of a token; every digest is compared, so timing leaks nothing."""
         self._read_again()
         offered = hashlib.sha256(token.encode()).digest()
         found = None
@@ -129,8 +129,8 @@ def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
     """The checked paths of a token.
 
     Raises:
-        ConfigInvalidError: One is not a pattern, or a verb is given that paths can't limit. Clearing drops whatever
-            stands before an item in a queue, and a re-drive takes packages by offset: both cross the paths of others.
+        ConfigInvalidError: One is not a pattern, or a verb is given that paths can't limit. Clearing drops all
+            earlier items of a queue, and a re-drive takes packages by offset: both cross the paths of others.
     """
     unlimited = sorted({*token.verbs} - {Verb.VIEW, Verb.DISTRIBUTE})
     if token.paths != TokenConfig.paths and unlimited:
@@ -149,7 +149,7 @@ def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
 def token_of(authorization: str) -> str | None:
     """The token in an `Authorization` header: a bearer's, or the password of basic authentication (`curl -u x:TOKEN`).
 
-    The original's recipes use basic authentication; the user's name says nothing here.
+    Sling's recipes use basic authentication; the user name is ignored.
     """
     scheme, _, rest = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
@@ -184,7 +184,7 @@ def check_exposure(config: HttpConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address means this machine and nobody else can reach it."""
+    """Whether a host name or address is a loopback address of this machine."""
     bare = host.strip("[]").lower()
     if bare == "localhost" or bare.endswith(".localhost"):
         return True

@@ -11,11 +11,11 @@ from mailboat.api.problems import MEDIA_TYPE, Problem
 
 
 def problem_answer(problem: Problem) -> Response:
-    """The answer that tells of a problem."""
+    """Return the response for a problem."""
     content = json.dumps(problem.document(), ensure_ascii=False).encode()
     return Response(content, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 
 def json_answer(document: Any, status: int = 200) -> Response:
-    """A document in a shape that is not ours, such as the original's."""
+    """A document in a foreign shape, such as Sling's."""
     return Response(json.dumps(document, ensure_ascii=False), status, media_type="application/json")

@@ -1,7 +1,7 @@
 """What was asked of an agent that changes something: one log line for each call, and the last ones kept for people.
 
 The lines go to the logger `mailboat.audit`, with the same facts in `extra` for structured logs. Those about a publisher
-are kept too, up to a number, since the original shows such a log for each agent. Called by `gate.py`.
+are kept too, up to a number, since Sling shows such a log for each agent. Called by `gate.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Call:
         caller: Who calls; None of a stranger.
         verb: What the route asked for.
         trace_parent: The caller's W3C trace context, as it was sent.
-        what: What the call is about, as the route tells.
+        what: Subject of the call, set by the route.
         status: The answer's.
         outcome: `done`, the name of the error, or `gone` if the client left before its request was complete.
     """

@@ -1,8 +1,8 @@
-"""Sends the event feed to many clients: one look at the status for all of them, bounded in number, memory and time.
+"""Sends the event feed to many clients: one status read for all of them, bounded in number, memory and time.
 
 A client is a place in the feed's buffer and one request that is not answered to its end. Its memory is bounded by the
 transport: a client that does not read is not written to, and `connections.py` closes it when that lasts. One that reads
-too slowly to keep up is told so, and ended. Used on the event loop only. Called by `routes/members.py`.
+too slowly gets a final event, and is disconnected. Used on the event loop only. Called by `routes/members.py`.
 """
 
 from __future__ import annotations

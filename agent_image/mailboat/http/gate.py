@@ -1,7 +1,7 @@
 """What every request passes before a route sees it: who calls, how often, how much, how long.
 
 In this order: the token (or, without tokens, whether the request was meant for this machine), the caller's rate, the
-body. So a stranger costs a comparison and no memory. A mutating call leaves one audit line, whatever became of it, and
+body. So a stranger costs a comparison and no memory. A mutating call leaves one audit line, whatever its outcome, and
 a defect becomes an incident: its trace goes to the log under an id, and the id to the caller.
 """
 
@@ -176,7 +176,7 @@ class Gate:
             await self._inner(scope, Replay(body, receive), answer)
 
     def _write_audit(self, call: Call, scope: Scope) -> None:
-        """A line for each mutating call of somebody known; strangers and floods do not fill the log."""
+        """Write a line for each mutating call of a known caller; unknown callers and floods do not fill the log."""
         is_heard = call.caller is not None and call.status != HTTPStatus.TOO_MANY_REQUESTS
         if is_heard and scope["method"] not in _READING:
             self._audit.write(call, scope["method"], scope["path"])

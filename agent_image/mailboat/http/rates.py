@@ -9,11 +9,11 @@ from typing import Final
 from mailboat.clock import Clock
 
 MAX_CALLERS: Final = 1000
-"""Callers that are remembered; the one that was silent for longest is forgotten first and starts anew."""
+"""Limit of remembered callers; the one silent for longest is evicted and starts with a full bucket."""
 
 
 _NETWORK_BITS: Final = 64
-"""What one subscriber line is given of IPv6, at least: whoever has it has all of its addresses."""
+"""IPv6 prefix of one subscriber line: its holder controls all addresses in it."""
 
 
 def network_of(address: str) -> str:

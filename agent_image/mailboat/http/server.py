@@ -67,7 +67,7 @@ class HttpServer:
             raise HttpStartFailedError(message) from self._failure
 
     def stop(self, deadline: Deadline) -> None:
-        """Take no more connections, let the requests at hand end, and cut off what is left when the time is over."""
+        """Accept no more connections, let running requests end, and close the rest when the time is over."""
         if self._server is None or self._thread is None or not self.is_serving:
             return
         self._stopping.set()
@@ -97,7 +97,7 @@ class HttpServer:
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn's server, which would wake up ten times a second to look at the clock and whether to end: it is told."""
+    """uvicorn's server without its ten wake-ups a second that check the clock and the end: an event signals the end."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -106,7 +106,7 @@ class _QuietServer(uvicorn.Server):
         self._ended: asyncio.Event | None = None
 
     async def main_loop(self) -> None:
-        """Serve until told to end."""
+        """Serve until the end is signalled."""
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self.ready.set()

@@ -1,4 +1,4 @@
-"""The original's documents, made of ours: what Apache Sling's own resources show of agents, queues and items.
+"""Sling's documents, made of ours: what Apache Sling's own resources show of agents, queues and items.
 
 Source: sling-org-apache-sling-distribution-core, the resource provider of distribution services and its servlets;
 Sling's JSON rendering, in which the number before `.json` says how deep children are shown. Called by
@@ -16,7 +16,7 @@ from typing import Any, Final
 from mailboat.api.records import PublisherView, QueueItemView, QueueView
 
 MAX_LISTED_ITEMS: Final = 5000
-"""As many items as the original lists of one queue; here also of all in one answer."""
+"""Number of items that Sling lists of one queue; here also of all queues in one answer."""
 
 _TYPE: Final = "sling:resourceType"
 _PREFIX: Final = "sling/distribution/service/agent"
@@ -108,7 +108,7 @@ def accepted_document(message: str) -> Document:
 
 
 def dropped_document(message: str) -> Document:
-    """What a request is answered with that can't be meant, or that breaks a rule."""
+    """Response to an invalid request, or one that breaks a rule."""
     return {"success": False, "state": "DROPPED", "message": message}
 
 

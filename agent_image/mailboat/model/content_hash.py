@@ -1,7 +1,7 @@
-"""SHA-256 of much content, taken by a thread beside the one that reads or writes it.
+"""SHA-256 of much content, computed by a second thread while another reads or writes it.
 
 Hashing a gigabyte takes about as long as moving it, and both leave Python's lock alone; so with a second core the one
-costs no time beside the other. Little content is hashed where it is. Used wherever content of any size goes by.
+adds no time. Little content is hashed where it is. Used for content of any size.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ContentHash:
     """A SHA-256 to add to, as those of `hashlib`. For one thread; the other one ends with this object."""
 
     def __init__(self, begun: _Hash | None = None) -> None:
-        """Go on with what was hashed so far, or begin; nobody else adds to `begun` from now on."""
+        """Continue a hash, or begin one; the caller must not add to `begun` from now on."""
         self._total = hashlib.sha256() if begun is None else begun
         self._length_bytes = 0
         self._beside: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
 
     def update(self, data: bytes) -> None:
-        """Add some more. It may still be looked at when this returns, and so must not change."""
+        """Add bytes. They may still be read after the return, and so must not change."""
         self._wait()
         self._length_bytes += len(data)
         if self._length_bytes < _BESIDE_FROM_BYTES or len(data) < _LEAST_BYTES:

@@ -46,7 +46,7 @@ class FilterSet(NamedTuple):
         is_shallow: The root alone is covered, nothing below it: what a request for a path that is not deep makes.
         rules: Ordered includes and excludes for paths; empty covers the whole subtree (or the root, when shallow).
         property_rules: The same for properties: paths `<node>/<property>`.
-        mode: How covered content meets what is there.
+        mode: How covered content combines with existing nodes.
     """
 
     root: NodePath

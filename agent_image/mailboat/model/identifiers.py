@@ -15,7 +15,7 @@ SlingId = NewType("SlingId", str)
 """The instance that an agent runs in: exactly 36 characters, as agent ids are split by length (SLING-8525)."""
 
 PackageId = NewType("PackageId", str)
-"""`dstrpck-<epoch milliseconds>-<uuid4>`, as the original's builder makes them."""
+"""`dstrpck-<epoch milliseconds>-<uuid4>`, as Sling's builder makes them."""
 
 RequestId = NewType("RequestId", str)
 """What a caller names a request by, so that a retry is not a second package. 1 to 200 printable characters."""

@@ -1,7 +1,7 @@
 """The messages of the five topics, as the engine sees them.
 
-Field by field they mean what the original's mean (Apache Sling Distribution Journal messages 0.1.x); what we add is
-marked. `wire/messages.py` is the only place that knows their bytes. PackageMessage is a NamedTuple because millions of
+Each field means what Sling's means (Apache Sling Distribution Journal messages 0.1.x); what we add is
+marked. `wire/messages.py` is the only place that encodes them. PackageMessage is a NamedTuple because millions of
 them are made on the hot path.
 """
 
@@ -66,11 +66,11 @@ class PackageMessage(NamedTuple):
 
     Attributes:
         pub_sling_id: The publisher's instance.
-        package_id: Identifies the package for ever.
+        package_id: Permanent id of the package.
         action: What to do. INVALIDATE travels as a TEST with a field of ours, since an unknown request type makes the
-            message unreadable to the original.
+            message unreadable to Sling.
         package_type: The codec of the payload: `tree`, `filevault`, or another's.
-        pub_agent_name: The publisher agent; None in the original's seeding messages.
+        pub_agent_name: The publisher agent; None in Sling's seeding messages.
         package_length_bytes: Size of the package, inline or not.
         payload: The package inline, or None.
         payload_ref: Where the package is when it is not inline (`blobs/references.py`), or None.
@@ -119,7 +119,7 @@ _CAUSE_CHARACTERS: Final = (100, 1_000, 1_000, TRACE_CHARACTERS)
 
 
 class PackageStatus(enum.StrEnum):
-    """What became of a package at one subscriber."""
+    """Outcome of a package at one subscriber."""
 
     REMOVED_FAILED = "REMOVED_FAILED"
     REMOVED = "REMOVED"
@@ -178,7 +178,7 @@ class FailureCause(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
-    """What became of one package at one subscriber, on the status topic.
+    """Outcome of one package at one subscriber, on the status topic.
 
     Attributes:
         staged_behind: Ours. Of REMOVED: the package was skipped because this golden subscriber did not import it.
@@ -307,12 +307,12 @@ class DiscoveryMessage(Frozen):
 
     @property
     def takes_leave(self) -> bool:
-        """Whether it says that the agent is gone for good: it follows nobody any more."""
+        """Whether the agent left permanently: it follows no publisher any more."""
         return not self.states and not self.follows_all
 
     @property
     def reads_next(self) -> Offset | None:
-        """What it reads next, as it says; None when it has read nothing. The original tells the last one done."""
+        """Announced next offset; None when it has read nothing. Sling announces the last one done."""
         if self.next_offset is not None or not self.states:
             return self.next_offset
         done = min(one.offset for one in self.states)
@@ -342,8 +342,8 @@ class CommandMessage(Frozen):
 
     Attributes:
         clear_up_to_offset: The last offset to drop, inclusive.
-        pub_agent_name: The publisher whose queue is cleared; None clears for all (the original before SLING-9385).
-        command_id: Ours. Names the command: the same id again is the same command. The original sends none, and gets
+        pub_agent_name: The publisher whose queue is cleared; None clears for all (Sling before SLING-9385).
+        command_id: Ours. Names the command: the same id again is the same command. Sling sends none, and gets
             no answer.
         sent_ms: Ours. Wall time of the command, milliseconds since 1970 UTC.
     """
@@ -389,7 +389,7 @@ class CommandState(enum.StrEnum):
 
 
 class CommandResult(Frozen):
-    """What became of a command that has an id, on the status topic (ours).
+    """Result of a command that has an id, on the status topic (ours).
 
     Attributes:
         command_id: The command's.
@@ -415,7 +415,7 @@ class CommandResult(Frozen):
 
 
 class PingMessage(Frozen):
-    """The original's probe: carries nothing."""
+    """Sling's probe, without content."""
 
 
 class MissedReason(enum.StrEnum):

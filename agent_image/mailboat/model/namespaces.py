@@ -1,7 +1,7 @@
 """Namespaces: what the prefixes of names stand for in JCR and XML.
 
 Names in the model have prefixes (`acme:title`), and nothing but FileVault packages needs more. So namespaces travel
-beside the nodes, once for each package, and targets keep them. Where packages give one prefix different namespaces, all
+with the nodes, once for each package, and targets keep them. Where packages give one prefix different namespaces, all
 are kept: only writing a FileVault package needs the one that is meant.
 """
 

@@ -1,6 +1,6 @@
 """The content model: nodes with typed properties, binaries and an order of children.
 
-A node knows its path, so a tree is a stream of nodes, parents first. A plain file is one node of type `nt:file` whose
+A node has its path, so a tree is a stream of nodes, parents first. A plain file is one node of type `nt:file` whose
 bytes are its binary property `jcr:data`; the pair nt:file + nt:resource of a JCR repository with nothing else to say is
 the same thing, and the FileVault codec folds and unfolds it (FileVault's own file aggregate does the same).
 """
@@ -46,9 +46,9 @@ class PropertyType(enum.IntEnum):
 class Binary:
     """The bytes of a binary value: held inline, or known by digest and length and opened when needed.
 
-    Equality and hash are those of the content. The digest is computed when first asked, where it was not given; who
-    reads the content before tells it, and saves that. A binary that is not inline may have no way to be opened
-    (`opener` None) where only its identity is at hand, as in a message.
+    Equality and hash are those of the content. The digest is computed at the first access, where it was not given;
+    code that read the content before sets it, and saves that. A binary that is not inline may have no way to be opened
+    (`opener` None) where only its identity is known, as in a message.
     """
 
     __slots__ = ("_digest", "data", "length_bytes", "opener")
@@ -71,7 +71,7 @@ class Binary:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the content, 32 bytes; where nobody told it yet, all of it is read. Raises: as the stream."""
+        """SHA-256 of the content, 32 bytes; reads all of it where the digest is unknown. Raises: as the stream."""
         if self._digest is None:
             self._digest = hashlib.sha256(self.data).digest() if self.data is not None else self._read_digest()
         return self._digest

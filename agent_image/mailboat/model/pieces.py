@@ -1,7 +1,7 @@
 """Packages in pieces: one that is too large for a message travels in the journal itself, cut, before its message.
 
 The pieces come first, each a record of its own; the package's message comes last and says where they stand. So a
-message never promises what is not there, a publisher that dies leaves pieces that nobody asks for, and a queue shows
+message never promises what is not there, a publisher that dies leaves pieces without a message, and a queue shows
 one entry. Source: PIP-37, with the roles of first and last turned round.
 """
 

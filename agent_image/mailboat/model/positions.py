@@ -9,7 +9,7 @@ from mailboat.model.identifiers import Offset
 
 
 class LogIdentity(Frozen):
-    """Which log an offset belongs to. Stored beside every position, so that a replaced log is noticed.
+    """Which log an offset belongs to. Stored with every position, so that a replaced log is noticed.
 
     Attributes:
         cluster_id: Kafka's cluster id, or the uuid of the SQLite file.

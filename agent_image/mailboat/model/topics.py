@@ -1,4 +1,4 @@
-"""The names that topics have where nobody gives them others: those of their roles."""
+"""Default names of topics: those of their roles."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def canonical_value(kind: PropertyType, text: str) -> str:
     """The canonical lexical form of `text` as a value of type `kind` (any but BINARY).
 
     Raises:
-        ValueRefusedError: When the text is no value of that type.
+        ValueRefusedError: When the text is not a value of that type.
     """
     check = _CHECKS[kind]
     if check is None:

@@ -40,7 +40,7 @@ _LAST_MESSAGES: Final = 20
 
 
 class Finding(Frozen):
-    """Something that does not fit, at one record, or at a topic as a whole when `offset` is None."""
+    """Something that does not fit, at one record, or at a topic as a whole (`offset`: None)."""
 
     topic: TopicName
     offset: Offset | None

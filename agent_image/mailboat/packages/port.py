@@ -123,7 +123,7 @@ class PackageCodec(Protocol):
             limits: What is accepted.
             open_blob: Opens binaries that the package names by digest; None leaves them without content.
             are_bytes_checked: The caller has compared the bytes with a digest from elsewhere (the message's), so a
-                checksum that the format carries itself needn't be computed once more. All else is checked.
+                checksum that the format carries itself needn't be computed again. All else is checked.
 
         Raises: as `PackageReader.change`.
         """

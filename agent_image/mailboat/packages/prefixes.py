@@ -96,7 +96,7 @@ class UsedNamespaces:
         self.found: dict[str, tuple[str, ...]] = {}
 
     def note(self, path: NodePath, body: bytes, node: Node | None = None) -> None:
-        """Look at a node; `body` is its encoded form with all names. It is searched before anything is decoded.
+        """Note a node's names; `body` is its encoded form with all names. It is searched before anything is decoded.
 
         Raises: LimitExceededError: More namespaces than a package may have.
         """

@@ -1,4 +1,4 @@
-"""The package formats that an agent knows, by the type that a message names, and by the first bytes of a file.
+"""The package formats of an agent, by the type that a message names, and by the first bytes of a file.
 
 Made once by the composition root and handed to publisher and subscriber. Loads no format itself.
 """

@@ -1,6 +1,6 @@
 """Reading a `tree` package record by record, in memory for one record and the folders on its path.
 
-Everything is checked before a record is given, but for the end of the package: only who has read all records knows
+Everything is checked before a record is given, but for the end of the package: only a reader of all records has checked
 that the package is whole. A target commits after that.
 """
 

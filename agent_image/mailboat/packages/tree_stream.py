@@ -1,7 +1,7 @@
 """A `tree` package as a stream of framed records, and its binaries as streams over their pieces.
 
 Reads from one seekable stream at positions it keeps itself, so that records and any number of binaries can be read in
-turns; nothing is copied to another file. Knows framing only; used by `tree_reader.py`.
+turns; nothing is copied to another file. Handles framing only; used by `tree_reader.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RecordStream:
         """The next record; None at the end.
 
         Raises:
-            PackageCorruptError: The stream ends within a record, or a frame is none of this format.
+            PackageCorruptError: The stream ends within a record, or a frame has another format.
             LimitExceededError: A record is larger than any may be.
         """
         self._fill(_MAX_FRAME_BYTES)

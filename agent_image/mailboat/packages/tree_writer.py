@@ -104,7 +104,7 @@ class TreePackageWriter:
         self._is_begun = True
 
     def _namespaces(self, used: UsedNamespaces) -> dict[str, tuple[str, ...]]:
-        """Those to write, without what every reader knows."""
+        """Namespaces to write, without those that every reader has."""
         table = {prefix: self._declared.candidates(prefix) for prefix in used.found}
         return {prefix: uris for prefix, uris in table.items() if uris != (KNOWN.get(prefix),)}
 
@@ -234,7 +234,7 @@ def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:
 
 
 def _is_whole(binary: Binary, digest: bytes, stream: BinaryIO) -> bool:
-    """Whether what was read is the binary, which learns its digest here where nobody asked for it before."""
+    """Whether the bytes read are the binary's; sets its digest where that was unknown."""
     if stream.read(1):
         return False
     if not binary.is_digest_known:

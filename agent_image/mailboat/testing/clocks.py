@@ -20,7 +20,7 @@ class ManualClock:
     """Time that moves only by `advance` (both clocks) or `jump` (the wall clock alone)."""
 
     def __init__(self, start: datetime = _START) -> None:
-        """Stand at `start` (aware); the monotonic clock begins at 1,000 seconds."""
+        """Begin at `start` (aware); the monotonic clock begins at 1,000 seconds."""
         self._now = start
         self._monotonic = 1000.0
         self._moved = threading.Condition()

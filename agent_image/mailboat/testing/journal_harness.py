@@ -100,12 +100,12 @@ def in_background(call: Callable[[], _T]) -> Iterator[Future[_T]]:
 
 
 def some_records(count: int, prefix: str = "value") -> list[NewRecord]:
-    """Records that can be told apart."""
+    """Return distinguishable records."""
     return [NewRecord(f"{prefix}-{number}".encode()) for number in range(count)]
 
 
 def outcome_of(read: Callable[[], object]) -> str:
-    """What became of a read that was ended by closing: it may find nothing, or be refused."""
+    """Return the outcome of a read that closing ended: it may find nothing, or be refused."""
     try:
         read()
     except MailboatError:

@@ -1,4 +1,4 @@
-"""What packages do to a tree, said once more and plainly: the model that every target is compared with.
+"""The effect of packages on a tree, in the simplest form: the model that every target is compared with.
 
 A dictionary of nodes, no speed, no disk. `changes` draws sequences of packages over few names, so that they meet.
 """

@@ -1,6 +1,6 @@
-"""The event topic: JSON with the original's keys in its order, and no more.
+"""The event topic: JSON with Sling's keys in their order, and no more.
 
-The original refuses a document with a key that it does not know. So what is ours stands in headers, which it does not
+Sling refuses a document with an unknown key. So our additions are in headers, which it does not
 read, and only where there is something to say: `missed`, the subscribers that do not have the content, as JSON, and
 `traceparent`.
 """

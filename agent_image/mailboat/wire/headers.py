@@ -1,4 +1,4 @@
-"""Record headers: `type` and `version`, decimal ASCII, as the original's 0.1.x line writes them.
+"""Record headers: `type` and `version`, decimal ASCII, as Sling's 0.1.x line writes them.
 
 The records of the event topic are JSON, and have none of them.
 """
@@ -18,7 +18,7 @@ COMMAND: Final = 4
 PING: Final = 5
 
 REDRIVE: Final = 20
-"""From 20 on: ours. The original ignores types that it does not know."""
+"""From 20 on: ours. Sling ignores unknown types."""
 COMMAND_RESULT: Final = 21
 PIECE: Final = 22
 REGISTRY: Final = 23

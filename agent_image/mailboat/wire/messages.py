@@ -1,8 +1,8 @@
 """The messages of the topics as protobuf, both ways.
 
 Decoding checks what the schema demands and what the model promises (paths, digests, ranges); encoding trusts the
-model. Unknown fields are harmless and stay in the bytes, which nobody rewrites; an unknown type is reported by
-`UnknownMessageError`, never dropped in silence.
+model. Unknown fields are harmless and stay in the bytes, which are never rewritten; an unknown type is reported by
+`UnknownMessageError`, never dropped without an error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decode_message(record_headers: headers.Headers, value: bytes) -> Message:
     """Decode a record of any topic but the event topic.
 
     Raises:
-        UnknownMessageError: When no decoder knows the headers.
+        UnknownMessageError: When no decoder accepts the headers.
         MessageCorruptError: When the value is not what the headers promise; a missing required field is named.
         PathRefusedError: When it names a path that content can't have.
     """

@@ -110,7 +110,7 @@ class BodyParts(NamedTuple):
     tail: bytes
 
     def joined(self, data: Sequence[bytes | None]) -> bytes:
-        """The body with the binaries' data; where that is None, with digest and length instead."""
+        """The body with the binaries' data; where there is no data, with digest and length instead."""
         if not self.binaries:
             return self.head + self.tail
         return b"%b%b%b" % (self.head, _encode_binaries(self.binaries, data), self.tail)

@@ -69,7 +69,7 @@ def decode_package(value: bytes) -> PackageMessage:
     """Decode the value of a record on the package topic.
 
     Raises:
-        MessageCorruptError: The value is no package message; a missing required field is named.
+        MessageCorruptError: The value is not a package message; a missing required field is named.
         PathRefusedError: It names a path that content can't have.
     """
     wire = _checked(value)

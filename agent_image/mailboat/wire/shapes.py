@@ -47,7 +47,7 @@ class Shape(NamedTuple):
         mixin_types: See `Node`.
         texts: The properties that are not binaries.
         value_count: How many values they have together.
-        typed: Those of them that are not of type STRING, so that their values have to be looked at.
+        typed: Those of them that are not of type STRING, so that their values have to be checked.
         binaries: The binary properties.
         binary_count: How many values they have together.
     """

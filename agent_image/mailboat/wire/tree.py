@@ -1,6 +1,6 @@
 """The records of a `tree` package as protobuf: framing, header, nodes, pieces of binaries, namespaces, trailer.
 
-Knows the form of one record at a time, and of a small package as a whole; which records may follow each other is for
+Handles the form of one record at a time, and of a small package as a whole; which records may follow each other is for
 `packages/tree*.py`. Strict: bytes that another encoding of the same record could have, unknown fields and explicit
 defaults are refused, so a record has one form. A later version that adds a field raises the version of the format.
 """

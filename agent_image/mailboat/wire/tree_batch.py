@@ -1,8 +1,8 @@
-"""Several small `tree` packages parsed in one call, by column: the way of subscribers that have a batch at hand.
+"""Several small `tree` packages parsed in one call, by column: for subscribers that import a batch.
 
 Protobuf parses the packages twice: as what they are, which proves the form of all of it, and with bodies left as bytes,
-so that no object is made for what is only stored. It gives no reasons: whoever gets None reads the packages one by
-one, and is told which is wrong and why. Used by `packages/tree_batch.py`.
+so that no object is made for what is only stored. It gives no reasons: after None the caller reads the packages one by
+one, and gets the error of the invalid one. Used by `packages/tree_batch.py`.
 """
 
 from __future__ import annotations

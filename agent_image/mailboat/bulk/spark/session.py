@@ -66,7 +66,7 @@ class SessionSettings:
     """Settings of a session.
 
     Attributes:
-        master: `local[*]`, `spark://HOST:PORT`, `k8s://…`; None is what `spark-submit` was told.
+        master: `local[*]`, `spark://HOST:PORT`, `k8s://…`; None: the master that `spark-submit` has.
         name: What Spark calls the application.
         properties: Settings of Spark's, which come before all others.
         is_quiet: Log errors only, by a logging configuration of ours. Counts when a Java machine is started.

@@ -1,6 +1,6 @@
 """What the demo asks of the publisher's API: two threads, one that asks for packages, one that looks again and again.
 
-Both report into the queue where everything is heard. Asking is one thing after the other, so that the order of packages
+Both report into the event queue. Asking is one thing after the other, so that the order of packages
 is what the story says.
 """
 
@@ -57,7 +57,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How everybody stood at a moment, and what golden's queue is blocked by, if it is."""
+    """Positions of all subscribers at a moment, and the package that blocks golden's queue, if any."""
 
     status: StatusView
     blocked: QueueItemView | None
@@ -101,7 +101,7 @@ class DemoRequests:
         self._todo.put(lambda: Published(self._distribute(request)))
 
     def err(self, path: str) -> None:
-        """Ask for a delete that nobody should have asked for."""
+        """Request the mistaken delete."""
         request = parse_request("DELETE", (path,), request_id=MISTAKE_ID)
         self._todo.put(lambda: Erred(self._distribute(request)))
 

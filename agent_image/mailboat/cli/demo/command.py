@@ -47,7 +47,7 @@ _PORTS: Final = range(20_000, 28_000)
 """Below those that systems give by themselves: a connection, or another server, could have it before the publisher."""
 
 _OF_A_PROCESS: Final = 32
-"""Demos that look at the same time begin at different places."""
+"""Demos that search at the same time begin at different ports."""
 
 
 def register(app: typer.Typer) -> None:
@@ -187,7 +187,7 @@ def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> O
 
 
 def _free_port() -> int:
-    """A port of this machine that nobody listens at now: the API's address is to be known before and after the run."""
+    """Return a free port of this machine: the API's address must be known before and after the run."""
     first = os.getpid() * _OF_A_PROCESS % len(_PORTS)
     found: int = next(port for port in (*_PORTS[first:], *_PORTS[:first]) if _is_free(port))
     return found

@@ -12,7 +12,7 @@ import yaml
 from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, SubscriberProgress
 
 ANNOUNCE_SECONDS: Final = 0.5
-"""How often positions are told, so that bars move; ten seconds are enough in earnest."""
+"""How often positions are announced, so that bars move; ten seconds are enough in production."""
 
 KINDS: Final = ("sqlite", "files", "generations")
 CHECK: Final = (

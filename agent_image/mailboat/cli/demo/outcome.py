@@ -33,7 +33,7 @@ class Outcome:
     """What came out.
 
     Attributes:
-        board: How everybody ended.
+        board: Final state of all processes and subscribers.
         found: What the source holds.
         folder: What was published.
         home: The demo's home.

@@ -1,6 +1,6 @@
 """The processes of the demo: real `mailboat agent run` children that say on a pipe when they are ready.
 
-A child is watched by threads of its own that put what they hear into one queue; nothing else is shared.
+Threads of its own watch each child and put events into one queue; nothing else is shared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Ended:
 
 
 EventPipe = queue.SimpleQueue[Any]
-"""Where everything that happens is heard; whoever reads it knows what to expect."""
+"""Queue of all events of a run; its reader dispatches by type."""
 
 
 class Child:
@@ -75,7 +75,7 @@ class Child:
         self.wait()
 
     def ask_to_stop(self) -> None:
-        """SIGTERM: finish what is at hand, then go."""
+        """Send SIGTERM: the child finishes its current step, then exits."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """Runs the demo: starts the processes, has the publisher asked, and follows the story of `board.py`.
 
-What happens is heard from one queue: children that are ready or end, and what `errands.py` asked for and saw. Only the
+Events come from one queue: children that are ready or end, and what `api_calls.py` requested and observed. Only the
 thread that calls `play` changes the board.
 """
 
@@ -91,7 +91,7 @@ class DemoRun:
         self._screen.say(f"{self._clock.monotonic() - self._began:>5.1f} s  {name:<{NAME_WIDTH}} {text}")
 
     def _listen(self) -> None:
-        """Take in what was heard until now, or within a tick."""
+        """Process the events that arrived until now, or within a tick."""
         try:
             heard = self._events.get(timeout=_TICK_SECONDS)
             while True:

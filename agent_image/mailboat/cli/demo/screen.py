@@ -27,10 +27,10 @@ class Screen(Protocol):
     """What shows the run."""
 
     def say(self, line: str) -> None:
-        """Tell something that stays."""
+        """Print a line that stays."""
 
     def update(self, state: DemoState) -> None:
-        """Show where everybody is."""
+        """Show all positions."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""

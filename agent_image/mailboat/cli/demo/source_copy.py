@@ -1,7 +1,7 @@
 """Makes a source of any directory: what content can't hold is left out of a copy, and said so.
 
 A publisher refuses a folder with sockets, unreadable files, names that are not UTF-8, or links that lead outside or
-nowhere, since leaving things out in silence would be wrong. A demo of any directory can't end there: it publishes a
+nowhere, since skipping entries without a report would be wrong. A demo of any directory can't end there: it publishes a
 copy without them, of hard links where the disk allows. A directory without such entries is published as it is.
 """
 

@@ -1,8 +1,8 @@
 """What is known of the demo's run at a moment, and what is due next: pure, so that the story can be tested.
 
-The story: a golden subscriber goes first and checks every package, all others are staged behind it. Half way somebody
-asks for a delete by mistake; golden refuses it, so it blocks there and reaches nobody, until it is dropped through the
-API. Meanwhile one process is killed and started again, and one subscriber joins late.
+The story: a golden subscriber goes first and checks every package, all others are staged behind it. Half way a user
+requests a delete by mistake; golden refuses it and blocks, so that no other subscriber gets it until it is dropped by
+the API. Meanwhile one process is killed and started again, and one subscriber joins late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SubscriberProgress:
     Attributes:
         name: Name of the subscriber.
         target: Where it imports into.
-        position: Offset that it reads next: what its target holds for good.
+        position: Offset that it reads next: the position stored in its target.
         state: What it says of itself.
         error: The last error that it reported.
     """
@@ -101,7 +101,7 @@ class DemoState:
         agents: The processes, the publisher's first, golden's second.
         published: Portions published so far.
         published_bytes: Size of their packages.
-        seconds: Since everybody who is early was ready.
+        seconds: Since all early processes were ready.
         began_at_seconds: How long that took.
         pace_seconds: Between two portions.
         mistake: How far that story is.
@@ -150,7 +150,7 @@ class DemoState:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is published, cleared, killed and restarted, and everybody has come to the end."""
+        """Whether all packages are published and imported, and the clear and the restart are done."""
         return (
             self.published == self.portions
             and (self.mistake is Mistake.CLEARED or not self.has_story)

@@ -1,7 +1,7 @@
 """The namespaces that a target keeps next to its nodes, in the transaction of the packages that brought them.
 
 The table is the truth. Targets that show files show it as well, as a file in the top folder of the content, so that a
-publisher that reads the folder knows the namespaces. That file is compared with the table at each commit and when a
+publisher that reads the folder gets the namespaces. That file is compared with the table at each commit and when a
 target is opened, so whatever a crash left undone is done then.
 """
 

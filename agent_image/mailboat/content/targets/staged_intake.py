@@ -1,8 +1,9 @@
 """How the targets that show files take nodes in: bytes to the staging folder, names of bytes to the table.
 
-In their tables every binary is named by its digest, so the body alone says what the node is, and a put of what is there
-already costs a comparison, no file. The triggers of `targets/database.py` note each node that changes in `redo`; before
-the commit `prepare_redo` makes sure that everything the redo needs is staged and nothing stands in its way.
+In their tables every binary is named by its digest, so the body alone says what the node is, and a put of an
+unchanged node costs a comparison and no file. The triggers of `targets/database.py` note each node that changes in
+`redo`; before the commit `prepare_redo` makes sure that everything the redo needs is staged and nothing stands in its
+way.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NUMBER_BITS: Final = 32
 
 
 class Redo(NamedTuple):
-    """A node whose place on disk may differ from the table: `node` is None where there is none any more."""
+    """A node whose place on disk may differ from the table: `node`: None where the node was removed."""
 
     path: NodePath
     node: Node | None

@@ -2,7 +2,7 @@
 
 A node is a row: key (see `content/keys.py`), stamp, what the target holds for it besides, and body. The stamp is the
 number of the change that put the row last, counted by the target itself: a change numbers its puts, so what it covers
-but did not carry is what has another number, and goes by one DELETE over a range. No row is ever without a parent.
+but did not carry is what has another number, removed by one DELETE over a range. No row is ever without a parent.
 Small whole subtrees are gathered, see `pending_subtrees.py`; rules and modes take the road of `targets/filtered.py`.
 """
 

@@ -1,4 +1,4 @@
-"""Bulk builds: how much of each is published, and how much of it everybody has imported."""
+"""Bulk builds: published packages of each, and the imports per subscriber."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing, and what became of it."""
+"""Publish requests and their outcomes."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def distribution(
 
 
 def is_settled(view: DistributionView) -> bool:
-    """Whether nobody is waited for any more."""
+    """Whether no subscriber is pending."""
     return view.state != "queued" and not view.waiting
 
 

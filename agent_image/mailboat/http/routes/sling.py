@@ -1,7 +1,7 @@
-"""The original's HTTP surface, so that its clients and recipes work: publish with a form, list queues, delete items.
+"""Sling's HTTP surface, so that its clients and recipes work: publish with a form, list queues, delete items.
 
 Paths, form fields, documents and statuses are those of Apache Sling Content Distribution: 202 accepted, 400 dropped,
-503 when it failed, 404 where there is no such agent. What is ours beside it: the token, and problem documents for
+503 when it failed, 404 where there is no such agent. Our additions: the token, and problem documents for
 queues.
 Source: sling-org-apache-sling-distribution-core, `DistributionAgentServlet`, `DistributionAgentQueueServlet`.
 """
@@ -332,7 +332,7 @@ def _refusal(error: MailboatError, call: CurrentCall) -> Response:
 
 
 async def _fields(request: Request) -> FormData:
-    """The form's fields, with those of the query: the original takes either."""
+    """The form's fields, with those of the query: Sling accepts either."""
     form = await request.form(max_files=0, max_fields=_MAX_FIELDS)
     return FormData([*request.query_params.multi_items(), *form.multi_items()])
 
@@ -367,7 +367,7 @@ def _texts(fields: FormData, name: str) -> tuple[str, ...]:
 
 
 def _limit(fields: FormData) -> int | None:
-    """How many items to drop. Raises: UsageError: the original would take 1 for anything that is no number."""
+    """How many items to drop. Raises: UsageError: Sling would use 1 for a malformed number."""
     text = str(fields.get("limit", "1"))
     if not re.fullmatch(r"-1|[0-9]{1,9}", text, re.ASCII) or text == "0":
         raise UsageError("limit must be a number of items, or -1 for all")

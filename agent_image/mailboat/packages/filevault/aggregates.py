@@ -266,7 +266,7 @@ class Aggregates:
         return Expanded(said, is_implied=not is_explicit, children=found.children, is_defined=bool(found.binaries))
 
     def _with_data(self, file: VaultFile, said: NodeText, children: dict[str, Place]) -> NodeText:
-        """Bytes beside a document belong to the jcr:content of a file, and to any other node itself."""
+        """Bytes next to a document belong to the jcr:content of a file, and to any other node itself."""
         content = children.get(CONTENT_NODE)
         if content is None:
             data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))

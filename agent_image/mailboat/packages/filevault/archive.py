@@ -1,4 +1,4 @@
-"""A zip reader that trusts nothing: central directory, local headers and data must tell the same story.
+"""A zip reader that trusts nothing: central directory, local headers and data must agree.
 
 `zipfile` costs 28 µs a package before the first byte is read, and believes much; this reader costs a fifth of it. What
 it accepts, `zipfile` and Java's `ZipInputStream` read alike; everything else is refused with the entry and the limit:
@@ -37,7 +37,7 @@ RATIO_FROM_BYTES: Final = 1024 * 1024
 MAX_ENTRY_NAME_BYTES: Final = 5 * MAX_PATH_BYTES
 """A path may have `%xx` for each byte and `.dir` behind each name; the name of a property, behind it, as many bytes."""
 MAX_ENTRY_DEPTH: Final = MAX_DEPTH + 28
-"""Beside the names of a path: `jcr_root`, the jcr:content of a file, a document or binary, and what tools left."""
+"""Added to the names of a path: `jcr_root`, the jcr:content of a file, a document or binary, and what tools left."""
 
 _ENCRYPTED_FLAGS: Final = 0x2041
 _DESCRIPTOR_FLAG: Final = 0x0008
@@ -144,7 +144,7 @@ class Archive:
         return start
 
     def check_names(self) -> None:
-        """That entries which nobody has read are called the same before their data as in the central directory.
+        """Check that unread entries have the same name in their local header as in the central directory.
 
         A damaged name may lead away from the content, so that its entry would be missing without a word. Raises:
         PackageCorruptError.

@@ -3,7 +3,7 @@
 Every local header has its sizes (Java refuses what has not: facts in docs/formats/filevault.md), times are fixed, the
 level is fixed, zip64 is used only where 4 GiB are passed. Written strictly forward, so the target need not be
 seekable, and the digest of the bytes is known at the end without reading them again. Large content passes through in
-pieces: what is packed is spooled first, since its size must stand before it.
+pieces: what is packed is spooled first, since its size must precede it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PackedContent(NamedTuple):
     def of(cls, content: bytes, level: int, max_ratio: float) -> Self:
         """Pack, unless it is too short to be worth it; the level 0 is not at all.
 
-        Readers refuse what is packed better than `max_ratio`, as they can't tell it from an attack.
+        Readers refuse what is packed better than `max_ratio`, as it looks like an attack.
         """
         is_worth_it = level and len(content) >= SMALL_BYTES
         shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if is_worth_it else content
@@ -133,7 +133,7 @@ class ArchiveWriter:
         self._emit(content.packed)
 
     def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:
-        """Add a binary of any size as an entry. `suffix_of` is the name that tells whether it is packed already.
+        """Add a binary of any size as an entry. `suffix_of` is the name that shows whether it is packed already.
 
         Raises:
             SourceChangedError: The bytes are not those that the digest names.

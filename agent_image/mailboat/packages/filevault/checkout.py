@@ -34,7 +34,7 @@ class CheckoutFile:
     __slots__ = ("_disk", "_root", "_status", "entry", "size_bytes")
 
     def __init__(self, entry: str, root: str, disk: str, status: os.stat_result) -> None:
-        """Stand for a file below the folder `root` that was looked at."""
+        """Represent a checked file below the folder `root`."""
         self.entry = entry
         self.size_bytes = status.st_size
         self._root = root
@@ -52,7 +52,7 @@ class CheckoutFile:
             return stream.read()
 
     def open(self) -> BinaryIO:
-        """A stream over it, which raises SourceChangedError when the file is not what was looked at."""
+        """A stream over it, which raises SourceChangedError when the file is not the one checked."""
         return open_unchanged(self._root, self._disk, signature_of(self._status))
 
     def binary(self, inline_bytes: int) -> Binary:

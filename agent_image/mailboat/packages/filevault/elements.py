@@ -1,6 +1,6 @@
 """What an element says of its node: types, properties, order of children.
 
-Shared by everything that reads: the attributes of one element, with the binaries that travel beside it, become a
+Shared by everything that reads: the attributes of one element, with the binaries that travel with it, become a
 `Node`. Values are checked here, and errors name entry, path and property.
 """
 
@@ -107,7 +107,7 @@ def parse_text(said: NodeText, name: str, text: str) -> ParsedValues:
 
 
 def child_order(said: NodeText, primary_type: str) -> tuple[str, ...] | None:
-    """The order of children that a node's elements and marks tell. Raises: PackageCorruptError."""
+    """Return the order of children by a node's elements and marks. Raises: PackageCorruptError."""
     if Mark.ORDERED in said.marks:
         return said.elements
     if Mark.UNORDERED in said.marks or not said.elements or primary_type in UNORDERED_TYPES:

@@ -1,6 +1,6 @@
-"""Tells everything that is wrong with a FileVault zip, where a reader stops at the first thing that it refuses.
+"""Lists all defects of a FileVault zip, where a reader stops at the first one.
 
-So whoever made the package sees all of it at once. Called by `agent/package_files.py` for packages that were refused.
+So the package's author sees all of them at once. Called by `agent/package_files.py` for packages that were refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE_BYTES: Final = 256 * 1024
 def problems_of(stream: BinaryIO, limits: LimitsConfig) -> list[MailboatError]:
     """Everything that an import would refuse in the package that fills a seekable stream.
 
-    Metadata and content are read only if what they are made of is sound; else they would tell the same once more.
+    Metadata and content are read only if the archive is sound; else they would repeat its defects.
     """
     try:
         archive = open_archive(stream, limits)

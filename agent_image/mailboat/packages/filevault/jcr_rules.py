@@ -1,6 +1,6 @@
 """What a JCR repository can't hold, though our content can: names, paths and values that Oak refuses.
 
-A package with one such node is refused as a whole where it is imported, and a Sling queue is then blocked for ever. So
+A package with one such node is refused as a whole where it is imported, and a Sling queue then stays blocked. So
 it is refused when it is written.
 """
 
@@ -29,7 +29,7 @@ _EXPANDED: Final = re.compile(r"\{(?:[^{}]*:[^{}]*)?\}(?=[^{}])")
 _HOLDS_HIERARCHY: Final = "nt:folder"
 _HOLDS_CONTENT: Final = "nt:file"
 _NO_HIERARCHY: Final = frozenset({"nt:unstructured", "nt:resource", "oak:Unstructured", "oak:Resource"})
-"""Built-in types that are no nt:hierarchyNode. Of other types only the repository knows."""
+"""Built-in types that are not nt:hierarchyNode. Only the repository can decide about others."""
 
 
 class NodeChecker:

@@ -3,7 +3,7 @@
 Nodes come as a stream, parents first, and leave as soon as they can: what is open is the chain of nodes down to the
 current one, with the texts of their children so far. A document takes children in until it has `DOCUMENT_BYTES`; those
 after it get documents of their own in directories below, as Jackrabbit itself nests them. So memory depends on depth,
-not on the size of the tree. What can't be told by FileVault's layout alone is told by marks (`document.Mark`).
+not on the size of the tree. Marks (`document.Mark`) carry what FileVault's layout can't.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class _Document:
 class _Open:
     """A node whose children may still come.
 
-    `document` is None for a plain folder, which needs none; `depth` counts the elements around it in its document;
-    `file` is the entry that the bytes of its jcr:content may have, beside its directory; `present` has the children
+    `document`: None for a plain folder; `depth` counts the elements around it in its document;
+    `file` is the entry that the bytes of its jcr:content may have, next to its directory; `present` has the children
     that came; `whole` is the node with the bytes that `file` or another entry has.
     """
 
@@ -230,7 +230,7 @@ class Layout:
         self._close()
 
     def _add_element(self, node: Node, platform: str, parent: _Open, document: _Document) -> None:
-        """Write a node into its parent's document; the bytes of a file go beside its directory."""
+        """Write a node into its parent's document; the bytes of a file go next to its directory."""
         whole = node
         if parent.file is not None and name_of(node.path) == CONTENT_NODE:
             name, data = name_of(parent.node.path), _bytes_of(node)

@@ -1,7 +1,7 @@
 """Names as FileVault writes them: in the paths of a zip (platform names) and in XML (ISO 9075).
 
-Platform names follow `PlatformNameFormat` of FileVault 4.2. Where the original does not get its own name back (`_<`) or
-passes the name over (`.vlt`), the first character is written as `%xx`, which the original reads. So every name of ours
+Platform names follow `PlatformNameFormat` of FileVault 4.2. Where FileVault does not get its own name back (`_<`) or
+passes the name over (`.vlt`), the first character is written as `%xx`, which FileVault reads. So every name of ours
 comes back, and every name that Jackrabbit writes is understood.
 """
 
@@ -83,7 +83,7 @@ def property_file_name(name: str, index: int | None) -> str:
 
 
 def split_property_file(platform: str) -> tuple[str, int | None] | None:
-    """Property and index of a `.binary` entry; None when it is none."""
+    """Property and index of a `.binary` entry; None for other entries."""
     match = _PROPERTY_FILE.match(platform)
     if match is None:
         return None

@@ -89,7 +89,7 @@ class CostModel:
         return _bounded(Cost(steps, 1, 1, steps + 1))
 
     def repeated_character(self, text: str, low: int, high: int | None) -> Cost:
-        """A repetition of a character or class; `high` is None where it has no end."""
+        """A repetition of a character or class; `high`: None where it has no upper bound."""
         most = self._length if high is None else min(high, self._length)
         ways = max(1, most - low + 1)
         steps = most * _price(text) + ways * self._step_back

@@ -56,7 +56,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     """Translate and check an expression of a filter.
 
     Raises:
-        PackageCorruptError: It is no expression, or one that Java and Python would understand differently.
+        PackageCorruptError: The text is not an expression, or one that Java and Python would understand differently.
         LimitExceededError: It could run for too long, or is too long or nested too deep.
     """
     steps, compiled = _judged(pattern, MAX_TEXT)

@@ -2,7 +2,7 @@
 
 Names, sizes and structure of all entries are checked before the first record is given; what is in an entry is checked
 when its turn comes. Records are covered nodes and the ancestors that they need, parents first, subtree by subtree; what
-the filter does not cover is passed over, as FileVault does.
+the filter does not cover is skipped, as in FileVault.
 """
 
 from __future__ import annotations

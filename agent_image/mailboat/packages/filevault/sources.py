@@ -151,7 +151,7 @@ def open_archive_source(
 
     Raises:
         SourceMissingError: There is no such file.
-        UntrustedInputError: It is no zip, or not one that may be read.
+        UntrustedInputError: The file is not a zip, or not one that may be read.
     """
     try:
         stream = io.BufferedReader(open_regular_file(file))
