@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.properties import format_properties
+from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.packages.tree import TreeCodec
@@ -68,6 +69,34 @@ def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_p
         assert package.node(NodePath("/home/groups/editors")) == checkout.node(NodePath("/home/groups/editors"))
         assert package.namespaces() == {"acme": ("urn:acme",)}
         assert package.defined(NodePath("/home/groups")) is None
+
+
+def test_package_keeps_each_property_that_changes_an_import(tmp_path: Path) -> None:
+    said = {
+        "acHandling": "overwrite",
+        "allowIndexDefinitions": "true",
+        "dependencies": "adobe/cq:core.wcm.components.all:[2.26,3)",
+        "dependencies-locations": "adobe/cq:core.wcm.components.all:2.26=maven:a:b:1",
+        "noIntermediateSaves": "true",
+        "overwritePrimaryTypesOfFolders": "false",
+        "packageType": "mixed",
+        "requiresRestart": "true",
+        "requiresRoot": "true",
+        "subPackageHandling": "*;ignore",
+    }
+    assert said.keys() == KEPT_PROPERTIES
+    folder = tmp_path / "described"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "jcr_root/content").mkdir(parents=True)
+    (folder / "jcr_root/content/.content.xml").write_text(PAGE)
+    others = {"name": "theirs", "group": "theirs", "version": "7", "created": "yesterday"}
+    (folder / "META-INF/vault/properties.xml").write_text(format_properties({**others, **said}))
+    with built(open_checkout_source(folder), "/content", tmp_path / "x.zip") as package:
+        assert {key: text for key, text in package.properties.items() if key in said} == said
+        own = {key: package.properties.get(key) for key in others}
+        assert own == {"name": "package", "group": "mailboat", "version": "1.0.0", "created": None}
+    manifest = zipfile.ZipFile(tmp_path / "x.zip").read("META-INF/MANIFEST.MF")
+    assert b"Content-Package-Type: mixed\r\n" in manifest
 
 
 @pytest.fixture
