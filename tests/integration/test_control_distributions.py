@@ -102,12 +102,22 @@ class TestDistribute:
         (made,) = service.publish_changed(AUTHOR, [ROOT], "ann")
         assert (made.offset, made.user_id) == (0, "ann")
         assert service.distribution(AUTHOR, made.package_id).paths == made.paths
-        assert (service.publish_changed(AUTHOR, [ROOT]), service.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
+        assert (list(service.publish_changed(AUTHOR, [ROOT])), service.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
 
     def test_changes_need_a_source(self, service: ControlService) -> None:
-        for call in (service.publish_changed, service.plan_changed):
-            with pytest.raises(UsageError, match="no source"):
-                call(OTHER, [ROOT])
+        with pytest.raises(UsageError, match="no source"):
+            next(service.publish_changed(OTHER, [ROOT]))
+        with pytest.raises(UsageError, match="no source"):
+            service.plan_changed(OTHER, [ROOT])
+
+    def test_requests_before_a_failed_one_are_returned_and_counted(self, service: ControlService) -> None:
+        wanted = [parse_request("ADD", (path,)) for path in ("/1.html", "/2.html", "/missing.html")]
+        found = service.distribute_all(AUTHOR, wanted)
+        assert [next(found).nodes, next(found).offset] == [1, 1]
+        with pytest.raises(SourceMissingError) as caught:
+            next(found)
+        assert caught.value.where["published_before"] == 2
+        assert service.distribute(AUTHOR, wanted[0]).offset == 2
 
     def test_a_publisher_without_a_source_takes_what_needs_none(self, service: ControlService) -> None:
         with pytest.raises(UsageError, match="no source"):

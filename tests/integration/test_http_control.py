@@ -109,7 +109,16 @@ def test_changes_are_planned_and_published_over_http(control: FakeControl, clien
     assert client.plan("author", ADD) == control.plan("author", ADD)
     (made,) = client.publish_changed("author", [parse_path("/news")])
     assert (made.paths, control.changed) == (("/news/a",), ["/old"])
-    assert client.publish_changed("author", [parse_path("/news")]) == ()
+    assert list(client.publish_changed("author", [parse_path("/news")])) == []
+
+
+def test_requests_before_a_failed_one_are_returned_and_counted(control: FakeControl, client: HttpControl) -> None:
+    found = client.distribute_all("author", [ADD, replace(ADD, request_id="r-2")])
+    assert next(found).offset == 0
+    control.failure = UsageError("no")
+    with pytest.raises(UsageError) as caught:
+        next(found)
+    assert caught.value.where["published_before"] == 1
 
 
 def test_pages_are_followed_to_the_end(control: FakeControl, client: HttpControl) -> None:

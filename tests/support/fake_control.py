@@ -8,7 +8,7 @@ Safe to use from several threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -135,13 +135,17 @@ class FakeControl:
             self._packages.append(made)
             return self._view(made)
 
+    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
+        return (self.distribute(publisher, one) for one in requests)
+
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
-    ) -> Sequence[DistributionView]:
+    ) -> Iterator[DistributionView]:
         """Publish the paths that the test put into `changed`, one package."""
         below = [one for one in self.changed if filter_for(paths, frozenset(paths)).covers(one)]
         self.changed = [one for one in self.changed if one not in below]
-        return [self.distribute(publisher, add_request(below, user_id=user_id))] if below else []
+        if below:
+            yield self.distribute(publisher, add_request(below, user_id=user_id))
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
         with self._entered(publisher):

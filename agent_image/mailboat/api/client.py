@@ -105,10 +105,18 @@ class HttpControl:
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         return self._ask(operations.distribute(publisher, request))
 
+    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
+        for done, request in enumerate(requests):
+            try:
+                view = self.distribute(publisher, request)
+            except MailboatError as error:
+                raise error.with_facts(**({"published_before": done} if done else {})) from None
+            yield view
+
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
-    ) -> Sequence[DistributionView]:
-        return self._ask(operations.publish_changed(publisher, paths, user_id))
+    ) -> Iterator[DistributionView]:
+        yield from self._ask(operations.publish_changed(publisher, paths, user_id))
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
         return self._ask(operations.plan(publisher, request))

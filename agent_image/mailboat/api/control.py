@@ -43,10 +43,11 @@ class Changes(Protocol):
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
-    ) -> Sequence[DistributionView]:
+    ) -> Iterator[DistributionView]:
         """Publish what changed below paths of the publisher's source since its last publish, deletes included.
 
-        Durable when the call returns; no packages when nothing changed. After an error, call it again: what was
+        Reading the iterator publishes; each package is durable when it is returned, and none comes when nothing
+        changed. After an error, call it again: what was
         published is not published twice, and the fact `published_before` counts it. Raises: as `distribute`.
         """
         ...
@@ -74,6 +75,15 @@ class Control(SubscriberRegistry, Changes, Protocol):
             AgentMissingError: There is no such publisher here.
             ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
             UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
+        """
+        ...
+
+    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
+        """Publish requests in their order: reading the iterator publishes, and each is durable when it is returned.
+
+        On a home several share an append.
+
+        Raises: as `distribute`; the fact `published_before` counts the requests published before the error.
         """
         ...
 

@@ -257,6 +257,11 @@ class DistributionView:
         unknown: Subscribers that are past it; whether they imported it cannot be known, with the reason.
         path_count: How many paths the request has.
         paths_truncated: `paths` has not all of them; ask for the request alone.
+        nodes: Nodes in the package. This and the next three are known only in the answer to the publish, and only of a
+            package that was built for it.
+        removed_paths: How many paths the package removes.
+        content_bytes: Bytes of all binaries, wherever they travel.
+        inline: Whether the package travels in its message, not through the blob store.
     """
 
     publisher: str
@@ -279,6 +284,10 @@ class DistributionView:
     unknown: tuple[NotImportedView, ...] = ()
     path_count: int = 0
     paths_truncated: bool = False
+    nodes: int | None = None
+    removed_paths: int | None = None
+    content_bytes: int | None = None
+    inline: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""`mailboat plan`, `publish`, `delete`, `invalidate` and `ping`: requests to a publisher of this home."""
+"""`mailboat plan`, `publish`, `delete`, `invalidate` and `ping`: requests to a publisher of a home or an agent."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,30 +12,26 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from mailboat.api.records import PublicationPlan, SubscriberStatusView, document_of
-from mailboat.cli.distributions import end_by
-from mailboat.cli.failures import print_warning
+from mailboat.api.control import Control
+from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import PublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish_report import Published, published_here, published_report
-from mailboat.cli.publish_requests import AwaitedPackages, await_subscribers, order_all, publish_through, show_published
-from mailboat.cli.session import Session
+from mailboat.cli.publish_requests import publish_through
+from mailboat.cli.session import Publishing, Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.sources import open_source
-from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
-from mailboat.errors import MailboatError, SourceMissingError, UsageError
-from mailboat.maintenance.schedule import maintain
+from mailboat.control.publishers import LocalSource
+from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.appender import Receipt
 from mailboat.publisher.builder import owned_of
-from mailboat.publisher.publisher import Publisher, own_roots
+from mailboat.publisher.publisher import own_roots
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
@@ -120,33 +116,22 @@ def register(app: typer.Typer) -> None:
 def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
     """Show what a publish would send, and the lag of subscribers. Changes nothing."""
     _refuse_both(changed=selected.changed, shallow=selected.shallow)
-    if session.url is None:
-        _plan_here(session, selected, publisher)
-        return
-    paths = _paths_of_agent(session, selected, "plan")
+    paths, place = _chosen(session, selected, "plan")
+    source = None if place is None else LocalSource(partial(_open, session, place))
     name = session.default_publisher(publisher)
-    with session.control() as control:
-        request = None if selected.changed else _add(paths, selected.shallow)
-        found = control.plan_changed(name, paths or (ROOT,)) if request is None else control.plan(name, request)
+    request = None if selected.changed else _add(paths, selected.shallow)
+    with session.control(Publishing(name, source=source, is_dry_run=True)) as control:
+        found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
-    session.show(_plan_report(found, None if request is None else request.filter, members))
+    session.show(_plan_report(found, None if request is None else _owned(session, request, place), members))
 
 
-def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
-
-    changed = selected.changed
-    source, given = selected.source_and_paths()
-    with (
-        session.workspace() as workspace,
-        closing(open_source(source, workspace.home.known_files_path)) as opened,
-    ):
-        agent = workspace.publisher(known_publisher(workspace, publisher))
-        request = None if changed else _add(given or _roots_of(opened), selected.shallow)
-        found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
-        owned = None if request is None else owned_of(request, opened)
-    with session.control() as control:
-        members = control.status().subscribers
-    session.show(_plan_report(found, owned, members))
+def _owned(session: Session, request: DistributionRequest, place: str | None) -> WorkspaceFilter:
+    """What the request replaces: the filter of a source of this machine may leave paths out."""
+    if place is None:
+        return request.filter
+    with closing(_open(session, place)) as source:
+        return owned_of(request, source)
 
 
 def _plan_report(
@@ -213,40 +198,43 @@ def publish(
     _refuse_both(
         changed=selected.changed, shallow=selected.shallow, each=each, request_id=delivery.request_id is not None
     )
-    if session.url is not None:
-        _publish_own(session, selected, delivery, each=each)
-        return
-
-    source, given = selected.source_and_paths()
-    with (
-        session.workspace() as workspace,
-        closing(open_source(source, workspace.home.known_files_path)) as opened,
-    ):
-        roots = given or ((ROOT,) if selected.changed else _roots_of(opened))
-        requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
-
-        def ship(agent: Publisher) -> Iterator[Receipt]:
-            with Transfer(sys.stderr) as transfer:
-                total = folder_bytes(source, given) if transfer.is_shown else None
-                transfer.begin("comparing" if selected.changed else "publishing", total)
-                shown = WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
-                if selected.changed:
-                    compared = partial(transfer.begin, "publishing")
-                    yield from agent.publish_changed(shown, roots, on_compared=compared)
-                else:
-                    yield from _ship(agent, requests, shown)
-
-        _publish(session, workspace, ship, delivery)
-
-
-def _publish_own(session: Session, selected: Selection, delivery: Delivery, *, each: bool) -> None:
-    """Let an agent publish from its own source. Raises: UsageError for a source of this machine."""
-    paths = _paths_of_agent(session, selected, "publish")
-    if selected.changed:
-        publish_through(session, lambda control, name: control.publish_changed(name, paths or (ROOT,)), delivery)
-        return
+    paths, place = _chosen(session, selected, "publish")
     requests = list(_adds(paths, shallow=selected.shallow, each=each, request_id=delivery.request_id))
-    order_all(session, requests, delivery)
+
+    def ship(control: Control, name: str) -> Iterator[DistributionView]:
+        return control.publish_changed(name, paths) if selected.changed else control.distribute_all(name, requests)
+
+    if place is None:
+        publish_through(session, ship, delivery)
+        return
+    transfer = Transfer(sys.stderr)
+
+    def ship_shown(control: Control, name: str) -> Iterator[DistributionView]:
+        with transfer:
+            total = folder_bytes(place, paths) if transfer.is_shown else None
+            transfer.begin("comparing" if selected.changed else "publishing", total)
+            yield from ship(control, name)
+
+    def open_shown() -> Source:
+        opened = _open(session, place)
+        return WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
+
+    publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer))
+
+
+def _chosen(session: Session, selected: Selection, verb: str) -> tuple[tuple[NodePath, ...], str | None]:
+    """The content paths, and the source of this machine; an agent has its own. Raises: UsageError."""
+    if session.url is not None:
+        return _paths_of_agent(session, selected, verb) or (ROOT,), None
+    place, given = selected.source_and_paths()
+    if given or selected.changed:
+        return given or (ROOT,), place
+    with closing(_open(session, place)) as source:
+        return _roots_of(source), place
+
+
+def _open(session: Session, place: str) -> Source:
+    return open_source(place, session.home().known_files_path)
 
 
 def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[NodePath, ...]:
@@ -340,60 +328,8 @@ def _adds(
         yield _add([path], shallow, named if named is None or number == 0 else parse_request_id(f"{named}.{number}"))
 
 
-def _ship(agent: Publisher, requests: Sequence[DistributionRequest], source: Source | None) -> Iterator[Receipt]:
-    if len(requests) == 1:
-        yield agent.publish(requests[0], source)
-    else:
-        yield from agent.publish_all(requests, source)
-
-
 def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
 
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
-    order_all(session, [DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)], delivery)
-
-
-def _publish(
-    session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
-) -> None:
-    """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
-    name = known_publisher(workspace, delivery.publisher, is_new=delivery.new_publisher)
-    clock = workspace.clock
-    started = clock.monotonic()
-    packages: list[Published] = []
-    try:
-        packages.extend(map(published_here, ship(workspace.publisher(name))))
-    except (MailboatError, KeyboardInterrupt) as error:
-        if packages:  # they are in the journal, whatever became of the next
-            session.show(published_report(packages))
-        if isinstance(error, MailboatError):
-            if packages:
-                error.with_facts(published_before=len(packages))
-        else:
-            _note_stopped(session, packages)
-        raise
-    show_published(session, packages, delivery.wait)
-    outcome = None
-    if delivery.wait is not None and packages:
-        with session.control() as control:
-            outcome = await_subscribers(
-                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
-            )
-    _maintain(session, workspace)
-    if outcome is not None:
-        end_by([outcome.view])
-
-
-def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
-    """What Ctrl-C left: a package without a receipt may have been appended just before."""
-    before = f"{count_text(len(packages), 'package')} published" if packages else "no package was confirmed"
-    session.note(f"{before}; whether one more is in the log: mailboat distributions ls")
-
-
-def _maintain(session: Session, workspace: Workspace) -> None:
-    """Run due upkeep. Its failure does not fail the publish, since users would then publish again."""
-    try:
-        maintain(workspace)
-    except MailboatError as error:
-        what = "what was published stands; retention or sweep failed, and is due again within the hour"
-        print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
+    request = DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)
+    publish_through(session, lambda control, name: control.distribute_all(name, [request]), delivery)

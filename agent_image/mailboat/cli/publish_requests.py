@@ -1,20 +1,21 @@
-"""Asks for requests through the control port of a home or an agent, reports them, and waits for the subscribers."""
+"""Publishes through the control port of a home or an agent, reports the packages, and waits for the subscribers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
 from mailboat.cli.output import Output, Report, count_text
-from mailboat.cli.publish_report import Published, published_elsewhere, published_report
-from mailboat.cli.session import Session
+from mailboat.cli.publish_report import published_report
+from mailboat.cli.session import Publishing, Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-from mailboat.model.requests import DistributionRequest
+from mailboat.control.publishers import LocalSource
+from mailboat.errors import MailboatError
 
 
 class RequestOptions(Protocol):
@@ -45,46 +46,56 @@ class AwaitedPackages(NamedTuple):
     """
 
     publisher: str
-    packages: Sequence[Published]
+    packages: Sequence[DistributionView]
     seconds: float
     started: float
     clock: Clock
 
 
-def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: RequestOptions) -> None:
-    """Publish requests one after the other, print them, and wait for the subscribers when asked to.
+def publish_through(
+    session: Session,
+    publish: Callable[[Control, str], Iterable[DistributionView]],
+    delivery: RequestOptions,
+    source: LocalSource | None = None,
+) -> None:
+    """Publish through the control port, print the packages, and wait for the subscribers when asked to.
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
-    publish_through(session, lambda control, name: [control.distribute(name, one) for one in requests], delivery)
-
-
-def publish_through(
-    session: Session, publish: Callable[[Control, str], Sequence[DistributionView]], delivery: RequestOptions
-) -> None:
-    """Publish through the control port, print the packages, and wait for the subscribers. Raises: as `order_all`."""
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
-    with session.control(publishing=name, is_new=delivery.new_publisher) as control:
+    with session.control(Publishing(name, delivery.new_publisher, source)) as control:
         started = clock.monotonic()
-        packages = list(map(published_elsewhere, publish(control, name)))
-        show_published(session, packages, delivery.wait)
+        packages = _published(session, publish(control, name))
+        # people see the receipts before the wait, programs get one document after it
+        if delivery.wait is None or not packages or session.output is Output.TABLE:
+            session.show(published_report(packages))
         if delivery.wait is not None and packages:
-            outcome = await_subscribers(
+            outcome = _await_subscribers(
                 session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
             )
     if outcome is not None:
         end_by([outcome.view])
 
 
-def show_published(session: Session, packages: Sequence[Published], wait: float | None) -> None:
-    """Print the receipts: people see them before the wait, programs get one document after it."""
-    if wait is None or not packages or session.output is Output.TABLE:
-        session.show(published_report(packages))
+def _published(session: Session, publishing: Iterable[DistributionView]) -> Sequence[DistributionView]:
+    """The packages. Those before a failure are in the log, so they are printed; then the failure is raised."""
+    packages: list[DistributionView] = []
+    try:
+        packages.extend(publishing)
+    except (MailboatError, KeyboardInterrupt) as error:
+        if packages:
+            session.show(published_report(packages))
+        if isinstance(error, KeyboardInterrupt):
+            # a package without an answer may have been appended just before
+            before = f"{count_text(len(packages), 'package')} published" if packages else "no package was confirmed"
+            session.note(f"{before}; whether one more is in the log: mailboat distributions ls")
+        raise
+    return packages
 
 
-def await_subscribers(session: Session, control: Control, awaited: AwaitedPackages) -> Followed:
+def _await_subscribers(session: Session, control: Control, awaited: AwaitedPackages) -> Followed:
     """Wait until the known subscribers have the packages, with a live count on a terminal, and print the outcome.
 
     Raises: KeyboardInterrupt, after a note of what is published all the same.
@@ -112,7 +123,7 @@ def await_subscribers(session: Session, control: Control, awaited: AwaitedPackag
     return outcome
 
 
-def _note_published(session: Session, packages: Sequence[Published]) -> None:
+def _note_published(session: Session, packages: Sequence[DistributionView]) -> None:
     last = packages[-1]
     session.note(
         f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"

@@ -16,7 +16,7 @@ from mailboat.cli.output import Output, Report, printable, show
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.settings import Settings
 from mailboat.config.storage import Secret
-from mailboat.errors import UsageError
+from mailboat.errors import MailboatError, UsageError
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -26,7 +26,24 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
     from mailboat.content.progress import Phases
+    from mailboat.control.publishers import LocalSource
     from mailboat.maintenance.blob_sweep import SweepWatch
+
+
+class Publishing(NamedTuple):
+    """Which publisher publishes from a home, and what.
+
+    Attributes:
+        publisher: Its name.
+        is_new: Whether it may be one that has not published from the home before.
+        source: The source of a home's publisher; an agent reads its own.
+        is_dry_run: Whether nothing will be published.
+    """
+
+    publisher: str
+    is_new: bool = False
+    source: LocalSource | None = None
+    is_dry_run: bool = False
 
 
 class Session(Frozen):
@@ -61,12 +78,12 @@ class Session(Frozen):
         return Workspace(self.home() if home is None else home)
 
     @contextmanager
-    def control(self, publishing: str | None = None, *, is_new: bool = False) -> Iterator[Control]:
+    def control(self, publishing: Publishing | None = None) -> Iterator[Control]:
         """The verbs, answered by the agent at the URL, else by the home itself.
 
         Args:
-            publishing: A publisher that is to publish: on a home it begins to exist with that.
-            is_new: Whether it may be one that has not published from the home before.
+            publishing: Which publisher publishes. On a home it begins to exist with that, and maintenance that is due
+                runs after it.
 
         Raises: AgentMissingError for an unknown publisher of the home.
         """
@@ -80,9 +97,22 @@ class Session(Frozen):
             if publishing is not None:
                 from mailboat.composition.workspace import known_publisher
 
-                workspace.publisher(known_publisher(workspace, publishing, is_new=is_new))
-            with closing(ControlService(workspace)) as control:
+                workspace.publisher(known_publisher(workspace, publishing.publisher, is_new=publishing.is_new))
+            with closing(ControlService(workspace, local=publishing and publishing.source)) as control:
                 yield control
+            if publishing is not None and not publishing.is_dry_run:
+                self._maintain(workspace)
+
+    def _maintain(self, workspace: Workspace) -> None:
+        """Do the maintenance that is due. Its failure is no failure to publish, or people would publish again."""
+        from mailboat.cli.failures import print_warning
+        from mailboat.maintenance.schedule import maintain
+
+        try:
+            maintain(workspace)
+        except MailboatError as error:
+            what = "what was published stands; retention or sweep failed, and is due again within the hour"
+            print_warning(error, sys.stderr, what, is_verbose=self.is_verbose)
 
     @contextmanager
     def archive(

@@ -177,6 +177,7 @@ class Distributions:
     @staticmethod
     def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
         """A request at the moment when it is durable: no subscriber can have it yet."""
+        is_built = not receipt.is_repeat
         return DistributionView(
             publisher=publisher,
             package_id=receipt.package_id,
@@ -189,6 +190,10 @@ class Distributions:
             user_id=request.user_id,
             package_bytes=receipt.package_bytes,
             path_count=len(request.paths),
+            nodes=receipt.nodes if is_built else None,
+            removed_paths=receipt.removed if is_built or receipt.action is not Action.ADD else None,
+            content_bytes=receipt.content_bytes if is_built else None,
+            inline=receipt.is_inline if is_built else None,
         )
 
     def _candidates(self, identifier: str, place: Offset | None) -> Iterator[Record]:

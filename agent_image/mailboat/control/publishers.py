@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from mailboat.api.records import PublicationPlan, PublisherView
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
-from mailboat.content.port import Source
+from mailboat.content.watched import Phases
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberStatus
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
-from mailboat.publisher.batcher import PublishBatcher
-from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.batcher import OpenSource, PublishBatcher
 from mailboat.publisher.throttle import Throttle
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.queue_state import QueueState, decide_agent_state, decide_queue_state
@@ -31,15 +32,34 @@ _LOOK_SECONDS: Final = 0.25
 """Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
 
 
+class LocalSource(NamedTuple):
+    """The source of a command on a home.
+
+    Attributes:
+        open: Opens it.
+        phases: Receives the progress of publishing what changed.
+    """
+
+    open: OpenSource
+    phases: Phases | None = None
+
+
 class PublisherService:
     """One publisher. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, journal_state: JournalState, config: PublisherAgentConfig) -> None:
-        """Open nothing yet."""
+    def __init__(
+        self,
+        workspace: Workspace,
+        journal_state: JournalState,
+        config: PublisherAgentConfig,
+        local: LocalSource | None = None,
+    ) -> None:
+        """Open nothing yet. `local` replaces the configured source."""
         self.name = parse_agent_name(config.name)
         self._workspace = workspace
         self._journal_state = journal_state
         self._config = config
+        self._local = local
         self._throttle = Throttle(workspace.home.config.publisher.throttle, workspace.clock)
         self._opening = threading.Lock()
         self._opened: PublishBatcher | None = None
@@ -47,34 +67,43 @@ class PublisherService:
 
     def publish(self, request: DistributionRequest) -> Receipt:
         """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
-        caller = request.user_id or _ANONYMOUS
-        if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
-            self._throttle.admit(caller, self.backlog())
-        return self._counter().publish(request, caller)
+        return self._counter().publish(self._admitted(request), request.user_id or _ANONYMOUS)
 
-    def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> list[Receipt]:
+    def publish_all(self, requests: Sequence[DistributionRequest]) -> Iterator[Receipt]:
+        """Publish requests in order, several an append. Raises: as `Control.distribute_all`."""
+        batcher = self._counter()
+        with ExitStack() as opened:
+            agent = opened.enter_context(batcher.alone())
+            reads = any(one.action is Action.ADD for one in requests)
+            source = opened.enter_context(closing(batcher.open_source())) if reads else None
+            yield from agent.publish_all(map(self._admitted, requests), source)
+
+    def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
         """Publish what changed below paths of the source. Raises: as `Control.publish_changed`."""
         self._throttle.admit(user_id or _ANONYMOUS, self.backlog())
+        batcher, phases = self._counter(), None if self._local is None else self._local.phases
+        with batcher.alone() as agent, closing(batcher.open_source()) as source:
+            compared = None if phases is None else partial(phases.begin, "publishing")
+            yield from agent.publish_changed(source, paths, user_id=user_id, on_compared=compared)
 
-        def work(agent: Publisher, source: Source) -> list[Receipt]:
-            done: list[Receipt] = []
-            try:
-                done.extend(agent.publish_changed(source, paths, user_id=user_id))
-            except MailboatError as error:
-                raise error.with_facts(published_before=len(done) or None) from None
-            return done
-
-        return self._counter().alone(work)
+    def _admitted(self, request: DistributionRequest) -> DistributionRequest:
+        if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
+            self._throttle.admit(request.user_id or _ANONYMOUS, self.backlog())
+        return request
 
     def plan(self, request: DistributionRequest) -> PublicationPlan:
         """A dry run of a request. Raises: as `Control.plan`."""
         if request.action is not Action.ADD:
             raise UsageError(f"a plan is of an ADD, not of {request.action}")
-        return self._counter().alone(lambda agent, source: agent.plan(request, source))
+        batcher = self._counter()
+        with batcher.alone() as agent, closing(batcher.open_source()) as source:
+            return agent.plan(request, source)
 
     def plan_changed(self, paths: Sequence[NodePath]) -> PublicationPlan:
         """A dry run of `publish_changed`. Raises: as `Control.plan_changed`."""
-        return self._counter().alone(lambda agent, source: agent.plan_changed(source, paths))
+        batcher = self._counter()
+        with batcher.alone() as agent, closing(batcher.open_source()) as source:
+            return agent.plan_changed(source, paths)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""
@@ -125,13 +154,17 @@ class PublisherService:
         """The counter, opened with the first request: a publisher's state is one connection."""
         with self._opening:
             if self._opened is None:
-                open_source = None if self._config.source is None else self._open_source
-                self._opened = PublishBatcher(self.name, self._workspace.publisher(self.name), open_source)
+                publisher = self._workspace.publisher(self.name)
+                self._opened = PublishBatcher(self.name, publisher, self._source_opener())
             return self._opened
 
-    def _open_source(self) -> Source:
-        home = self._workspace.home
-        return open_source(home.resolve_source(self._config.source or ""), home.known_files_path)
+    def _source_opener(self) -> OpenSource | None:
+        home, configured = self._workspace.home, self._config.source
+        if self._local is not None:
+            return self._local.open
+        if configured is None:
+            return None
+        return lambda: open_source(home.resolve_source(configured), home.known_files_path)
 
 
 def _queue_states(followers: Sequence[SubscriberStatus], next_of_log: Offset) -> Iterable[QueueState]:

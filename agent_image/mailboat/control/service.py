@@ -8,7 +8,7 @@ by the command line and the HTTP server.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeVar
 
@@ -39,10 +39,10 @@ from mailboat.control.followers import Followers
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import JournalState
 from mailboat.control.other_publishers import MOST_COUNTED, OtherPublishers
-from mailboat.control.publishers import PublisherService, publishers_of
+from mailboat.control.publishers import LocalSource, PublisherService, publishers_of
 from mailboat.control.queue_service import QueueService, clearable, plan_removal
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, forget_subscriber, status_view
-from mailboat.errors import AgentMissingError, UsageError
+from mailboat.errors import AgentMissingError, MailboatError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
@@ -66,12 +66,18 @@ _T = TypeVar("_T")
 class ControlService:
     """See `Control`. Close it when done. Safe to use from several threads once it is started."""
 
-    def __init__(self, workspace: Workspace, publishers: Sequence[PublisherAgentConfig] | None = None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        publishers: Sequence[PublisherAgentConfig] | None = None,
+        local: LocalSource | None = None,
+    ) -> None:
         """Read nothing yet.
 
         Args:
             workspace: The home, or what an agent runs in.
             publishers: The publishers of this agent; None takes all of the home, which is for commands on it.
+            local: The source of a command on the home, instead of those that the configuration names.
         """
         self._workspace = workspace
         configs = publishers_of(workspace, publishers)
@@ -79,7 +85,9 @@ class ControlService:
         self._others = OtherPublishers(workspace)
         self._directory = SubscriberDirectory(workspace, self._journal_state.roster)
         self._followers = Followers(self._journal_state, workspace.clock)
-        self._services = {name: PublisherService(workspace, self._journal_state, one) for name, one in configs.items()}
+        self._services = {
+            name: PublisherService(workspace, self._journal_state, one, local) for name, one in configs.items()
+        }
         self._queues = QueueService(self._journal_state, self._directory, workspace.clock)
         self._distributions = Distributions(workspace, self._journal_state, self._directory)
         self._progress = BuildProgress(workspace)
@@ -137,17 +145,29 @@ class ControlService:
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
         service = self._service(publisher)
-        # before the publish: its throttle reads the announced positions
-        self._hear_announcements()
         return self._distributions.published(service.name, request, service.publish(request))
+
+    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
+        service = self._service(publisher)
+        return self._published(service.name, zip(requests, service.publish_all(requests), strict=True))
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
-    ) -> Sequence[DistributionView]:
+    ) -> Iterator[DistributionView]:
         service = self._service(publisher)
-        self._hear_announcements()
         receipts = service.publish_changed(paths, user_id)
-        return [self._distributions.published(service.name, _request_of(one, user_id), one) for one in receipts]
+        return self._published(service.name, ((_request_of(one, user_id), one) for one in receipts))
+
+    def _published(
+        self, publisher: AgentName, receipts: Iterable[tuple[DistributionRequest, Receipt]]
+    ) -> Iterator[DistributionView]:
+        count = 0
+        try:
+            for request, receipt in receipts:
+                count += 1
+                yield self._distributions.published(publisher, request, receipt)
+        except MailboatError as error:
+            raise error.with_facts(**({"published_before": count} if count else {})) from None
 
     def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
         return self._service(publisher).plan(request)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -47,7 +47,6 @@ _FAILURES_OF_ALL: Final = (
 )
 """What the next request would meet as well, so it is not tried one by one; all else is one request's own trouble."""
 
-T = TypeVar("T")
 OpenSource = Callable[[], Source]
 
 
@@ -101,24 +100,25 @@ class PublishBatcher:
                     self._serve()
         return ticket.result()
 
-    def alone(self, work: Callable[[Publisher, Source], T]) -> T:
-        """Run work on the publisher and its source between two batches of requests; requests wait meanwhile.
-
-        Raises: UsageError without a source, and what opening it and the work raise.
-        """
-        if self._open_source is None:
-            raise self._source_missing()
+    @contextmanager
+    def alone(self) -> Iterator[Publisher]:
+        """The publisher, between two batches of requests: requests wait until the context is left."""
         with self._changed:
             # The flag keeps other servers out, not the lock: requests can queue up while the work runs.
             self._changed.wait_for(lambda: not self._is_busy)
             self._is_busy = True
         try:
-            with closing(self._open_source()) as source:
-                return work(self._publisher, source)
+            yield self._publisher
         finally:
             with self._changed:
                 self._is_busy = False
                 self._changed.notify_all()
+
+    def open_source(self) -> Source:
+        """Open the source of the publisher. Raises: UsageError without one, and what opening it raises."""
+        if self._open_source is None:
+            raise self._source_missing()
+        return self._open_source()
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""

@@ -121,7 +121,7 @@ async def distribute_changed(
     """
     paths, user_id = checked_paths(document.paths, call), checked_user(document.user_id, call)
     call.what |= {"publisher": publisher, "action": "CHANGED", "paths": len(paths)}
-    made = await run_in_threadpool(ports.control.publish_changed, publisher, paths, user_id)
+    made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
     call.what |= {"packages": len(made)}
     return made
 
