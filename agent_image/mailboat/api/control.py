@@ -39,7 +39,16 @@ class SubscriberRegistry(Protocol):
 
 
 class Changes(Protocol):
-    """What changed in a publisher's source, and dry runs."""
+    """Several packages in one call, what changed in a publisher's source, and dry runs."""
+
+    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
+        """Publish requests in their order: reading the iterator publishes, and each is durable when it is returned.
+
+        On a home several share an append.
+
+        Raises: as `distribute`; the fact `published_before` counts the requests published before the error.
+        """
+        ...
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
@@ -75,15 +84,6 @@ class Control(SubscriberRegistry, Changes, Protocol):
             AgentMissingError: There is no such publisher here.
             ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
             UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
-        """
-        ...
-
-    def distribute_all(self, publisher: str, requests: Sequence[DistributionRequest]) -> Iterator[DistributionView]:
-        """Publish requests in their order: reading the iterator publishes, and each is durable when it is returned.
-
-        On a home several share an append.
-
-        Raises: as `distribute`; the fact `published_before` counts the requests published before the error.
         """
         ...
 

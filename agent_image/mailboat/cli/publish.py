@@ -120,7 +120,7 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
     source = None if place is None else LocalSource(partial(_open, session, place))
     name = session.default_publisher(publisher)
     request = None if selected.changed else _add(paths, selected.shallow)
-    with session.control(Publishing(name, source=source, is_dry_run=True)) as control:
+    with session.control(Publishing(name, source=source)) as control:
         found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
     session.show(_plan_report(found, None if request is None else _owned(session, request, place), members))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
+from mailboat.cli.failures import print_warning
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.publish_report import published_report
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
+from mailboat.composition.workspace import Workspace
 from mailboat.control.publishers import LocalSource
 from mailboat.errors import MailboatError
+from mailboat.maintenance.schedule import maintain
 
 
 class RequestOptions(Protocol):
@@ -65,7 +69,8 @@ def publish_through(
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
-    with session.control(Publishing(name, delivery.new_publisher, source)) as control:
+    publishing = Publishing(name, delivery.new_publisher, source, partial(_maintain, session))
+    with session.control(publishing) as control:
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
         # people see the receipts before the wait, programs get one document after it
@@ -77,6 +82,15 @@ def publish_through(
             )
     if outcome is not None:
         end_by([outcome.view])
+
+
+def _maintain(session: Session, workspace: Workspace) -> None:
+    """Do the maintenance that is due. Its failure is no failure to publish, or people would publish again."""
+    try:
+        maintain(workspace)
+    except MailboatError as error:
+        what = "what was published stands; retention or sweep failed, and is due again within the hour"
+        print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
 
 
 def _published(session: Session, publishing: Iterable[DistributionView]) -> Sequence[DistributionView]:

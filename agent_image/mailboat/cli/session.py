@@ -6,7 +6,7 @@ Independent of the command line's framework, so that a subscriber can start with
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -16,7 +16,7 @@ from mailboat.cli.output import Output, Report, printable, show
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.settings import Settings
 from mailboat.config.storage import Secret
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Publishing(NamedTuple):
         publisher: Its name.
         is_new: Whether it may be one that has not published from the home before.
         source: The source of a home's publisher; an agent reads its own.
-        is_dry_run: Whether nothing will be published.
+        after: Called with a home's workspace when the command has done its work.
     """
 
     publisher: str
     is_new: bool = False
     source: LocalSource | None = None
-    is_dry_run: bool = False
+    after: Callable[[Workspace], None] | None = None
 
 
 class Session(Frozen):
@@ -82,8 +82,7 @@ class Session(Frozen):
         """The verbs, answered by the agent at the URL, else by the home itself.
 
         Args:
-            publishing: Which publisher publishes. On a home it begins to exist with that, and maintenance that is due
-                runs after it.
+            publishing: Which publisher publishes. On a home it begins to exist with that.
 
         Raises: AgentMissingError for an unknown publisher of the home.
         """
@@ -100,19 +99,8 @@ class Session(Frozen):
                 workspace.publisher(known_publisher(workspace, publishing.publisher, is_new=publishing.is_new))
             with closing(ControlService(workspace, local=publishing and publishing.source)) as control:
                 yield control
-            if publishing is not None and not publishing.is_dry_run:
-                self._maintain(workspace)
-
-    def _maintain(self, workspace: Workspace) -> None:
-        """Do the maintenance that is due. Its failure is no failure to publish, or people would publish again."""
-        from mailboat.cli.failures import print_warning
-        from mailboat.maintenance.schedule import maintain
-
-        try:
-            maintain(workspace)
-        except MailboatError as error:
-            what = "what was published stands; retention or sweep failed, and is due again within the hour"
-            print_warning(error, sys.stderr, what, is_verbose=self.is_verbose)
+            if publishing is not None and publishing.after is not None:
+                publishing.after(workspace)
 
     @contextmanager
     def archive(
