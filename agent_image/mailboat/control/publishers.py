@@ -13,7 +13,7 @@ from mailboat.api.records import PublicationPlan, PublisherView
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
-from mailboat.content.watched import Phases
+from mailboat.content.progress import Phases
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberStatus
 from mailboat.errors import UsageError
