@@ -85,7 +85,7 @@ def publish_through(
 
 
 def _maintain(session: Session, workspace: Workspace) -> None:
-    """Do the maintenance that is due. Its failure is no failure to publish, or people would publish again."""
+    """Run due maintenance. Its failure does not fail the publish, since users would then publish again."""
     try:
         maintain(workspace)
     except MailboatError as error:
