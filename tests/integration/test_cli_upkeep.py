@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.cli import publish
+from mailboat.cli import publish_requests
 from mailboat.cli.failures import NOT_YET_EXIT_CODE
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import BlobAccessDeniedError
@@ -55,7 +55,7 @@ def test_a_role_that_may_publish_and_not_sweep_is_warned_with_a_next_step(
     def refuse(_: Workspace) -> None:
         raise BlobAccessDeniedError("listing uploads: AccessDenied")
 
-    monkeypatch.setattr(publish, "maintain", refuse)
+    monkeypatch.setattr(publish_requests, "maintain", refuse)
     ran = boat.run("publish", site, "/large.bin")
     assert (ran.code, "offset 0" in ran.lines[0]) == (0, True)
     assert "BlobAccessDenied: listing uploads" in ran.err.splitlines()[0]
