@@ -6,20 +6,24 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.api.records import BuildFollowerView, BuildView, CauseView
+from mailboat.api.records import BuildFollowerView, BuildView, CauseView, StatusView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
+from mailboat.control.lag_history import SAMPLE_SECONDS, SAMPLES, LagHistory
 from mailboat.http import event_stream
 from mailboat.http.dashboard import DASHBOARD_FILES
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
 from mailboat.model.requests import parse_request
+from mailboat.testing.clocks import ManualClock
 from playwright.sync_api import Browser, Page, expect
 from support.browser import barriers, chromium
 from support.fake_control import FakeControl, FakeSubscriber
@@ -73,6 +77,23 @@ def build(build_id: str) -> BuildView:
     return BuildView(build_id, "author", "publishing", 40, 100, 12_000_000, 0, 39, NOW, NOW, (follower,))
 
 
+def recorded_hour(control: FakeControl) -> LagHistory:
+    """An hour in which everything was behind after a third of it, and caught up until the present state."""
+    present, clock = control.status(), ManualClock(datetime.now(UTC) - timedelta(hours=1))
+    behind = 0
+
+    def status() -> StatusView:
+        moved = [replace(one, lag=(one.lag or 0) + behind, next_offset=5_000 - behind) for one in present.subscribers]
+        return replace(present, subscribers=tuple(moved))
+
+    history = LagHistory(status, clock)
+    for number in range(SAMPLES):
+        behind = max(0, 20 * (number % 40 - 20)) if number < SAMPLES // 3 else max(0, 400 - 2 * (number - SAMPLES // 3))
+        history.sample()
+        clock.advance(SAMPLE_SECONDS - 0.05)
+    return history
+
+
 def save(page: Page, name: str) -> None:
     """Keep a screenshot where the documentation is generated; nothing in a test run."""
     folder = os.environ.get("SCREENSHOTS")
@@ -83,8 +104,9 @@ def save(page: Page, name: str) -> None:
 
 def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> None:
     control = fleet()
-    page.goto(serve(control).url)
+    page.goto(serve(control, history=recorded_hour(control)).url)
     expect(page.get_by_label("Subscribers by state")).to_contain_text("12 subscribers")
+    expect(page.get_by_role("img", name="Lag of all subscribers: now 30 packages, highest 4,8")).to_be_visible()
     expect(page.get_by_role("row", name="edge-1 18")).to_be_visible()
     assert barriers(page) == []
     save(page, "overview")
@@ -95,7 +117,8 @@ def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> No
 
 def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, serve: Any) -> None:
     control = fleet()
-    page.goto(serve(control).url + "/#/subscribers/edge-1")
+    page.goto(serve(control, history=recorded_hour(control)).url + "/#/subscribers/edge-1")
+    expect(page.get_by_role("img", name="Lag: now 18 packages, highest 418 packages since")).to_be_visible()
     blocked = page.get_by_role("region", name="What blocks it").or_(page.get_by_role("region", name="What is retried"))
     expect(blocked).to_contain_text("StorageFull no space left on device")
     expect(blocked).to_contain_text("Meaning and next step")
@@ -295,7 +318,8 @@ def test_rebound_name_shows_nothing(page: Page, serve: Any) -> None:
 def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(browser: Browser, serve: Any) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
     page = context.new_page()
-    url = serve(fleet()).url
+    control = fleet()
+    url = serve(control, history=recorded_hour(control)).url
     for view in ("", "#/subscribers/edge-1", "#/packages", "#/errors"):
         page.goto(f"{url}/{view}")
         expect(page.get_by_text("live as local")).to_be_visible()
