@@ -77,7 +77,7 @@ SYSTEM_CALLS = {
     "generations": [
         "mailboat.folder_handle.FolderHandle.create_file",
         "mailboat.content.targets.durability.os.fsync",
-        "mailboat.content.targets.folder_copy.os.link",
+        "mailboat.content.targets.generations.os.link",
         "mailboat.folder_handle.os.mkdir",
         "mailboat.folder_handle.os.rename",
     ],

@@ -221,7 +221,7 @@ class TestGenerations:
             raise OSError(errno.EMLINK, "Too many links")
 
         publish(generations, [a_file("/a"), a_file("/deep/b")], deep("/"))
-        monkeypatch.setattr("mailboat.content.targets.folder_copy.os.link", refuse)
+        monkeypatch.setattr("mailboat.content.targets.generations.os.link", refuse)
         publish(generations, [a_file("/a", b"new")], deep("/a"), 1)
         assert names_in(generations) == ["/a", "/deep", "/deep/b"]
         assert (tmp_path / "web/current/deep/b").stat().st_nlink == 1

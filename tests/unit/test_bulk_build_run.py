@@ -27,13 +27,12 @@ from mailboat.bulk.build_claims import (
     this_driver,
 )
 from mailboat.bulk.build_registry import BuildRegistry
-from mailboat.bulk.build_run import FURTHER_ROUNDS, STORE_SECONDS, BuildOrder
+from mailboat.bulk.build_run import FURTHER_ROUNDS, STORE_SECONDS, BuildConflictError, BuildIncompleteError, BuildOrder
 from mailboat.bulk.cutter import Bin, BinKind, Budget
 from mailboat.bulk.identity import checked_build_id, package_id_of
 from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
-from mailboat.bulk.refusals import BuildConflictError, BuildIncompleteError
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from mailboat.discovery.rates import WINDOW_MS, Rate
 from mailboat.discovery.roster import Roster, RosterFollower
-from mailboat.discovery.topology import MAX_SUBSCRIBERS, REMEMBERED_SECONDS
+from mailboat.discovery.topology import MAX_SUBSCRIBERS, REMEMBERED_SECONDS, WINDOW_MS, Rate
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailboat.control.command_answers import CommandAnswers
+from mailboat.control.journal_state import CommandAnswers
 from mailboat.discovery.topology import Topology
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.journal.kafka_settings import KafkaTls
-from mailboat.journal.kafka_trust import distrust_reason
+from mailboat.journal.kafka_topics import distrust_reason
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.certificates import Authority, Identity
 

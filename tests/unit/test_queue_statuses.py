@@ -1,4 +1,4 @@
-"""Answers to commands on the status topic, and waiting for news."""
+"""Answers to commands on the status topic, and waits that a notifier ends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from mailboat.control.change_notifier import ChangeNotifier
-from mailboat.control.command_answers import CommandAnswers
+from mailboat.control.journal_state import ChangeNotifier, CommandAnswers
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
 from mailboat.queues.names import QueueName
@@ -59,7 +58,7 @@ class TestAnswers:
         assert answers.dropped_count == 92
 
 
-class TestNews:
+class TestChangeNotifier:
     def test_what_is_there_already_is_not_waited_for(self) -> None:
         assert ChangeNotifier(ManualClock()).wait_until(lambda: 7, lambda found: found == 7, 100.0) == 7
 
@@ -69,18 +68,18 @@ class TestNews:
     @pytest.mark.parametrize("waiters", [1, 5])
     def test_all_who_wait_are_woken_and_look_again(self, waiters: int) -> None:
         clock = ManualClock()
-        news, value, found = ChangeNotifier(clock), [0], []
+        notifier, value, found = ChangeNotifier(clock), [0], []
 
         def wait() -> None:
-            found.append(news.wait_until(lambda: value[0], lambda seen: seen == 2, 1000.0))
+            found.append(notifier.wait_until(lambda: value[0], lambda seen: seen == 2, 1000.0))
 
         threads = [threading.Thread(target=wait, daemon=True) for _ in range(waiters)]
         for one in threads:
             one.start()
         assert clock.await_waiters(waiters)
-        news.ring()  # in vain
+        notifier.notify_all()  # the value is unchanged
         value[0] = 2
-        news.ring()
+        notifier.notify_all()
         for one in threads:
             one.join(PATIENCE_SECONDS)
         assert found == [2] * waiters

@@ -7,6 +7,8 @@ Called by `mailboat bulk build`, with the stages on Spark.
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,22 +19,95 @@ from mailboat.blobs.port import BlobStore
 from mailboat.bulk.bin_store import ArrangedBins, BinStore
 from mailboat.bulk.build_claims import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
 from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
-from mailboat.bulk.closing_packages import build_closing
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.manifest import Manifest, marked_present, package_key
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
-from mailboat.bulk.refusals import conflict, incomplete, overtaken
 from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.clock import Clock
 from mailboat.content.listed_nodes import UnlistedEntry
-from mailboat.errors import MailboatError, SourceChangedError
+from mailboat.errors import MailboatError, PermanentError, RetryableError, SourceChangedError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
-from mailboat.packages.port import PackageCodec
+from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.publisher.bulk_lane import BulkLane
+from mailboat.publisher.changes import ChangeGroup
 from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
+
+
+class BuildIncompleteError(PermanentError):
+    """Some packages of a build failed, so nothing was published; the other packages are built and kept.
+
+    The report names each path and its reason. Repair them and run the same command again: it builds what is missing
+    and publishes everything. If the source changed while it was read, just run the command again.
+    """
+
+
+class BuildConflictError(UsageError):
+    """That build id belongs to a build of another source, other paths, another budget, log or publisher.
+
+    Use another `--build-id`, or omit it: the id is then derived from what is built.
+    """
+
+
+class BuildOvertakenError(RetryableError):
+    """Packages of the same paths were published during a build and during each of its further rounds.
+
+    The build is complete, but content that was published in between may have been reverted to the source's state at the
+    start of the round. When fewer publications run, run the same command again without `--build-id`.
+    """
+
+
+def incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:
+    """The error for packages that could not be made."""
+    first = failed[0]
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return BuildIncompleteError(
+        f"{first.path} could not be built: {first.name}: {first.message}{more}; nothing was published",
+        next_step="repair what is named, then run the same command again: it builds what is missing",
+        build=build.build_id,
+        path=first.path,
+    )
+
+
+def conflict(found: Build) -> BuildConflictError:
+    """The error for a build's id that is taken."""
+    recipe = found.recipe
+    by = f" by the publisher {recipe.publisher}" if recipe.publisher else ""
+    return BuildConflictError(
+        f"the build {found.build_id} was begun{by} for {recipe.source} {' '.join(recipe.roots)[:200]}",
+        next_step="give another --build-id, or none",
+        build=found.build_id,
+    )
+
+
+def overtaken(build_id: str, rounds: int) -> BuildOvertakenError:
+    """The error for a build that never was alone with its paths."""
+    return BuildOvertakenError(
+        f"the build {build_id} is complete, but packages of its paths were published during it and its {rounds}"
+        " further rounds: some of them may be turned back",
+        next_step="run the same command again, without --build-id, when fewer publications go on",
+        build=build_id,
+    )
+
+
+def build_closing(group: ChangeGroup, codec: PackageCodec) -> BuiltBin:
+    """The package that removes what a group of changes removes: it owns the paths and carries nothing."""
+    into = io.BytesIO()
+    summary = codec.write(PackageContents(group.filter, ()), into)
+    return BuiltBin(
+        BinKind.CLOSING,
+        group.roots,
+        hashlib.sha256(b"closing\0" + summary.package_digest).digest(),
+        group.deep_roots,
+        0,
+        summary.length_bytes,
+        summary.package_digest,
+        summary.tree_digest,
+        into.getvalue(),
+    )
+
 
 STORE_SECONDS: Final = 5.0
 """What was built is in the manifest at most so much later: a driver that dies loses no more."""

@@ -124,7 +124,7 @@ class _Watch:
                     if self._clock.monotonic() >= due and not selection.is_paused:
                         self._refresh()
                         due = self._clock.monotonic() + self._every
-                    live.update(self._picture(selection, console.height - _LINES_AROUND - 1), refresh=True)
+                    live.update(self._rendered(selection, console.height - _LINES_AROUND - 1), refresh=True)
                     for key in self._pressed(keys, due, selection):
                         selection = selection.pressed(key)
         finally:
@@ -145,7 +145,7 @@ class _Watch:
         self._clock.wait(threading.Event(), left)
         return ""
 
-    def _picture(self, selection: Selection, room: int) -> Text:
+    def _rendered(self, selection: Selection, room: int) -> Text:
         from rich.text import Text
 
         now = self._clock.now()

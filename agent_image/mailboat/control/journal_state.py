@@ -7,25 +7,114 @@ threads keep it current (`followers.py`). Reads of it never wait for a thread.
 from __future__ import annotations
 
 import math
+import sys
 import threading
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from mailboat.clock import Clock, Deadline
 from mailboat.composition.workspace import Workspace
-from mailboat.control.change_notifier import ChangeNotifier
-from mailboat.control.command_answers import CommandAnswers
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import TopicRole
+from mailboat.model.messages import CommandResult, Message, TopicRole
 from mailboat.queues.failures import FailedPackages
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
+from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import QueueSources
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
+
+MAX_BYTES: Final = 4 * 1024**2
+_ANSWER_BYTES: Final = 1_000  # measured: the objects without their texts
+
+
+class CommandAnswers:
+    """A fold over the status topic. Safe to use from several threads."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """No answer yet."""
+        self.dropped_count = 0
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[tuple[str, QueueName], CommandResult] = OrderedDict()
+
+    def hear(self, status: Message) -> None:
+        """Take in an answer; of several to one command by one subscriber the first counts."""
+        if not isinstance(status, CommandResult):
+            return
+        with self._lock:
+            key = (status.command_id, QueueName(status.sub_sling_id, status.sub_agent_name))
+            if key in self._answers:
+                return
+            self._answers[key] = status
+            self._bytes += _cost(status)
+            while self._bytes > self._max_bytes:
+                self._bytes -= _cost(self._answers.popitem(last=False)[1])
+                self.dropped_count += 1
+
+    def clear(self) -> None:
+        """Forget all: the status topic is another one."""
+        with self._lock:
+            self._answers.clear()
+            self._bytes = 0
+
+    def find(self, command_id: str, queue_name: QueueName) -> CommandResult | None:
+        """What the subscriber that a command was for answered; what others say of it counts for nothing."""
+        with self._lock:
+            return self._answers.get((command_id, queue_name))
+
+
+def _cost(answer: CommandResult) -> int:
+    texts = (answer.command_id, answer.sub_sling_id, answer.sub_agent_name, answer.pub_agent_name, answer.message)
+    return _ANSWER_BYTES + sum(map(sys.getsizeof, texts))
+
+
+_T = TypeVar("_T")
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+"""Some things become true by time alone, such as that a position counts; no bell rings for them."""
+
+
+class ChangeNotifier:
+    """A bell for any number of waiters. Safe to use from several threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        """No waiters yet."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiters: set[threading.Event] = set()
+
+    def notify_all(self) -> None:
+        """Wake all waiters."""
+        with self._lock:
+            for one in self._waiters:
+                one.set()
+
+    def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
+        """What `look` finds when it is enough, or when the time is over.
+
+        It looks again whenever the bell rings, and now and then.
+        """
+        deadline, heard = Deadline(self._clock, seconds), threading.Event()
+        with self._lock:
+            self._waiters.add(heard)
+        try:
+            while True:
+                found = look()
+                if is_enough(found) or deadline.is_over():
+                    return found
+                self._clock.wait(heard, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
+                # cleared before the next look: a ring between the look and the wait ends that wait
+                heard.clear()
+        finally:
+            with self._lock:
+                self._waiters.discard(heard)
+
 
 RETAINED_STATUSES: Final = 100_000
 """How many of the last statuses are read at the start; what was given up before that is known to the targets only."""

@@ -8,6 +8,9 @@ reader's own connection, never stands behind a fetch that waits. Safe to use fro
 from __future__ import annotations
 
 import logging
+import re
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,11 +24,44 @@ from mailboat.clock import Clock, Deadline
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
-from mailboat.journal.kafka_trust import distrust_reason
+from mailboat.journal.kafka_settings import KafkaSettings, KafkaTls, client_options, consumer_options
 from mailboat.journal.refusals import out_of_range, topic_missing
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
+
+_ADDRESS: Final = re.compile(r"ssl://\[?(?P<host>[^/\]]+?)\]?:(?P<port>\d+)/")
+
+
+def distrust_reason(said: str, tls: KafkaTls, timeout_seconds: float) -> str | None:
+    """The broker and what is wrong with its certificate, such as `one:9093: certificate has expired`.
+
+    Args:
+        said: The library's error, which names the broker.
+        tls: How the brokers are reached.
+        timeout_seconds: How long the broker may take to answer.
+
+    Returns:
+        None when it can't be found out, or when the broker is trusted by now.
+    """
+    place = _ADDRESS.search(said)
+    if place is None:
+        return None
+    host, port = place["host"], int(place["port"])
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        context.check_hostname = tls.verify_hostname
+        # set by Python 3.13 and newer, never by the library: it would report what the library does not mind
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        with (
+            socket.create_connection((host, port), timeout_seconds) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLCertVerificationError as error:
+        return f"{host}:{port}: {error.verify_message}"
+    except OSError:
+        return None
+
 
 _T = TypeVar("_T")
 # Short: `_repeat` then asks again, with fresh metadata, when a broker has died.

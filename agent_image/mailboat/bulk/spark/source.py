@@ -23,14 +23,35 @@ from mailboat.bulk.source_branches import Branch, outermost, plan_branches
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
-from mailboat.bulk.spark.source_state import state_of
 from mailboat.bulk.spark.stages import runs_of
+from mailboat.composition.locations import absolute_target, opened_ledger
+from mailboat.composition.settings import expanded_path
 from mailboat.composition.sources import open_source
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
-from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
+from mailboat.content.locations import TARGET_KINDS
+from mailboat.content.sources.folder_entries import signature_of
+from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of, parse_path
+
+
+def state_of(source: str) -> str | None:
+    """Something that changes whenever the source does; None where there is nothing of the kind.
+
+    Raises:
+        SourceMissingError, TargetCorruptError.
+    """
+    kind, colon, _ = source.partition(":")
+    if colon and kind in TARGET_KINDS:
+        with opened_ledger(absolute_target(source)) as ledger:
+            return str(ledger.position())
+    place = expanded_path(source)
+    try:
+        return str(signature_of(place.stat())) if not place.is_dir() else None
+    except FileNotFoundError as error:
+        raise SourceMissingError(f"{source!r} does not exist") from error
+
 
 DEFAULT_TASKS: Final = 64
 MAX_DATA_BYTES: Final = 1024 * 1024 * 1024

@@ -45,17 +45,17 @@ class Entry:
 
 def copy_content(source: Path, copy: Path) -> tuple[Path, SkippedEntries]:
     """The folder to publish: `source`, or `copy` with all of it that content can hold."""
-    odd = SkippedEntries()
-    entries = list(_entries(os.path.realpath(source), odd))
-    if not odd.count:
-        return source, odd
+    skipped = SkippedEntries()
+    entries = list(_entries(os.path.realpath(source), skipped))
+    if not skipped.count:
+        return source, skipped
     copy.mkdir(parents=True)
     for entry in entries:
         try:
             _copy(entry, copy / entry.relative)
         except OSError as error:
-            odd.add(f"{entry.relative}: {error.strerror}")
-    return copy, odd
+            skipped.add(f"{entry.relative}: {error.strerror}")
+    return copy, skipped
 
 
 def _copy(entry: Entry, place: Path) -> None:
@@ -68,7 +68,7 @@ def _copy(entry: Entry, place: Path) -> None:
         shutil.copyfile(entry.disk, place)
 
 
-def _entries(root: str, odd: SkippedEntries) -> Iterator[Entry]:
+def _entries(root: str, skipped: SkippedEntries) -> Iterator[Entry]:
     """Everything that can be published, parents first."""
     top = os.stat(root)  # noqa: PTH116  # as below
     todo = [("", root, frozenset({(top.st_dev, top.st_ino)}))]
@@ -77,7 +77,7 @@ def _entries(root: str, odd: SkippedEntries) -> Iterator[Entry]:
         try:
             names = sorted(os.listdir(folder))  # noqa: PTH208  # texts all along
         except OSError as error:
-            odd.add(f"{relative}: {error.strerror}")
+            skipped.add(f"{relative}: {error.strerror}")
             continue
         for name in names:
             inner = f"{relative}/{name}".lstrip("/")
@@ -86,12 +86,12 @@ def _entries(root: str, odd: SkippedEntries) -> Iterator[Entry]:
                     continue
                 status = _look(inner, f"{folder}/{name}", root)
             except (MailboatError, OSError, UnicodeError) as error:
-                odd.add(error.message if isinstance(error, MailboatError) else f"{inner!a}: {error}")
+                skipped.add(error.message if isinstance(error, MailboatError) else f"{inner!a}: {error}")
                 continue
             is_folder = stat.S_ISDIR(status.st_mode)
             here = (status.st_dev, status.st_ino)
             if is_folder and here in trail:
-                odd.add(f"{inner} is a link to a folder that it lies in")
+                skipped.add(f"{inner} is a link to a folder that it lies in")
                 continue
             yield Entry(inner, f"{folder}/{name}", is_folder)
             if is_folder:

@@ -13,9 +13,11 @@ its bytes stay staged, and the first commit without an open build shows it all a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ from mailboat.content.keys import path_of
 from mailboat.content.layout import STATE_FOLDER
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
-from mailboat.content.targets.folder_copy import copy_by_links
+from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.staged_intake import show_redo
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
@@ -37,10 +39,39 @@ from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TreeTarget
 from mailboat.errors import TargetCorruptError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle
+from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
+
+
+def copy_by_links(existing: FolderHandle, new: FolderHandle, durability: Durability) -> None:
+    """Fill the empty folder `new` with links to the files in `existing`, to any depth; no link is followed.
+
+    Raises: OSError.
+    """
+    durability.touch(new.place)
+    with os.scandir(existing.descriptor) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                with existing.folder(entry.name) as inner, new.make_folder(entry.name, PUBLIC_FOLDER) as copy:
+                    copy_by_links(inner, copy, durability)
+            elif entry.is_file(follow_symlinks=False):
+                _link(existing, new, entry.name)
+
+
+def _link(existing: FolderHandle, new: FolderHandle, name: str) -> None:
+    try:
+        os.link(name, name, src_dir_fd=existing.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
+    except OSError as error:
+        # ext4 takes 65,000 links to a file (EMLINK); some file systems take none
+        if error.errno not in {errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP}:
+            raise
+        with existing.open_file(name) as source, new.create_file(name, PUBLIC_FILE) as copy:
+            shutil.copyfileobj(source, copy)
+            # a link shares durable bytes with its original file, a copy has bytes of its own
+            os.fsync(copy.fileno())
+
 
 KIND: Final = "generations"
 CURRENT: Final = "current"
