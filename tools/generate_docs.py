@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
 """What the dashboard shows of an error, as seen from `docs`."""
-EVERYWHERE = {"home", "verbose", "help"}
-"""Options that every command has."""
+EVERYWHERE = {"home", "verbose", "help", "output", "token_file"}
+"""Options that every command has, or every command with `--url`."""
 SEVERAL = 3
 """An option that so many commands have, with the same meaning and default, is explained once."""
 
@@ -62,7 +62,9 @@ def command_line_page() -> str:
         "## Common options",
         "",
         "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints",
-        "traces of errors, and `--help`. Several commands have:",
+        "traces of errors, and `--help`. All but `completion` have `--output`, `-o`: table, json, yaml or name",
+        "(default: `table`). Those with `--url` have `--token-file FILE`: its bearer token (default: MAILBOAT_TOKEN).",
+        "Several commands have:",
         "",
         *common.values(),
     ]

@@ -13,9 +13,9 @@ PAGES = sorted(
     [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
 )
 HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
-LONGEST_SENTENCE = 38
+LONGEST_SENTENCE = 35
 GENERATED = ("cli.md", "configuration.md", "custom-resources.md", "errors.md", "metrics.md")
-MOST_WORDS = {"written": 36_700, "generated": 21_400, "decisions": 11_000}
+MOST_WORDS = {"written": 36_500, "generated": 21_300, "decisions": 11_000}
 """By kind of page, as `wc -w` counts them. Lower them when pages become shorter."""
 END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)|[;:](?=\s)")
 
