@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mailboat.library import Mailboat
+    from mailboat.library import JobContext, JobHandlers, Mailboat
     from mailboat.library import open_mailboat as open  # noqa: A004
 
-__all__ = ["Mailboat", "open"]
+__all__ = ["JobContext", "JobHandlers", "Mailboat", "open"]
 __version__ = "0.1.0"
 
 
@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from mailboat import library  # noqa: PLC0415
 
-    return library.Mailboat if name == "Mailboat" else library.open_mailboat
+    return library.open_mailboat if name == "open" else getattr(library, name)

@@ -14,16 +14,19 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.agent.subscriber import ExternalParts, SubscriberProcess, Subscription
+from mailboat.api.job_records import JobDetailView
 from mailboat.api.records import StatusView
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.locations import absolute_target
 from mailboat.composition.roots import configured_roots
 from mailboat.composition.sources import absolute_source, open_source
-from mailboat.composition.workspace import Workspace, initialise
+from mailboat.composition.workspace import Workspace, initialise, known_publisher
 from mailboat.config.document import Config
 from mailboat.content.port import Source, Target
 from mailboat.control.service import ControlService
+from mailboat.jobs.handlers import JobContext, JobHandlers, encode_payload
 from mailboat.model.identifiers import parse_agent_name, parse_request_id
+from mailboat.model.jobs import NewJob, parse_job_id, parse_topic
 from mailboat.model.messages import Action
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import DistributionRequest, add_request
@@ -32,6 +35,7 @@ from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.settings import Processors
 from mailboat.subscriber.subscriber import Until
 
+__all__ = ["JobContext", "JobHandlers", "Mailboat", "open_mailboat"]
 Place = str | os.PathLike[str]
 
 
@@ -46,7 +50,13 @@ class Mailboat:
         self._workspace = workspace
 
     def publish(
-        self, source: Place | Source, paths: Iterable[str] = ("/",), *, deep: bool = True, request_id: str | None = None
+        self,
+        source: Place | Source,
+        paths: Iterable[str] = ("/",),
+        *,
+        deep: bool = True,
+        request_id: str | None = None,
+        publisher: str | None = None,
     ) -> Receipt:
         """Publish paths of a source as one package; the message is durable when it returns.
 
@@ -55,10 +65,14 @@ class Mailboat:
             paths: What to publish.
             deep: With everything below the paths.
             request_id: Idempotency key: reusing it never publishes twice.
+            publisher: The publisher's name. Default: the configured one.
+
+        Raises: AgentMissingError: the publisher is not known here.
         """
         request = add_request(map(parse_path, paths), is_deep=deep)
+        name = None if publisher is None else known_publisher(self._workspace, publisher)
         with _opened(source) as opened:
-            return self._workspace.publisher().publish(_with_id(request, request_id), opened)
+            return self._workspace.publisher(name).publish(_with_id(request, request_id), opened)
 
     def publish_changed(self, source: Place | Source) -> list[Receipt]:
         """Publish what changed in a source since its last `publish_changed`, deletes included; empty if nothing did."""
@@ -98,6 +112,37 @@ class Mailboat:
         with closing(process):
             process.claim()
             return process.run(Until.CAUGHT_UP)
+
+    def add_job(
+        self,
+        topic: str,
+        data: object = None,
+        *,
+        key: str = "",
+        delay: float = 0.0,
+        request_id: str = "",
+        keep: bool = False,
+    ) -> str:
+        """Add a job for workers; it is durable when this returns. Returns its id.
+
+        Args:
+            topic: Chooses the queue and the handler, such as `purge.cdn`.
+            data: The payload: a dataclass or a value with a JSON form; bytes are kept as they are.
+            key: Order, fairness and merging are by key.
+            delay: Start after so many seconds.
+            request_id: Idempotency key: reusing it never adds a second job.
+            keep: Keep the job in the history when it succeeded.
+        """
+        delay_ms = int(delay * 1000)
+        payload = encode_payload(data)
+        new = NewJob(parse_topic(topic), payload, key, delay_ms=delay_ms, request_id=request_id, keep=keep)
+        with closing(ControlService(self._workspace)) as service:
+            return service.jobs.add([new])[0].job
+
+    def job(self, job: str) -> JobDetailView:
+        """A job with its state, progress and payload. Raises: JobMissingError."""
+        with closing(ControlService(self._workspace)) as service:
+            return service.jobs.show(parse_job_id(job))
 
     def status(self) -> StatusView:
         """Journal, publishers and subscribers with position and lag, as `mailboat status` shows them."""

@@ -20,7 +20,7 @@ def test_examples_of_the_page_run_in_order(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), names)
     assert (tmp_path / "www" / "index.html").read_text() == "hello"
@@ -30,6 +30,7 @@ def test_examples_of_the_page_run_in_order(
     assert "1 package imported, now at offset 1" in printed
     assert "web 1 0" in printed
     assert "SourceMissing" in printed
+    assert "unassigned" in printed
     assert "['/greetings']" in printed
     assert "/greetings/fr" in printed
 

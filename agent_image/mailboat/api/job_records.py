@@ -53,16 +53,30 @@ class JobDetailView:
         view: The job.
         key: Order, fairness and merging are by key.
         data: The payload: its JSON value, else a string.
+        retries: How often a failed attempt is repeated; -1 is without limit.
+        position: How many ready calls of the queue are before it; null for a job that is not ready.
         worker: The worker that runs it.
         token: The fencing token of the running attempt.
-        progress: What the worker reported last.
+        started_at: When the running attempt started.
+        done: Steps of the running attempt that are done.
+        total: All its steps.
+        eta_at: When the last step is done at the speed so far.
+        log: The last lines that the attempt logged.
+        progress: What the worker reported last, where it is not steps and lines.
     """
 
     view: JobView
     key: str = ""
     data: Any = None
+    retries: int = 0
+    position: int | None = None
     worker: str | None = None
     token: int | None = None
+    started_at: Moment | None = None
+    done: int | None = None
+    total: int | None = None
+    eta_at: Moment | None = None
+    log: tuple[str, ...] = ()
     progress: str | None = None
 
 
@@ -173,6 +187,7 @@ class ClaimedView:
         attempt: 1 for the first.
         lease_seconds: A worker that neither renews nor reports for so long loses the call.
         jobs: The job, or the jobs that are merged into the call.
+        log: Names the log of jobs: another log gives the same ids to other jobs.
     """
 
     job: str
@@ -180,6 +195,7 @@ class ClaimedView:
     attempt: int
     lease_seconds: float
     jobs: tuple[ClaimedJobView, ...]
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

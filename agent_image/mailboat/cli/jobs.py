@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -202,11 +202,8 @@ def show(
         found = control.show(number)
     document = document_of(found)
     document = {**document.pop("view"), **document}
-    for name in ("worker", "token", "progress"):
-        if document[name] is None:
-            del document[name]
-    lines = [f"{name.replace('_', ' '):<10} {value}" for name, value in document.items() if value not in ("", None)]
-    session.show(Report(document, [job], lambda: lines))
+    document = {name: value for name, value in document.items() if value not in (None, [])}
+    session.show(Report(document, [job], lambda: _detail_lines(document)))
 
 
 @remote_command
@@ -350,6 +347,14 @@ def parse_rate(text: str) -> tuple[int, int]:
 def _row(job: JobView) -> list[str]:
     due = ABSENT if job.due_at is None else job.due_at.isoformat()[:19]
     return [job.job, job.topic, job.queue, job.state, str(job.tries), due, job.reason]
+
+
+def _detail_lines(document: dict[str, Any]) -> list[str]:
+    log = document.get("log", ())
+    shown = {name: value for name, value in document.items() if value != "" and name not in ("log", "done", "total")}
+    if "total" in document:
+        shown["progress"] = f"{document['done']} of {document['total']}"
+    return [*(f"{name.replace('_', ' '):<10} {value}" for name, value in shown.items()), *(f"| {line}" for line in log)]
 
 
 def _queue_row(queue: JobQueueView) -> list[str]:

@@ -6,7 +6,7 @@ import random
 import shlex
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Annotated
 
@@ -15,12 +15,14 @@ import typer
 from mailboat.api.client import HttpControl
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
+from mailboat.cli.python_handlers import load_handlers, publish_at_agent, publish_at_home
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError, UsageError
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.handlers import JobHandlers, Publish, WorkerPorts
 from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import JobSource
@@ -42,10 +44,14 @@ def register(app: typer.Typer) -> None:
 @remote_command
 def run(
     session: Session,
-    handlers: Annotated[
-        list[str],
+    commands: Annotated[
+        list[str] | None,
         typer.Option("--on", metavar="PATTERN=COMMAND", help="Command for jobs of these topics; repeatable."),
-    ],
+    ] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Python module with `mailboat.JobHandlers()`; repeatable."),
+    ] = None,
     slots: Annotated[int, typer.Option("--slots", min=1, max=1_000, help="Calls at the same time.")] = 4,
     name: Annotated[str | None, typer.Option("--name", help="Name in lists. Default: the host's name.")] = None,
     shutdown_seconds: Annotated[
@@ -57,13 +63,15 @@ def run(
     A command gets the job as JSON on standard input. Exit code 0 is success. A command that exits with 75, is ended by
     a signal or cannot be started is retried; other exit codes are not.
     """
-    parsed = dict(_parse_handler(text) for text in handlers)
+    if not commands and not modules:
+        raise UsageError("specify handlers with --on PATTERN=COMMAND or --import MODULE")
     clock, stopping = SystemClock(), threading.Event()
     chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it tells workers apart
-    with _source(session, clock, chance, failpoints) as source:
-        worker = JobWorker(
-            source, WorkerSettings(name or socket.gethostname(), slots, parsed), clock, chance, failpoints
-        )
+    found = [handlers for module in modules or () for handlers in load_handlers(module)]
+    with _connected(session, clock, chance, failpoints) as (source, publish):
+        parsed = _handlers(commands or (), found, WorkerPorts(clock, publish))
+        settings = WorkerSettings(name or socket.gethostname(), slots, parsed)
+        worker = JobWorker(source, settings, clock, chance, failpoints)
 
         def stop() -> None:
             stopping.set()
@@ -77,14 +85,17 @@ def run(
 
 
 @contextmanager
-def _source(session: Session, clock: Clock, chance: random.Random, failpoints: Failpoints) -> Iterator[JobSource]:
-    """Where the worker gets its calls from: an agent, else the journal of the home."""
+def _connected(
+    session: Session, clock: Clock, chance: random.Random, failpoints: Failpoints
+) -> Iterator[tuple[JobSource, Publish]]:
+    """Where the worker gets its calls from, and where jobs publish: an agent, else the home."""
     if session.url is not None:
         with closing(HttpControl(session.url, session.token)) as client:
-            yield HttpSource(client.jobs, clock)
+            yield HttpSource(client.jobs, clock), publish_at_agent(client)
         return
     with session.workspace() as workspace:
-        yield LogSource(open_job_topic(workspace.journal), clock, chance, failpoints)
+        source = LogSource(open_job_topic(workspace.journal), clock, chance, failpoints)
+        yield source, publish_at_home(session.home_path)
 
 
 def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: SystemClock) -> None:
@@ -97,6 +108,18 @@ def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock
             session.note(f"{error}; next try in {pause:g} s")
             clock.wait(stopping, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _handlers(commands: Sequence[str], modules: Sequence[JobHandlers], ports: WorkerPorts) -> Mapping[str, Handler]:
+    """All handlers by pattern; commands first. Raises: UsageError: two have the same pattern."""
+    found = [_parse_handler(text) for text in commands]
+    found += [handler for module in modules for handler in module.for_worker(ports).items()]
+    patterns = [pattern for pattern, _ in found]
+    if repeated := sorted({pattern for pattern in patterns if patterns.count(pattern) > 1}):
+        raise UsageError(f"there are two handlers for {repeated[0]}")
+    if not found:
+        raise UsageError("the imported modules have no handlers; add some with @handlers.job(PATTERN)")
+    return dict(found)
 
 
 def _parse_handler(text: str) -> tuple[str, Handler]:

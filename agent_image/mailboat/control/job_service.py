@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -21,10 +22,11 @@ from mailboat.clock import Clock, moment_of
 from mailboat.errors import ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
-from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
+from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold, Lease
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.selection import shown_state, why_pending
+from mailboat.jobs.progress import decode_progress, eta_ms
+from mailboat.jobs.selection import position, shown_state, why_pending
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.port import Journal
@@ -51,6 +53,7 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
+from mailboat.wire.protobuf import MAX_MS
 
 MAX_LISTED: Final = 1_000
 _MAX_PAYLOADS: Final = 2_000
@@ -127,14 +130,14 @@ class JobService:
             fold = topic.fold
             _check_job(fold, job)
             new, lease = topic.job(job), fold.leases.get(job)
-            return JobDetailView(
+            view = JobDetailView(
                 _view(topic, job),
                 "" if new is None else new.key,
                 None if new is None else payload_value(new.payload),
-                None if lease is None else lease.worker,
-                None if lease is None else lease.token,
-                None if lease is None else lease.progress.decode(errors="replace"),
+                fold.table.retries(job),
+                position(fold, job) if fold.table.is_queued(job) else None,
             )
+            return view if lease is None else _with_attempt(view, lease, min(map(fold.table.lease_ms, lease.jobs)))
 
     def command(self, action: JobAction, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         with self._opened() as source:
@@ -300,6 +303,23 @@ def _view(topic: JobTopic, job: JobId) -> JobView:
         fold.table.tries(job),
         moment_of(fold.table.due_ms(job)) if waits else None,
         why_pending(fold, job) if waits else topic.last_message(job),
+    )
+
+
+def _with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetailView:
+    """The view of a job with what is known of the attempt that runs."""
+    progress = decode_progress(lease.progress)
+    view = replace(view, worker=lease.worker, token=lease.token, started_at=moment_of(lease.started_ms))
+    if progress is None:
+        return replace(view, progress=lease.progress.decode(errors="replace") or None)
+    # A renewal sets the end of the lease, so its moment is the end without the duration.
+    ends_ms = eta_ms(progress, lease.started_ms, lease.until_ms - lease_ms)
+    return replace(
+        view,
+        done=None if progress.total is None else progress.done,
+        total=progress.total,
+        eta_at=None if ends_ms is None else moment_of(min(ends_ms, MAX_MS)),
+        log=tuple(progress.log),
     )
 
 

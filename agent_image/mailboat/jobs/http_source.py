@@ -95,4 +95,4 @@ def _claimed(view: ClaimedView) -> Claimed:
         raise AgentDefectError(f"the agent gave a call that cannot be read: {error}") from error
     if call.job not in jobs:
         raise AgentDefectError(f"the agent gave the call of job {view.job} without the job")
-    return Claimed(call, jobs, view.attempt, int(view.lease_seconds * 1000))
+    return Claimed(call, jobs, view.attempt, int(view.lease_seconds * 1000), view.log)

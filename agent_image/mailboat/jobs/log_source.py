@@ -193,7 +193,7 @@ class LogSource:
     def _claimed(self, call: CallId, lease: Lease) -> Claimed:
         table = self.topic.fold.table
         jobs = {job: new for job in lease.jobs if (new := self.topic.job(job)) is not None}
-        return Claimed(call, jobs, table.tries(call.job), min(map(table.lease_ms, lease.jobs)))
+        return Claimed(call, jobs, table.tries(call.job), min(map(table.lease_ms, lease.jobs)), self.topic.log)
 
     def _is_leased(self, worker: str, reported: JobResult | Renewal) -> bool:
         lease = self.topic.fold.leases.get(reported.job)

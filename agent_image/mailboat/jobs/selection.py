@@ -24,6 +24,9 @@ ENDED: Final = "ended"
 MAX_EXAMINED: Final = 1_024
 """Ready calls of one queue that are examined for one proposal."""
 
+MAX_POSITION: Final = 1_000
+"""Calls that are counted before a job; a list of jobs counts for each of them."""
+
 
 class Proposal(NamedTuple):
     """Groups to claim at once, and those that another worker should claim first."""
@@ -83,8 +86,10 @@ def shown_state(fold: JobFold, job: JobId) -> str:
 
 
 def position(fold: JobFold, job: JobId) -> int | None:
-    """How many calls of the queue are ready before this job; None for a job that is not ready."""
+    """How many calls of the queue are ready before this job, up to `MAX_POSITION`; None for a job that is not ready."""
     for place, group in enumerate(fold.queue(job).ready(fold.now_ms)):
+        if place == MAX_POSITION:
+            return place if fold.table.is_ready(job, fold.now_ms) else None
         if job in group:
             return place
     return None
@@ -116,4 +121,5 @@ def _reasons(fold: JobFold, job: JobId) -> Iterator[str]:
     place = position(fold, job)
     if place is None:
         yield f"waits up to {queue.settings.merge_within_ms / 1000:g} s for jobs to merge with"
-    yield "starts next" if place == 0 else f"behind {place} ready calls of queue {name}"
+    more = " or more" if place == MAX_POSITION else ""
+    yield "starts next" if place == 0 else f"behind {place}{more} ready calls of queue {name}"

@@ -27,12 +27,14 @@ class Claimed(NamedTuple):
         jobs: The job, or the jobs that are merged into the call, with their payloads.
         attempt: 1 for the first.
         lease_ms: A worker that neither renews nor reports for so long loses the call.
+        log: Names the job topic: another one, or one that was created again, gives the same ids to other jobs.
     """
 
     call: CallId
     jobs: Mapping[JobId, NewJob]
     attempt: int
     lease_ms: int
+    log: str = ""
 
 
 class Offer(NamedTuple):

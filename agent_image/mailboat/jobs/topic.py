@@ -7,10 +7,12 @@ oldest job whose payload is still needed and the last checkpoint but one.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Final
 
 from mailboat.errors import JobLogIncompleteError, MessageCorruptError, UsageError
@@ -71,6 +73,11 @@ class JobTopic:
     def next_offset(self) -> Offset:
         """The first offset that the fold has not applied."""
         return self._reader.next_offset
+
+    @cached_property
+    def log(self) -> str:
+        """A short name of this topic; one that is created again has another one."""
+        return hashlib.blake2b(str(self._journal.identity(self._topic)).encode(), digest_size=4).hexdigest()
 
     def follow(self, wait_seconds: float = 0.0, seen: Callable[[Offset, Applied], None] | None = None) -> bool:
         """Apply one batch of records, waiting for the first; whether the end of the topic was reached.

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from mailboat.clock import Clock, Deadline
 from mailboat.failpoints import Failpoint, Failpoints
@@ -57,11 +57,13 @@ class Call:
         jobs: The job, or the jobs that are merged into this call, with their payloads.
         token: The fencing token: higher than that of every earlier attempt.
         attempt: 1 for the first.
+        log: Names the job topic that the ids belong to.
     """
 
     jobs: Mapping[JobId, NewJob]
     token: Token
     attempt: int
+    log: str = ""
     _stopping: threading.Event = field(default_factory=threading.Event)
     _progress: bytes = b""
 
@@ -88,7 +90,8 @@ class Call:
         self._stopping.set()
 
 
-Handler = Callable[[Call], Result | None]
+Handler = Callable[[Call], Result | Future[Result] | None]
+"""Makes a call. A future stands for a result that comes after the handler has returned."""
 
 
 class WorkerSettings(NamedTuple):
@@ -214,7 +217,7 @@ class JobWorker:
 
     def _start(self, claimed: Claimed) -> None:
         call_id = claimed.call
-        call = Call(claimed.jobs, call_id.token, claimed.attempt)
+        call = Call(claimed.jobs, call_id.token, claimed.attempt, claimed.log)
         self._calls[call_id] = call
         self._leases_ms[call_id] = claimed.lease_ms
         self._renew_at[call_id] = self._clock.monotonic() + self._third_of(call_id)
@@ -224,16 +227,23 @@ class JobWorker:
         topic = claimed.jobs[call_id.job].topic
         handler = next(h for pattern, h in self._settings.handlers.items() if topic_matches(pattern, topic))
         future = self._pool.submit(self._run, handler, call)
-        future.add_done_callback(lambda done: self._end(call_id, done))
+        future.add_done_callback(lambda returned: self._returned(call_id, returned))
 
-    def _run(self, handler: Handler, call: Call) -> Result:
+    def _run(self, handler: Handler, call: Call) -> Result | Future[Result]:
         self._failpoints.reach(Failpoint.JOBS_BEFORE_HANDLER)
         result = handler(call)
         self._failpoints.reach(Failpoint.JOBS_AFTER_HANDLER)
         return result if result is not None else Result()
 
+    def _returned(self, call: CallId, returned: Future[Result | Future[Result]]) -> None:
+        """Keep the result of a handler, at once or when it comes. Runs in a thread of the pool."""
+        if returned.exception() is None and isinstance(later := returned.result(), Future):
+            later.add_done_callback(lambda done: self._end(call, done))
+        else:
+            self._end(call, cast("Future[Result]", returned))
+
     def _end(self, call: CallId, done: Future[Result]) -> None:
-        """Keep the result of a call for the next report. Runs in a thread of the pool."""
+        """Keep the result of a call for the next report. Runs in any thread."""
         error = done.exception()
         if error is not None:
             _LOG.warning("job %s failed: %s", _name(call), error, exc_info=error)

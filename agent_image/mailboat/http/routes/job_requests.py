@@ -517,6 +517,7 @@ def _claimed_view(claimed: Claimed) -> ClaimedView:
             ClaimedJobView(show_job_id(job), new.topic, new.key, base64.b64encode(new.payload).decode())
             for job, new in claimed.jobs.items()
         ),
+        claimed.log,
     )
 
 

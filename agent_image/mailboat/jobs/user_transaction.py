@@ -1,0 +1,90 @@
+"""Exactly one commit for a job in a database of the user: the job's id and fencing token join the transaction.
+
+Written for DB-API connections to databases with `ON CONFLICT`; tested with SQLite only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from mailboat.errors import UsageError
+from mailboat.model.jobs import JobLeaseLostError, Token
+
+_TABLE: Final = "CREATE TABLE IF NOT EXISTS mailboat_job (job TEXT PRIMARY KEY, token BIGINT, committed_ms BIGINT)"
+_KEPT_MS: Final = 90 * 24 * 3600 * 1000
+"""Longer than the longest pause between two attempts, 49 days, and the longest lease, a day."""
+
+
+class EffectExistsError(Exception):
+    """An earlier attempt has committed: the handler ends, and the job succeeds."""
+
+
+class Connection(Protocol):
+    """A DB-API connection, as far as it is used here."""
+
+    def cursor(self) -> Any:
+        """A new cursor."""
+        ...
+
+    def commit(self) -> None:
+        """End the transaction."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction."""
+        ...
+
+
+@contextmanager
+def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> Generator[None]:
+    """A transaction that commits only if none of this job has committed before.
+
+    Raises:
+        EffectExistsError: An earlier attempt has committed.
+        JobLeaseLostError: A later attempt, or this one, has committed.
+        UsageError: A transaction is open already.
+    """
+    style = _parameter_style(connection)
+    _begin(connection, style)
+    try:
+        _take(connection.cursor(), style, job, token, now_ms)
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _begin(connection: Connection, style: str) -> None:
+    if getattr(connection, "in_transaction", False):
+        raise UsageError("a transaction is open on the connection; begin it with ctx.transaction")
+    if style == "?":
+        # Writes from the start: SQLite could refuse to turn a read transaction into one that writes.
+        connection.cursor().execute("BEGIN IMMEDIATE")
+
+
+def _take(cursor: Any, style: str, job: str, token: Token, now_ms: int) -> None:
+    cursor.execute(_TABLE)
+    # Waits for another attempt that has inserted the row and not yet committed.
+    values = ", ".join([style] * 3)
+    cursor.execute(f"INSERT INTO mailboat_job VALUES ({values}) ON CONFLICT DO NOTHING", (job, token, now_ms))
+    if cursor.rowcount == 1:
+        cursor.execute(f"DELETE FROM mailboat_job WHERE committed_ms < {style}", (now_ms - _KEPT_MS,))
+        return
+    cursor.execute(f"SELECT token FROM mailboat_job WHERE job = {style}", (job,))
+    (known,) = cursor.fetchone()
+    if known < token:
+        raise EffectExistsError(job)
+    raise JobLeaseLostError(f"attempt {known} of job {job} has committed; this is attempt {token}", job=job)
+
+
+def _parameter_style(connection: Connection) -> str:
+    """The placeholder of the connection's driver, which PEP 249 has it declare."""
+    driver = sys.modules[type(connection).__module__.partition(".")[0]]
+    style = getattr(driver, "paramstyle", None)
+    if style not in ("qmark", "format", "pyformat"):
+        raise UsageError(f"{driver.__name__} is not a database driver with the parameter style qmark or format")
+    return "?" if style == "qmark" else "%s"
