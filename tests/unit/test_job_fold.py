@@ -25,6 +25,7 @@ from mailboat.model.jobs import (
     QueueCommanded,
     QueueDefined,
     QueueKind,
+    QueueRemoved,
     QueueSettings,
     Renewal,
     Token,
@@ -94,6 +95,15 @@ def test_the_first_claim_in_the_log_wins() -> None:
     first, second = log.claim(job, worker="a"), log.claim(job, worker="b")
     assert log.fold.is_live(job, first)
     assert not log.fold.is_live(job, second)
+
+
+def test_jobs_of_a_removed_queue_still_run() -> None:
+    log = JobLog(QueueSettings("purges", topics=["purge.*"]))
+    job = log.add("purge.cdn")
+    log.append(QueueRemoved("purges"))
+    restored = JobFold(log.fold.capture(Offset(log.next_offset)))
+    assert plan_claims(restored, WORKER, 1).preferred == [[job]]
+    assert log.run_next() == job
 
 
 def test_a_result_with_another_token_changes_nothing() -> None:

@@ -165,6 +165,10 @@ class JobFold:
         """The queue of a job that is there."""
         return self._queue_of_number[self.table.queue(job)]
 
+    def all_queues(self) -> list[Queue]:
+        """The queues by name, with those that were removed and may still hold jobs."""
+        return sorted(self._queue_of_number, key=lambda queue: queue.settings.name)
+
     def is_live(self, job: JobId, token: Token) -> bool:
         """Whether the job runs under the lease with this token."""
         lease = self.leases.get(job)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
 from mailboat.jobs.fold import JobFold, WorkerState
+from mailboat.jobs.job_queue import Queue
 from mailboat.model.jobs import JobId, JobState, any_matches, show_job_id
 
 UNASSIGNED: Final = "unassigned"
@@ -42,7 +43,7 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
         return Proposal((), ())
     preferred: list[Sequence[JobId]] = []
     others: list[Sequence[JobId]] = []
-    turns = [_calls(fold, name, worker, state) for name in sorted(fold.queues)]
+    turns = [_calls(fold, queue, worker, state) for queue in fold.all_queues()]
     while turns and len(preferred) < free_slots:
         left = []
         for calls in turns:
@@ -59,9 +60,8 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     return Proposal(preferred, others[: free_slots - len(preferred)])
 
 
-def _calls(fold: JobFold, queue_name: str, worker: str, state: WorkerState) -> Iterator[tuple[Sequence[JobId], bool]]:
+def _calls(fold: JobFold, queue: Queue, worker: str, state: WorkerState) -> Iterator[tuple[Sequence[JobId], bool]]:
     """The calls of one queue that may start and that this worker takes, and whether it is the preferred worker."""
-    queue = fold.queues[queue_name]
     room = queue.room(fold.now_ms)
     free = [name for name, other in fold.workers.items() if other.running < other.slots]
     for group in islice(queue.ready(fold.now_ms), min(MAX_EXAMINED, room)):
