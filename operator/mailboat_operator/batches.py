@@ -42,12 +42,13 @@ class Batches(Generic[Q, A]):
             questions = {name: question for name, (question, _) in batch.items()}
             try:
                 answers = await self._call(questions)
+                found = [(future, answers[name]) for name, (_, future) in batch.items()]
             except Exception as error:  # noqa: BLE001  # whoever asked is told
                 for _, future in batch.values():
                     _tell(future, error)
                 continue
-            for name, (_, future) in batch.items():
-                _tell(future, answers[name])
+            for future, answer in found:
+                _tell(future, answer)
 
     def _next_batch(self) -> dict[str, tuple[Q, asyncio.Future[A]]]:
         batch: dict[str, tuple[Q, asyncio.Future[A]]] = {}

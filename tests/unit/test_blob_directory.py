@@ -149,3 +149,13 @@ def test_a_sweeper_waits_for_who_renews_at_this_moment(
         os.close(writer)
         assert sweep.result(PATIENCE_SECONDS) == 0
     assert store.stat(info.digest) is not None
+
+
+def test_a_user_that_could_not_be_noted_is_noted_by_the_next_put(tmp_path: Path, clock: ManualClock) -> None:
+    store = DirectoryBlobStore(tmp_path, clock, user=lambda: "journal")
+    (tmp_path / "journals").write_text("not a folder")
+    with pytest.raises(MailboatError):
+        store.put(io.BytesIO(b"a"))
+    (tmp_path / "journals").unlink()
+    store.put(io.BytesIO(b"a"))
+    assert list(store.users()) == ["journal"]

@@ -11,11 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError
+from mailboat.errors import MailboatError, StorageFailedError, StorageFullError, StorageReadOnlyError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import PublisherBusyError, PublisherStateCorruptError, translated_failures
+from mailboat.publisher.database import (
+    PublisherBusyError,
+    PublisherStateCorruptError,
+    StateFile,
+    translated_failures,
+)
 from mailboat.publisher.distributed import StoredSubscriber
 from mailboat.publisher.distributed_memory import (
     TOPIC_READER,
@@ -430,3 +435,15 @@ def is_held(file: Path) -> bool:
         except BlockingIOError:
             return True
         return False
+
+
+def test_a_transaction_whose_commit_fails_is_rolled_back(tmp_path: Path) -> None:
+    with closing(StateFile(tmp_path / "state.db")) as file:
+        file.connection.execute("PRAGMA foreign_keys = ON")
+        file.connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
+        file.connection.execute("CREATE TABLE child (id REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")
+        with pytest.raises(MailboatError), file.transaction() as connection:
+            connection.execute("INSERT INTO child VALUES (1)")
+        with file.transaction() as connection:
+            connection.execute("INSERT INTO parent VALUES (1)")
+        assert file.rows("SELECT count(*) FROM child") == [(0,)]

@@ -261,13 +261,16 @@ class DirectoryBlobStore:
             yield part
 
     def _note_user(self) -> None:
-        if self._user is None:
+        named = self._user  # read once: two first puts at once may both note the user
+        if named is None:
             return
-        user, self._user = self._user(), None
+        user = named()
         with mapped_disk_errors(self._folder), self._store() as store, store.make_folder(_USERS) as users:
             name = quote(user, safe="")
             if users.status(name) is None:
-                users.create_file(name).close()
+                with suppress(FileExistsError):  # another thread or process was first
+                    users.create_file(name).close()
+        self._user = None
 
     def _refresh(self, digest: Digest, length_bytes: int) -> bool:
         """Renew the blob that is there, if there is one and it is sound."""

@@ -95,8 +95,9 @@ class S3BlobStore:
         """
         if expected is None:
             return self._put_unknown(content)
-        if self._user is not None:
-            note_user(self._connection, self._user())
+        named = self._user  # read once: two first puts at once may both note the user
+        if named is not None:
+            note_user(self._connection, named())
             self._user = None
         start = content.tell() if _is_seekable(content) else None
         for _ in range(_ROUNDS):

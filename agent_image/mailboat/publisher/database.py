@@ -136,10 +136,11 @@ class StateFile:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
+                self.connection.commit()
             except BaseException:
+                # a failed commit may leave the transaction open, and the next one could not begin
                 self.connection.rollback()
                 raise
-            self.connection.commit()
 
 
 @contextmanager
