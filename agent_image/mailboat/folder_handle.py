@@ -31,6 +31,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _COMMON
 _READ: Final = os.O_RDONLY | _COMMON
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _COMMON
 _LOCK: Final = os.O_RDWR | os.O_CREAT | _COMMON
+_EXCHANGED: Final = (errno.ENOTDIR, errno.ELOOP, None)
+"""What `rmtree` reports of a link in place of a folder; its own refusal of links has no number."""
+_MOST_EXCHANGES: Final = 20
 
 
 class ForeignEntryError(OSError):
@@ -112,15 +115,28 @@ class FolderHandle:
         return descriptor
 
     def remove(self, name: str) -> bool:
-        """Remove an entry, a folder with all that is below it; links are removed, not followed. Whether it existed."""
-        try:
-            os.unlink(name, dir_fd=self.descriptor)
-        except FileNotFoundError:
-            return False
-        except IsADirectoryError:
-            with suppress(FileNotFoundError):  # another process removes it, too
-                shutil.rmtree(name, dir_fd=self.descriptor)
-        return True
+        """Remove an entry, a folder with all that is below it; links are removed, not followed. Whether it existed.
+
+        Raises:
+            OSError: It can't be removed, or another process exchanges it all the time.
+        """
+        exchanges = 0
+        while True:
+            try:
+                os.unlink(name, dir_fd=self.descriptor)
+            except FileNotFoundError:
+                return False
+            except IsADirectoryError:
+                try:
+                    shutil.rmtree(name, dir_fd=self.descriptor)
+                except FileNotFoundError:  # another process removes it, too
+                    return True
+                except OSError as error:
+                    exchanges += 1
+                    if error.errno not in _EXCHANGED or exchanges > _MOST_EXCHANGES:
+                        raise
+                    continue  # it became a link after the first look: the link is removed
+            return True
 
     def move(self, name: str, into: FolderHandle, new_name: str) -> None:
         """Rename an entry, replacing a file of that name."""

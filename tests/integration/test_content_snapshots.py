@@ -351,7 +351,7 @@ def test_what_is_no_target_or_was_never_imported_into_is_told(tmp_path: Path) ->
     open_target(text).close()
     with pytest.raises(UsageError, match="no position"):
         take_snapshot(text, tmp_path / "snap", SystemClock())
-    with pytest.raises(UsageError, match="no snapshot"):
+    with pytest.raises(UsageError, match=r"the snapshot file .*missing does not exist"):
         restore_snapshot(tmp_path / "missing", text, None)
 
 

@@ -127,9 +127,12 @@ def test_the_sessions_of_the_page_run_as_shown(name: str, tmp_path: Path) -> Non
 
 
 def test_a_step_that_does_not_end_is_named_with_the_traces_of_what_it_waits_for(tmp_path: Path) -> None:
-    (tmp_path / "hang.py").write_text("def hangs():\n    import time\n    time.sleep(60)\nhangs()\n")
+    (tmp_path / "hang.py").write_text(
+        "def hangs():\n    import time\n    print('in the loop', flush=True)\n    time.sleep(60)\nhangs()\n"
+    )
     with Shell(tmp_path) as shell:
         assert shell.type_in("python hang.py > out 2> err &") == (0, [])
+        assert shell.type_in("until grep -q loop out; do sleep 0.02; done") == (0, [])
         with pytest.raises(pytest.fail.Exception, match=r"(?s)no end within 0.5 s of: \$ wait %1.*in hangs"):
             shell.type_in("wait %1", seconds=0.5)
 

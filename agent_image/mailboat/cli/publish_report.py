@@ -62,7 +62,8 @@ def _action_text(one: DistributionView) -> str:
 
 def _figures_text(packages: Sequence[DistributionView]) -> str:
     """Sizes of content and package; they differ, as large binaries travel outside their package."""
-    nodes, removed = sum(one.nodes or 0 for one in packages), sum(one.removed_paths or 0 for one in packages)
+    nodes = sum(one.nodes or 0 for one in packages)
+    removed = sum(one.removed_paths or 0 for one in packages if one.action == Action.ADD)
     content = sum(one.content_bytes or 0 for one in packages)
     sent = sum(0 if one.repeated else one.package_bytes for one in packages)
     figures = [count_text(nodes, "node")] if nodes else []

@@ -265,7 +265,11 @@ class TreeBatch:
         self._table.abandon()
         if self._parts.connection.in_transaction:
             self._parts.connection.execute("ROLLBACK")
-        self._parts.showing.discard()
+        try:
+            self._parts.showing.discard()
+        except OSError as error:
+            self._translate(error)
+            raise
 
     def _translate(self, error: BaseException, offset: Offset | None = None) -> None:
         if isinstance(error, ForeignFailure):
