@@ -160,6 +160,20 @@ def test_stopping_agent_ends_the_stream(control: FakeControl, serve: Any) -> Non
         assert [one.data for one in stream] == [{"reason": "stopping"}]
 
 
+def test_stream_that_cannot_be_fed_ends_as_failed(
+    control: FakeControl, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpControl(serve(control).url) as client:
+        stream = client.events()
+        next(stream)
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr("mailboat.control.event_feed.EventFeed.poll", fails)
+        assert [one.data for one in stream] == [{"reason": "failed"}]
+
+
 def test_stream_needs_the_verb_view(control: FakeControl, serve: Any, tmp_path: Path) -> None:
     tokens = (_token(tmp_path, "reader"), _token(tmp_path, "writer", Verb.DISTRIBUTE))
     url = serve(control, HttpConfig(tokens=tokens)).url

@@ -114,8 +114,10 @@ class EventStreams:
                 await client.write(found[1])
             elif not follow:
                 await client.end("complete")
-            elif self._stopping.is_set() or self._poller is None:
+            elif self._stopping.is_set():
                 await client.end("stopping")
+            elif self._poller is None:
+                await client.end("failed")
             elif self._clock.monotonic() >= ends:
                 await client.end("renew")
             elif not await client.wait(news, HEARTBEAT_SECONDS):
