@@ -35,7 +35,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from yardstick import slowness
+from yardstick import Pace
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -300,9 +300,12 @@ def steps(workers: int) -> list[list[Stage]]:
 def run_test(workers: int) -> int:
     """Run all stages of `make test`; returns the exit code."""
     started, costs, others = time.monotonic(), list[Cost](), list[float]()
+    paces = list[tuple[float, float]]()
     for step in steps(workers):
         busy, begun = machine_seconds(), time.monotonic()
-        made = run_together(step)
+        with Pace() as pace:
+            made = run_together(step)
+        paces.append((sum(cost.cpu for cost in made if cost.stage in BUDGETED), pace.slowness))
         if any(cost.stage in BUDGETED for cost in made):
             spare = machine_seconds() - busy - sum(cost.cpu for cost in made)
             others.append(max(0.0, spare) / ((time.monotonic() - begun) * (os.cpu_count() or 1)))
@@ -315,11 +318,13 @@ def run_test(workers: int) -> int:
         return _refuse(f"failed: {', '.join(failed)}")
     counted = [cost for cost in costs if cost.stage in BUDGETED]
     cpu, wall, share = sum(cost.cpu for cost in counted), sum(cost.wall for cost in counted), max(others)
+    # The slowness is weighted by CPU: it differs between stages that use one core and those that use all.
+    slow = sum(used * pace for used, pace in paces) / cpu
     print(
-        f"{', '.join(BUDGETED)}: {cpu:.0f} s of CPU (budget {CPU_BUDGET_SECONDS:.0f} s), {wall:.0f} s of wall time; "
-        f"other processes used up to {share:.0%} of the cores"
+        f"{', '.join(BUDGETED)}: {cpu:.0f} s of CPU (budget {CPU_BUDGET_SECONDS:.0f} s x {slow:.2f} for "
+        f"the slowness of this machine), {wall:.0f} s of wall time; other processes used up to {share:.0%} of the cores"
     )
-    trouble = excess(cpu, wall, share, slowness())
+    trouble = excess(cpu, wall, share, slow)
     return _refuse(trouble) if trouble else 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import build_compiled
 import pytest
 import stages
+import yardstick
 
 
 def test_a_slice_that_never_passed_is_due() -> None:
@@ -150,3 +151,15 @@ def test_coverage_of_old_sources_is_removed(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (changed, changed))
     stages.remove_old_folders(tmp_path, 3)
     assert {path.name for path in tmp_path.iterdir()} == {"new", "newer", "newest"}
+
+
+def test_the_pace_of_a_machine_is_measured_while_others_work() -> None:
+    with yardstick.Pace(interval_seconds=0.001) as pace:
+        yardstick.work(rounds=20)
+    assert 1.0 <= pace.slowness < 20.0
+
+
+def test_a_block_too_short_for_a_sample_has_the_slowness_of_now() -> None:
+    with yardstick.Pace(interval_seconds=60.0) as pace:
+        pass
+    assert pace.slowness == yardstick.slowness()

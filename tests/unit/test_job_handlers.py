@@ -173,7 +173,11 @@ def test_merged_jobs_cannot_publish_or_commit_exactly_once() -> None:
     context = JobContext(call_of(b"1", b"2"), WorkerPorts(SystemClock(), Published()))
     with pytest.raises(UsageError, match="merged"):
         context.publish(["/a"])
-    with pytest.raises(UsageError, match="merged"), context.transaction(sqlite3.connect(":memory:")):
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(UsageError, match="merged"),
+        context.transaction(connection),
+    ):
         raise AssertionError
 
 
