@@ -39,6 +39,8 @@ class Batches(Generic[Q, A]):
         # no await between this check and the end of the task: a later question finds the task done, and starts another
         while self._waiting:
             batch = self._next_batch()
+            if not batch:  # all who asked have gone
+                continue
             questions = {name: question for name, (question, _) in batch.items()}
             try:
                 answers = await self._call(questions)
