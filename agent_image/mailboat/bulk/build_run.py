@@ -196,6 +196,7 @@ class BuildRun:
             BuildOvertakenError: Others published of the same paths all the time.
             SourceMissingError: A root is not in the source.
         """
+        # The source too: of two builds of one source, each would take pages of the other for present.
         with self._opened, self._claimed(claimed_source(self._recipe)):
             report = self._first_round()
             for _ in range(FURTHER_ROUNDS):
@@ -276,6 +277,7 @@ class BuildRun:
             return open_one.build_id
         end = self._ports.parts.end_of(self._recipe.source)
         after = str(self._ports.parts.next_offset()) if end is None else end.package_id
+        # With what was published last: going back to an earlier revision is a new build, not the old one resumed.
         return derived_build_id(self._recipe, bins.revision, after, problems)
 
     def _is_overtaken(self, build: Build) -> bool:
@@ -337,6 +339,7 @@ class BuildRun:
             build = replace(build, borders=bins.borders)
         build, failed = self._attempt(build, bins, problems, latest)
         for _ in range(FURTHER_ROUNDS):
+            # A file saved during the build is cut again by the same command; other failures need a person.
             if not failed or any(one.name != CHANGED for one in failed):
                 break
             bins, problems = self._cut()
@@ -356,6 +359,7 @@ class BuildRun:
         wanted = frozenset(bins.signatures)
         earlier = None if self._is_all else latest
         have = wanted & _stored(manifest)
+        # A sweep may have removed blobs of an old attempt, so each is looked for before its row counts.
         if self._is_resumed(build):
             have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs)}
         if earlier is not None:
@@ -397,6 +401,7 @@ class BuildRun:
                 if isinstance(result, Problem):
                     failed.append(result)
                     continue
+                # A fresh clone has other signatures (times, inodes) and the same packages.
                 is_published = package_key(result.kind, result.roots, result.package_digest) in published
                 manifest.add(marked_present(result) if is_published else result)
                 self._tally.count(result)
@@ -456,6 +461,7 @@ class BuildRun:
         manifest.flush()
         rows = manifest.rows(frozenset(bins.signatures))
         nodes = (SourceNode(node.path, node.digest, 0, False) for row in rows for node in row.nodes)
+        # What could not be listed was not removed: it stays at the subscribers.
         kept = [problem.path for problem in build.problems]
         for group in parts.removals(uri, self._recipe.roots, nodes, kept):
             yield build_closing(group, self._ports.codec)
@@ -469,6 +475,7 @@ class BuildRun:
                 self._tally.publish(placed)
                 ports.progress.advance(1)
                 build = replace(build, last_package_id=placed.package_id, last_offset=placed.offset)
+                # A driver that lost its claim stops here, before another append: its successor publishes the rest.
                 self._check_claims()
         build = replace(build, state=BuildState.COMPLETE, completed_ms=self._now_ms())
         self._library.write(build)

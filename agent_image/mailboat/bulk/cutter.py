@@ -165,6 +165,7 @@ class Cutter:
         node = folder.node
         is_leaf = not folder.units and not folder.is_cut
         is_small = is_leaf or self._budget.has_room_for(folder.content_bytes, folder.nodes)
+        # Never the root as one unit: a package that owns it would remove foreign content.
         if node.path != ROOT and not folder.is_cut and is_small:
             yield from self._placed(Unit(node.path, folder.content_bytes, folder.nodes, _merkle(folder)))
             return
@@ -200,6 +201,7 @@ def finish_cut(items: Iterable[Loose], budget: Budget) -> Iterator[Bin | Unliste
 
 def bins_of_units(units: Sequence[Unit], budget: Budget) -> Iterator[Bin]:
     """Put the units of one folder into bins: by a trie over the digests of their paths, split where a bin is full."""
+    # Walk order would fill bins better, but one more page would move the borders of all later bins.
     keyed = sorted((hashlib.sha256(unit.path.encode()).digest(), unit) for unit in units)
     if keyed:
         yield from _split(keyed, 0, budget)

@@ -80,6 +80,7 @@ def json_fault(body: bytes) -> str | None:
     """
     try:
         document = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members, parse_constant=_refuse_constant)
+        # The parser accepts lone surrogates; only encoding refuses them.
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return f"it is not UTF-8: byte {error.start} is wrong"

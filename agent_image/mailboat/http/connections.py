@@ -46,6 +46,7 @@ class StrictConnection(h11.Connection):
 
     def next_event(self) -> Any:
         """The next event. Raises: h11.RemoteProtocolError."""
+        # h11 joins folded lines before it returns a request, so they are searched in the bytes.
         if self.their_state is h11.IDLE and _is_folded(self.trailing_data[0]):
             self._refuse("a header is folded over several lines")
         event = super().next_event()
@@ -53,6 +54,7 @@ class StrictConnection(h11.Connection):
             if event.http_version not in _VERSIONS:
                 self._refuse("the version of HTTP is neither 1.0 nor 1.1")
             names = {name for name, _ in event.headers}
+            # h11 follows Transfer-Encoding; a proxy may follow Content-Length (request smuggling).
             if {b"content-length", b"transfer-encoding"} <= names:
                 self._refuse("the head has both Content-Length and Transfer-Encoding")
         return event
@@ -125,6 +127,7 @@ class GuardedProtocol(H11Protocol):
         is_reserved = self._is_busy()
         places = self.connections_limit + (PROBE_RESERVE if is_reserved else 0)
         if len(self.connections) >= places and not self._displace():
+            # uvicorn never sees this connection: it would count it and wait for its request.
             self._is_refused = True
             self.transport = transport
             transport.write(_FULL)
@@ -204,6 +207,7 @@ class GuardedProtocol(H11Protocol):
         found = displaced(self._others())
         if found is None:
             return False
+        # Now and not in `connection_lost`, which the loop calls later: the new connection needs the place at once.
         self.connections.discard(found)
         found.transport.abort()
         return True
@@ -214,6 +218,7 @@ class GuardedProtocol(H11Protocol):
             self._head_timer = None
 
     def _expect_head(self) -> None:
+        # Bytes that arrive do not restart the timer: one byte at a time would hold the connection without limit.
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_seconds, self._abort_waiting)
 

@@ -105,6 +105,7 @@ class EventStreams:
             await client.write(frame)
         ends = self._clock.monotonic() + LONGEST_SECONDS
         while not client.is_gone:
+            # Taken before the feed is read: what arrives after the read sets this event, so no wake-up is lost.
             news = self._news
             found = self._feed.after(place, _CHUNK_BYTES)
             if found is None:
@@ -135,10 +136,12 @@ class EventStreams:
         except Exception:  # noqa: BLE001  # a defect: the log has its trace, and the clients are told that the stream ends
             _LOG.exception("the event stream ended: the status could not be read")
         finally:
+            # Clients that find no poller end with "failed"; the next client starts another one.
             self._poller = None
             self._wake()
 
     def _wake(self) -> None:
+        # Replaced, not cleared: a client that holds the old event must still see it set.
         self._news.set()
         self._news = asyncio.Event()
 
@@ -186,6 +189,7 @@ class EventStreamResponse(Response):
 
     def __init__(self, streams: EventStreams, caller: Caller, last_id: str | None, *, follow: bool) -> None:
         """Nothing sent yet."""
+        # nginx would buffer the stream: https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
         super().__init__(media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams

@@ -106,6 +106,7 @@ class Gate:
         call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
         answer = _Answer(call, send, self._clock, lambda: self._write_audit(call, scope))
+        # A reserved connection serves one request, then it is free for the next probe.
         answer.is_closing = bool(scope["state"].get(RESERVED))
         began = self._clock.monotonic()
         try:
@@ -117,6 +118,7 @@ class Gate:
         except Exception as error:  # noqa: BLE001  # a defect: whatever it is, the caller gets an answer and the log its trace
             await self._fail(error, call, answer)
         finally:
+            # A client that left has no answer with which its audit line could be written.
             if not answer.is_begun:
                 self._write_audit(call, scope)
             if call.status:
@@ -125,6 +127,7 @@ class Gate:
 
     def _refusal(self, scope: Scope, call: Call) -> Problem | None:
         """Why the request is refused by its head alone; None when it is not."""
+        # Probes come first: a full or throttled agent must not look dead to the kubelet.
         if scope["path"] in PROBE_PATHS:
             return None
         if scope["state"].get(RESERVED):
@@ -134,12 +137,14 @@ class Gate:
         call.caller = None if is_open else self._caller(scope)
         address = (scope.get("client") or ("unknown", 0))[0]
         is_named = call.caller is not None and call.caller.is_known
+        # Before the 401: guesses of tokens are throttled like requests, by network.
         seconds = self._rates.take(call.caller.name if call.caller and is_named else network_of(address))
         if seconds > 0.0:
             error = ThrottledError("this caller exceeds its request rate", retry_after_seconds=seconds)
             return problem_of(error)
         if call.caller is None and not is_open:
             return plain_problem(HTTPStatus.FORBIDDEN if self._tokens.is_empty else HTTPStatus.UNAUTHORIZED)
+        # A browser adds stored basic credentials to a form of another site, so a valid token proves nothing here.
         if not is_open and is_cross_site(header(scope, b"sec-fetch-site")):
             return plain_problem(HTTPStatus.FORBIDDEN)
         return None

@@ -134,6 +134,7 @@ def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=False,
+        # Forwarded addresses are the client's own claim; rates count the address of the connection.
         proxy_headers=False,
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,

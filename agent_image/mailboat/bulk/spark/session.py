@@ -164,6 +164,7 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
         _end_machine()
         raise _failed_start(settings.master, error) from error
     context = session.sparkContext
+    # Workers would run the first python3 of the PATH, which need not have Mailboat.
     if context.pythonExec == _ANY_PYTHON:  # nobody set PYSPARK_PYTHON
         context.pythonExec = sys.executable
     return session

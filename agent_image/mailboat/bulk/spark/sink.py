@@ -197,6 +197,7 @@ class _Done:
                     strange.discard(item.signature)
                 yield item
         is_first, self._is_first = self._is_first, False
+        # Rows left out would count as removed. What later rounds find to differ, `build` makes here.
         if is_first and (missing or strange):
             raise self._changed(recipe) or FrameMismatchError(
                 f"{missing} of the {total} bins of {recipe.source} are not among the rows, and {len(strange)} of the"

@@ -57,6 +57,7 @@ class TargetCommands:
         with self._transaction() as connection:
             for one in opened:
                 connection.execute(
+                    # A command id that comes again is the same command; its first entry counts.
                     "INSERT OR IGNORE INTO command (command_id, verb, pub_agent_name, at_offset) VALUES (?, ?, ?, ?)",
                     (one.command_id, one.verb, one.pub_agent_name, one.offset),
                 )

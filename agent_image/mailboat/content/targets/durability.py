@@ -57,6 +57,7 @@ class Durability:
             try:
                 self._sync_one(path)
             except (FileNotFoundError, NotADirectoryError):
+                # Renamed or removed since: it can't be opened by this name, so the whole file system is synchronised.
                 return False
             del self._touched[path]
         return True

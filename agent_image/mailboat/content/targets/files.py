@@ -75,12 +75,14 @@ class _InPlace:
 
     def prepare(self, position: Position) -> None:  # noqa: ARG002  # part of the port
         if self._intake.has_redo():
+            # Before the commit: a redo record whose bytes are not durable could not be repeated after a crash.
             with closing(self._disk()) as disk:
                 self._intake.prepare_redo(disk)
             self._state.staging.seal()
             self._state.durability.sync()
 
     def show(self) -> None:
+        # True again at the end only: after a failure half-way `_finish` repeats the redo record.
         self._is_shown = False
         if self._intake.has_redo():
             self._failpoints.reach(Failpoint.TARGET_REDO_STORED)

@@ -159,6 +159,7 @@ class _Generations:
 
     def begin(self) -> None:
         self._finish()
+        # While a build is open, staged files belong to earlier commits; otherwise the folder is scratch.
         self._was_held_back = self._intake.is_held_back()
         if not self._was_held_back:
             self._state.staging.clear()
@@ -167,16 +168,19 @@ class _Generations:
 
     def prepare(self, position: Position) -> None:
         if self._intake.is_held_back():
+            # Committed but not shown: these bytes must survive a crash until a later commit shows them.
             self._intake.seal()
             self._state.durability.sync()
             self._failpoints.reach(Failpoint.TARGET_HELD_BACK)
             return
+        # Content did not change: a new link would only make readers reload.
         if self._names and not self._intake.has_redo() and self._state.namespaces.is_shown_in(self._current):
             return
         name = f"{position.next_offset:020d}-{self._tree_digest().hex()[:8]}"
         if not self._names or name != self._names[0]:
             self._build(name)
             self._built = [name, *(other for other in self._names if other != name)][: self._kept]
+            # The folder is complete and durable before the transaction names it; `show` only flips the link.
             self._state.connection.execute("UPDATE state SET generations = ?", (" ".join(self._built),))
             self._failpoints.reach(Failpoint.TARGET_GENERATION_BUILT)
         self._intake.forget_redo()

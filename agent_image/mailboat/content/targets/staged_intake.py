@@ -27,6 +27,7 @@ from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
 
+# A staged file's number has the change in its upper bits and a count in these: see `drop_uncommitted`.
 _NUMBER_BITS: Final = 32
 
 
@@ -80,6 +81,7 @@ class StagedIntake:
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
         """See `Intake.open_held`."""
+        # The staged file is the newer one where a commit is held back and not shown yet.
         if isinstance(held, int):
             with suppress(FileNotFoundError):
                 return cast("BinaryIO", self._staging.open(held, digest))
@@ -135,6 +137,7 @@ class StagedIntake:
             return key, stamp, None, body
         named_body = encode_node(with_binaries(node, named)).body
         present = self._connection.execute("SELECT held, body FROM nodes WHERE key = ?", (key,)).fetchone()
+        # Equal bodies name equal digests, so the bytes are in place: nothing to stage, and the trigger notes no redo.
         if present is not None and present[1] == named_body:
             return key, stamp, present[0], named_body
         number = self._next_number()

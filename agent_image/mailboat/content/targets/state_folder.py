@@ -28,6 +28,7 @@ from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, make_path
 
 _LOCK_FILE: Final = "lock"
 _STAGING: Final = "staging"
+# mke2fs puts lost+found into the root of each ext4 volume.
 _NO_STRANGERS: Final = frozenset({STATE_FOLDER, "lost+found"})
 _OWN: Final = frozenset({_LOCK_FILE, f"{STATE_FILE}.new", f"{STATE_FILE}.new-journal"})
 """What a crash may leave before the state is there."""

@@ -163,6 +163,7 @@ class TreeTable:
             size += _size(covered)
             if uncarried:
                 uncarried.difference_update(row[0] for row in rows)
+        # After the rows: what still has another stamp is what the package covers and does not contain.
         removed = sum(self._delete_others(low, high, stamp) for low, high in coverage.deep)
         removed += sum(self.delete_alone(key) for key in coverage.shallow if key in uncarried)
         removed += sum(self.delete_below(path, stamp) for path in new_files)
@@ -193,6 +194,7 @@ class TreeTable:
         self._upsert(rows)
         keys = {row[0] for row in rows}
         for key in {key[: key.rindex(SEPARATOR)] for key in keys} - keys:
+            # A covered ancestor needs this stamp although it is known to exist: else `_delete_others` removes it.
             if key not in self._known or covers(path_of(key)):
                 self._hold_up(key, stamp, covers)
         return rows
@@ -276,6 +278,7 @@ class TreeTable:
             row = self._connection.execute("SELECT stamp FROM nodes WHERE key = ?", (key,)).fetchone()
             if row is None:
                 self._upsert([(key, stamp, None, _FOLDER_BODY)])
+            # It exists, so its own ancestors exist, and the change does not delete here.
             elif not is_covered:
                 self._remember(key)
                 return

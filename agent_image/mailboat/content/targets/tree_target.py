@@ -237,6 +237,7 @@ class TreeBatch:
             raise UsageError(f"a batch of {self._parts.uri} was committed that had failed or was over")
         try:
             self._table.flush()
+            # Position, confirmations and error queue in the content's transaction: this is the exactly-once effect.
             self._additions.write(self._parts.connection, position, self._changes)
             self._parts.showing.prepare(position)
             self._parts.connection.execute("COMMIT")
