@@ -164,7 +164,7 @@ class S3BlobStore:
         return True
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        """See `BlobStore.remove_unrenewed`, and `s3_sweeping.py`."""
+        """See `BlobStore.remove_unrenewed`."""
         return remove_unrenewed(self._connection, {self._key(one): one for one in digests}, stored_before, self._clock)
 
     def abandon_uploads(self, begun_before: datetime) -> int:

@@ -128,6 +128,7 @@ class TreePackageReader:
             raise PackageCorruptError("a node comes before the last piece of its binary", record=raw.number)
         self._node_count += 1
         check_count(self._node_count, self._limits)
+        # Pieces come before the node that names them, so that the node can be checked and applied at once.
         carried, self._carried = self._carried, {}
         record = decode_node_record(raw.content, raw.number, partial(self._open, carried))
         self._total_bytes += len(raw.content)
@@ -148,6 +149,7 @@ class TreePackageReader:
 
     def _take_piece(self, raw: RawRecord) -> None:
         data, is_last = decode_piece(raw.content, raw.number)
+        # Only the last piece may be short: equal content has one form, and the list of pieces stays small.
         if not data or len(data) > PIECE_BYTES or (len(data) < PIECE_BYTES and not is_last):
             raise PackageCorruptError(f"a piece of a binary has {len(data)} bytes", record=raw.number)
         binary = self._unfinished or _OpenBinary()

@@ -114,6 +114,7 @@ class Appender:
             RequestConflictError, MessageTooLargeError: Nothing was appended.
             JournalUnavailableError, StorageFullError: Try again with the same request ids.
         """
+        # Requests that can't be repeated need neither lock nor state.
         if not any(one.needs_state for one in batch):
             return self._append(batch)
         with self._ports.state.locks.exclusive():
@@ -196,6 +197,7 @@ class Appender:
         return [found[one] for one in package_ids]
 
     def _confirm(self, appended: NewRecord, offset: Offset) -> None:
+        # Brokers have acknowledged and lost records of a recreated topic (decision 0007), so the last one is read back.
         found = self._ports.journal.record_at(self._topic, offset)
         if found is None or found.value != appended.value:
             raise JournalUnavailableError(

@@ -252,6 +252,7 @@ class FairQueue(Generic[_T]):
             if line:
                 self._lines.move_to_end(caller)
             else:
+                # With the line its savings go: an idle caller must not save up for a burst.
                 del self._lines[caller], self._savings[caller]
         self._count -= len(taken)
         return taken

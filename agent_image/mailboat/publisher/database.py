@@ -103,6 +103,7 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
         try:
             turn_on_write_ahead_log(connection)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
+            # The file may be foreign: https://www.sqlite.org/pragma.html#pragma_trusted_schema
             connection.execute("PRAGMA trusted_schema = OFF")
             _prepare(connection, file)
         except BaseException:

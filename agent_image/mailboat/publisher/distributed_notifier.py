@@ -350,6 +350,7 @@ class EventRun:
             return None
         if message.pub_agent_name != self._settings.publisher:
             return None
+        # Without the payload: up to `_MOST_PENDING` packages wait in memory.
         return Candidate(record.offset, record.appended_ms, message._replace(payload=None, binaries=()))
 
     # ------------------------------------------------------------------------------------------------------- raising

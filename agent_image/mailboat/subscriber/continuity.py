@@ -73,6 +73,7 @@ def decide_start(
     is_within = bounds.earliest_offset <= stands_at <= bounds.next_offset
     if is_within and refusal is None:
         return position
+    # The oldest record, not the end: repeated packages lead to the same content, skipped ones do not.
     if is_gap_accepted:
         return head
     if is_within and refusal is not None:

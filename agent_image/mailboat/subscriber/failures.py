@@ -120,9 +120,11 @@ def decide_retry(
     if isinstance(error, StopError) or _is_permanent_of_infrastructure(error):
         return Stop()
     pause = pause_seconds(error, failures + uncounted, policy, jitter)
+    # An OSError that no adapter translated is of this machine, not of the package.
     if is_infrastructure(error) or isinstance(error, OSError):
         return TryAgain(pause, is_counted=False)
     is_finite = policy.max_retries is not None
+    # A permanent error never succeeds: ten attempts at it would delay all other packages by half an hour.
     if is_finite and (isinstance(error, PermanentError) or failures > (policy.max_retries or 0)):
         return GiveUp()
     return TryAgain(pause, is_counted=True)

@@ -26,6 +26,7 @@ _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = Mappin
         Action.ADD: pb.PackageMessage.ADD,
         Action.DELETE: pb.PackageMessage.DELETE,
         Action.TEST: pb.PackageMessage.TEST,
+        # Sling's decoder refuses a message with an unknown reqType as a whole, and skips a TEST.
         Action.INVALIDATE: pb.PackageMessage.TEST,
     }
 )

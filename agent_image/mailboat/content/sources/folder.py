@@ -234,6 +234,7 @@ class FolderSource:
             yield place
             if is_deep and stat.S_ISDIR(place.status.st_mode):
                 here = (place.status.st_dev, place.status.st_ino)
+                # Links are followed within the root: one that leads to a folder above it would never end.
                 if here in trail:
                     raise _looping(place)
                 trail.append(here)
@@ -320,12 +321,14 @@ class FolderSource:
     def _listed_file(self, place: _Place) -> ListedNode:
         with readable_source(place.disk):
             is_readable = self._folders.is_readable(place.disk)
+        # A listing reads no file: without this check a build fails at this file much later.
         if not is_readable:
             raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
         if self._identity is FileIdentity.CONTENT:
             return listed_node(file_node(place.path, self._large(place)))
         signature = signature_of(place.status)
         if self._identity is FileIdentity.MTIME:
+            # Copies of a source on several machines agree in size and time only.
             signature = signature._replace(changed_ns=0, inode=0)
         packed = _FILE_SIGNATURE.pack(*(number & _SIGNATURE_MASK for number in signature))
         return ListedNode(place.path, signature.length_bytes, packed)

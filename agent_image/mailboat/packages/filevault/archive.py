@@ -182,6 +182,7 @@ class Archive:
 
     def _descriptor(self, entry: Entry, offset: int) -> tuple[int, int, int]:
         found = self.read_at(offset, min(24, self._ends[entry.header_offset] - offset))
+        # The signature is optional, and sizes have four or eight bytes (APPNOTE 4.3.9).
         fields = found[4:] if found[:4] == _DESCRIPTOR_SIGNATURE else found
         narrow, wide = struct.Struct("<III"), struct.Struct("<IQQ")
         expected = (entry.crc, entry.packed_bytes, entry.size_bytes)
@@ -267,6 +268,7 @@ def _is_other_reading(changed_flags: int, raw_name: bytes) -> bool:
 def _inflate(entry: Entry, packed: bytes) -> bytes:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
+        # One byte more than claimed: what goes on is refused, and never unpacked as a whole.
         content = inflater.decompress(packed, entry.size_bytes + 1)
     except zlib.error as error:
         raise PackageCorruptError("an entry can't be unpacked", entry=entry.name) from error
@@ -331,6 +333,7 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
 
 def _checked_name(raw: bytes, flags: int) -> str:
     try:
+        # Without the flag a name is in CP437 (APPNOTE D.1) or any other code page: only ASCII is read alike by all.
         name = raw.decode("utf-8" if flags & _UTF8_FLAG else "ascii")
     except UnicodeDecodeError as error:
         raise PathRefusedError(f"the entry name {raw[:80]!r} is not in UTF-8", entry=repr(raw[:80])) from error
@@ -372,6 +375,7 @@ def _check_overlaps(entries: dict[str, Entry], directory_offset: int) -> dict[in
     end = directory_offset
     for entry in sorted(entries.values(), key=_header_offset, reverse=True):
         offset = entry.header_offset
+        # Overlapping entries multiply content: https://www.bamsoftware.com/hacks/zipbomb/
         if offset + LOCAL.size + len(entry.raw_name) + entry.packed_bytes > end:
             raise PackageCorruptError("an entry overlaps the next", entry=entry.name)
         ends[offset] = end
