@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.errors import MessageTooLargeError, TopicMissingError
+from mailboat.errors import JournalUnavailableError, MessageTooLargeError, TopicMissingError
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
+from mailboat.journal.sqlite_connection import connect_for_reading
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.testing.journal_harness import in_background, read_to_end
@@ -208,3 +209,20 @@ def test_a_file_of_the_first_form_is_brought_to_this_one_with_all_it_holds(path:
             journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=60.0, retention_bytes=1000))
             assert read_to_end(journal.reader(TOPIC, Edge.EARLIEST))[0].value == b"kept"
             journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=60.0))
+
+
+def test_reader_made_while_the_journal_closes_is_closed_too(
+    path: Path, journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[sqlite3.Connection] = []
+
+    def connect_late(file: Path, busy_timeout_seconds: float) -> sqlite3.Connection:
+        made.append(connect_for_reading(file, busy_timeout_seconds))
+        journal.close()
+        return made[0]
+
+    monkeypatch.setattr("mailboat.journal.sqlite.connect_for_reading", connect_late)
+    with pytest.raises(JournalUnavailableError, match="closed"):
+        journal.reader(TOPIC, Edge.EARLIEST)
+    with pytest.raises(sqlite3.ProgrammingError):
+        made[0].execute("SELECT 1")

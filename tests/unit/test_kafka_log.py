@@ -73,3 +73,16 @@ def test_only_a_refused_login_is_hopeless(clock: ManualClock) -> None:
         assert log.refusal() is None
     log.note(KafkaError(KafkaError._AUTHENTICATION))
     assert log.refusal() is not None
+
+
+def test_refusal_is_not_hidden_by_the_next_error_of_another_client(clock: ManualClock) -> None:
+    log = ClientLog(clock)
+    distrust = KafkaError(KafkaError._SSL, "certificate verify failed")
+    log.note(distrust)
+    log.note(KafkaError(KafkaError._TRANSPORT, "Disconnected"))
+    assert log.recent_refusal() is distrust
+    clock.advance(11)
+    assert log.recent_refusal() is None
+    log.note(distrust)
+    log.succeeded()
+    assert log.recent_refusal() is None

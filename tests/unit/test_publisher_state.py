@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import sqlite3
 import threading
@@ -447,3 +448,14 @@ def test_a_transaction_whose_commit_fails_is_rolled_back(tmp_path: Path) -> None
         with file.transaction() as connection:
             connection.execute("INSERT INTO parent VALUES (1)")
         assert file.rows("SELECT count(*) FROM child") == [(0,)]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "the source's disk"), sqlite3.DatabaseError("the source")])
+def test_failure_of_the_source_is_not_one_of_the_state(state: PublisherState, error: Exception) -> None:
+    def failing() -> Iterator[SourceNode]:
+        yield node("/a")
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        state.published.compare(None, [ROOT], failing())
+    assert raised.value is error

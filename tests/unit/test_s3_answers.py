@@ -7,10 +7,12 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from botocore.exceptions import ClientError, IncompleteReadError
 from mailboat.blobs.s3_answers import answer_check, check_answer
 from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.blobs.s3_documents import S3Documents
 from mailboat.errors import BlobStoreUnavailableError
-from mailboat.testing.clocks import ManualClock
+from mailboat.testing.clocks import ManualClock, SkippingClock
 
 
 @pytest.mark.parametrize(
@@ -46,4 +48,38 @@ def test_mistake_of_our_own_request_is_not_a_store_that_is_down(error: Exception
 
     with pytest.raises(type(error), match="a bug"):
         connection.call("testing", request)
+    connection.close()
+
+
+class Bucket:
+    """Has one document, which is replaced when its body is cut after two bytes."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, object]] = []
+
+    def get_object(self, **request: object) -> dict[str, object]:
+        self.requests.append(request)
+        tag = '"old"' if len(self.requests) == 1 else '"new"'
+        if request.get("IfMatch", tag) != tag:
+            raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "GetObject")
+        body = CutBody(b"ol") if len(self.requests) == 1 else io.BytesIO(b"w!")
+        return {"ETag": tag, "ContentLength": 4, "ContentRange": "bytes 0-3/4", "Body": body}
+
+    def close(self) -> None:
+        pass
+
+
+class CutBody(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        if not data:
+            raise IncompleteReadError(actual_bytes=2, expected_bytes=4)
+        return data
+
+
+def test_document_replaced_while_it_is_read_is_not_a_mixture_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda _: Bucket())
+    connection = S3Connection(S3Settings("bucket"), SkippingClock(), random.Random(0))
+    with pytest.raises(BlobStoreUnavailableError, match="replaced meanwhile"):
+        S3Documents(connection, "documents/").read("users")
     connection.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mailboat.content.port import Target
 from mailboat.content.progress import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
-from mailboat.journal.port import JournalReader
+from mailboat.journal.port import Journal, JournalReader, Start
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
     Action,
@@ -421,4 +421,29 @@ def test_a_golden_subscriber_that_is_past_a_package_without_a_word_is_told_as_an
     assert (found.code, "never confirmed it; clear the queue" in found.message) == ("GoldenSilent", True)
     says(engine, offset)
     assert watch.obstacle(message) is None
+    watch.close()
+
+
+class TruncatedAtOpening:
+    """A journal whose status topic loses its head between a look at its bounds and the reader."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def reader(self, topic: TopicName, start: Start) -> JournalReader:
+        if topic == STATUSES:
+            self._journal.truncate(STATUSES, Offset(1))
+        return self._journal.reader(topic, start)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._journal, name)
+
+
+def test_status_removed_while_the_watch_opens_counts_as_lost(engine: Engine, target: Target) -> None:
+    says(engine, publish(engine, "/page"))
+    announces(engine, 1)
+    ports = replace(ports_of(engine, target), journal=TruncatedAtOpening(engine.journal))
+    watch = GoldenWatch(StagingSettings(GOLDEN, announcement_seconds=0.0), engine.subscribing, ports)
+    watch.start_at(Offset(0))
+    assert watch.decide(Offset(0), decode_package(engine.records()[0].value)) is ACCEPT
     watch.close()

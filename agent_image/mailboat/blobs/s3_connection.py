@@ -200,9 +200,11 @@ class ResumingBody(io.RawIOBase):
         self._span = span
         self._position = 0
         self._failures = 0
+        self._etag: str | None = None
         self._unwanted_bytes = 0  # that the server sends before those that were asked for
         self._stream: StreamingBody | io.BytesIO = io.BytesIO()  # what io closes if opening fails
         response = self._get()
+        self._etag = response["ETag"]
         self.length_bytes = response["ContentLength"]
         self.object_bytes = int(response.get("ContentRange", "").rpartition("/")[2] or self.length_bytes)
         if span is not None and not _is_partial(response):
@@ -258,6 +260,8 @@ class ResumingBody(io.RawIOBase):
             place["Range"] = f"bytes={self._span[0] + self._position}-{self._span[1] - 1}"
         elif self._position:
             place["Range"] = f"bytes={self._position}-"
+        if self._etag is not None:
+            place["IfMatch"] = self._etag  # the rest of another object would follow the beginning of this one
         response = self._connection.call(self._doing, lambda client: client.get_object(**place))
         start = self._position if self._span is None else self._span[0] + self._position
         self._unwanted_bytes = 0 if _is_partial(response) else start

@@ -20,7 +20,7 @@ _REMEMBERED: Final = 256  # more means that a writer puts a new value into every
 
 
 class HeaderCodec:
-    """Encodes and decodes headers. One for each owner; not safe to use from several threads at once."""
+    """Encodes and decodes headers. Threads may share one: each step is one operation on a dictionary."""
 
     __slots__ = ("_decoded", "_encoded")
 

@@ -23,6 +23,11 @@ _ROUTINE: Final = frozenset({"GETPID"})
 _THREAD: Final = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\S+/bootstrap: )?")
 """What the library puts before a line, of interest to its authors only."""
 
+_REFUSAL_SECONDS: Final = 10.0
+"""How long a refusal stands although other errors follow. Several clients share one log, and the library does not
+repeat an error of a broker, so the next error of another client must not hide the refusal from the request that waits.
+"""
+
 _SUMMARIES: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - the library's public constants
 
 
@@ -37,6 +42,7 @@ class ClientLog:
         self._next_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
         self._last_error: KafkaError | None = None
+        self._last_refusal: tuple[KafkaError, float] | None = None
 
     def log(self, level: int, form: str, *details: str) -> None:
         """What the library calls for each of its lines; the first detail is the kind of line."""
@@ -59,6 +65,8 @@ class ClientLog:
             # "All brokers are down" follows the error of each broker: it must not replace that error.
             if error.code() not in _SUMMARIES or self._last_error is None:
                 self._last_error = error
+            if is_refusal(error):
+                self._last_refusal = error, self._clock.monotonic() + _REFUSAL_SECONDS
 
     def reason(self) -> KafkaError | None:
         """The last error noted since the last success."""
@@ -70,7 +78,14 @@ class ClientLog:
         error = self.reason()
         return error if error is not None and is_refusal(error) else None
 
+    def recent_refusal(self) -> KafkaError | None:
+        """The refusal of the last seconds, also where another error followed it. For requests that change nothing."""
+        with self._lock:
+            if self._last_refusal is None or self._clock.monotonic() > self._last_refusal[1]:
+                return None
+            return self._last_refusal[0]
+
     def succeeded(self) -> None:
         """A request was answered: errors noted before it explain nothing any more."""
         with self._lock:
-            self._last_error = None
+            self._last_error = self._last_refusal = None

@@ -363,7 +363,7 @@ class KafkaTopics:
         """Return when the request is worth another try, else raise."""
         # confluent_kafka calls `error_cb` only within `poll`: without it the reason of a time-out is not known yet.
         self._hear()
-        refusal = self._log.refusal()
+        refusal = self._log.recent_refusal()
         if refusal is not None:
             raise self._refused(refusal, deadline, doing, topic)
         if topic is not None and error.code() in MISSING:

@@ -180,10 +180,19 @@ class SqliteJournal:
             start.leader_epoch if isinstance(start, Position) else None,
         )
         connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)
-        listener = Listener(Path(self._bell(found.number)))
+        try:
+            listener = Listener(Path(self._bell(found.number)))
+        except BaseException:
+            connection.close()
+            raise
         reader = SqliteReader(settings, connection, listener, self._clock, offset)
         with self._queries_lock:
-            self._readers.add(reader)
+            is_late = self._is_closed  # `close` did not see this reader, and nothing else would close it
+            if not is_late:
+                self._readers.add(reader)
+        if is_late:
+            reader.close()
+            raise journal_closed(self.description)
         return reader
 
     def record_at(self, topic: TopicName, offset: Offset) -> Record | None:

@@ -319,12 +319,18 @@ def _room(workspace: Workspace) -> Iterator[Path]:
     rooms = workspace.home.path / _ROOMS
     with TranslatedFailures(str(rooms)):
         make_path(rooms)
-        for left in rooms.iterdir():
-            _clear(left)
-        room = rooms / uuid.uuid4().hex
-        room.mkdir(PRIVATE_FOLDER)
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        # One process at a time: another could remove the new folder before its lock is held.
+        rooms_lock = os.open(rooms, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(rooms_lock, fcntl.LOCK_EX)
+            for left in rooms.iterdir():
+                _clear(left)
+            room = rooms / uuid.uuid4().hex
+            room.mkdir(PRIVATE_FOLDER)
+            lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        finally:
+            os.close(rooms_lock)
     try:
         yield room
     finally:
@@ -335,8 +341,8 @@ def _room(workspace: Workspace) -> Iterator[Path]:
 def _clear(room: Path) -> None:
     """Remove it, unless a process uses it."""
     with suppress(FileNotFoundError, BlockingIOError):
-        # without O_CREAT: a room that has no lock file yet was made by another process this moment
-        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        # with O_CREAT: a process that was killed right after making the folder left it without a lock file
+        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(room, ignore_errors=True)

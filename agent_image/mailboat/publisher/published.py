@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -298,16 +299,13 @@ class PublishedTrees:
         """
         with translated_failures(self._file):
             self._connection.executescript(_TEMPORARY)
-            rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
-            self._connection.execute("BEGIN")
-            try:
-                while chunk := list(islice(rows, _CHUNK)):
-                    self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
-                self._rank_changes(-1 if source_id is None else source_id, roots)
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
+        rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
+        # Read outside of `translated_failures`: a failure of the source is not one of this file.
+        while chunk := list(islice(rows, _CHUNK)):
+            with translated_failures(self._file), self._transaction():
+                self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
+        with translated_failures(self._file), self._transaction():
+            self._rank_changes(-1 if source_id is None else source_id, roots)
             (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
         return int(total)
 
@@ -332,6 +330,16 @@ class PublishedTrees:
             if len(page) < _PAGE:
                 return
 
+    @contextmanager
+    def _transaction(self, begin: str = "BEGIN") -> Iterator[None]:
+        self._connection.execute(begin)
+        try:
+            yield
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._connection.commit()
+
     def _store_staged(self, package_id: PackageId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
         self._insert_staged([(package_id, nodes)], source_ids)
 
@@ -349,19 +357,13 @@ class PublishedTrees:
             for one in nodes
             for source_id in source_ids
         )
-        with translated_failures(self._file):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                if anew:
-                    stale = [(package_id,) for package_id, _ in changes]
-                    self._connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)
-                self._connection.executemany(
-                    "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
-                )
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
+        with translated_failures(self._file), self._transaction("BEGIN IMMEDIATE"):
+            if anew:
+                stale = [(package_id,) for package_id, _ in changes]
+                self._connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)
+            self._connection.executemany(
+                "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
+            )
 
     def _rank_changes(self, source_id: int, roots: Sequence[NodePath]) -> None:
         for root in roots:

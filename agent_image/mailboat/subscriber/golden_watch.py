@@ -197,13 +197,13 @@ class GoldenWatch:
 
     def _open(self) -> None:
         topic = self._settings.status_topic
-        bounds = self._journal.bounds(topic)
         reader = self._journal.reader(topic, Edge.EARLIEST)  # until there is one, the old one is asked
         if self._reader is not None:
             self._reader.close()
         self._reader = reader
         self._lost_before_ms = None
-        if bounds.earliest_offset > 0:
+        # Asked of the reader: retention may remove statuses after the bounds were asked for.
+        if reader.next_offset > 0:
             self._lost_before_ms = int(self._clock.now().timestamp() * 1000)  # or what the oldest record says
 
     def _read_all(self) -> None:
