@@ -89,9 +89,13 @@ class History:
             running[name] += 1
             keys[name, fold.table.key(lease.jobs[0])] += 1
         queued = Counter(fold.queue(job).settings.name for job in fold.table.all() if fold.table.is_queued(job))
+        due = Counter(
+            fold.queue(job).settings.name for job in fold.table.all() if fold.table.is_ready(job, fold.now_ms)
+        )
         for name, queue in fold.queues.items():
             assert queue.running == running[name] <= (queue.settings.max_parallel if name == "fair" else 1 << 31)
             assert queue.queued == queued[name]
+            assert queue.queued - queue.delayed == due[name]
         assert running["ordered"] <= 1
         assert all(count == 1 for (name, key), count in keys.items() if name == "keyed" and key)
         assert set(fold.leases) == {job for job, state in self.states.items() if state is JobState.ACTIVE}
@@ -221,7 +225,7 @@ def test_a_restored_fold_goes_on_as_the_captured_one(seed: int, steps: int) -> N
     history.append = both  # type: ignore[method-assign]
     for _ in range(30):
         history.step()
-    assert {n: (q.queued, q.running) for n, q in restored.queues.items()} == {
-        n: (q.queued, q.running) for n, q in history.fold.queues.items()
+    assert {n: (q.queued, q.delayed, q.running) for n, q in restored.queues.items()} == {
+        n: (q.queued, q.delayed, q.running) for n, q in history.fold.queues.items()
     }
     history.drain()

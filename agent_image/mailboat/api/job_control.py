@@ -53,6 +53,10 @@ class JobControl(Protocol):
         """All queues, by name."""
         ...
 
+    def queue(self, queue: str) -> JobQueueView:
+        """One queue. Raises: JobQueueMissingError."""
+        ...
+
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         """Create a queue, or replace its settings."""
         ...

@@ -66,6 +66,9 @@ class HttpJobs:
     def queues(self) -> Sequence[JobQueueView]:
         return self._ask(Operation("GET", f"{_PREFIX}/queues", tuple[JobQueueView, ...]))
 
+    def queue(self, queue: str) -> JobQueueView:
+        return self._ask(Operation("GET", _queue(queue), JobQueueView))
+
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         body = settings._asdict()
         del body["name"]

@@ -22,8 +22,9 @@ from mailboat.clock import Clock, moment_of
 from mailboat.errors import ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
-from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold, Lease
+from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
 from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.progress import decode_progress, eta_ms
 from mailboat.jobs.selection import position, shown_state, why_pending
@@ -171,8 +172,22 @@ class JobService:
 
     def queues(self) -> Sequence[JobQueueView]:
         with self._opened() as source:
-            topic = source.topic
-            return [_queue_view(topic.fold, queue) for _, queue in sorted(topic.fold.queues.items())]
+            fold = source.topic.fold
+            return self._queue_views(fold, [queue for _, queue in sorted(fold.queues.items())])
+
+    def queue(self, queue: str) -> JobQueueView:
+        with self._opened() as source:
+            fold = source.topic.fold
+            _check_queue(fold, queue)
+            return self._queue_views(fold, [fold.queues[queue]])[0]
+
+    def _queue_views(self, fold: JobFold, queues: Sequence[Queue]) -> Sequence[JobQueueView]:
+        now_ms = max(fold.now_ms, int(self._clock.now().timestamp() * 1000))
+        # On an idle log no record says that a delay is over: a queue without a worker would never look due.
+        since: dict[Queue, list[int]] = {}
+        for job in fold.due_between(now_ms):
+            since.setdefault(fold.queue(job), []).append(fold.table.due_ms(job))
+        return [_queue_view(fold, queue, now_ms, since.get(queue, ())) for queue in queues]
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         with self._opened() as source:
@@ -329,19 +344,22 @@ def _state_view(fold: JobFold, job: JobId) -> JobStateView:
     return JobStateView(show_job_id(job), shown_state(fold, job), why_pending(fold, job), stop_requested)
 
 
-def _queue_view(fold: JobFold, queue: Queue) -> JobQueueView:
+def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence[int]) -> JobQueueView:
+    """A queue at a moment; `due_since_ms` are the times of jobs that came due after the last record."""
     settings = queue.settings
-    oldest_ms = queue.oldest_due_ms(fold.now_ms)
+    ready_ms = queue.oldest_due_ms(fold.now_ms)
+    oldest_ms = min(due_since_ms, default=None) if ready_ms is None else ready_ms
     return JobQueueView(
         settings.name,
         settings.kind.name.lower(),
         queue.queued,
+        queue.queued - queue.delayed + len(due_since_ms),
         queue.running,
         None if oldest_ms is None else moment_of(oldest_ms),
-        None if oldest_ms is None else max(0, fold.now_ms - oldest_ms) / 1000,
+        None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
         fold.workers_of(queue),
         queue.given_up,
-        queue.is_suspended(fold.now_ms),
+        queue.is_suspended(now_ms),
         settings.max_parallel,
         f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
         settings.merge,

@@ -203,7 +203,7 @@ JOB: Final[Document] = document_of(_JOB)
 JOB_DETAIL: Final[Document] = document_of(JobDetailView(_JOB, "news", {"keys": ["/news"]}))
 JOB_STATE: Final[Document] = document_of(JobStateView("1042-0", "unassigned", _WAITS))
 JOB_QUEUE: Final[Document] = document_of(
-    JobQueueView("cdn", "keyed", 12, 2, _AT, 3.5, 1, 0, False, 2, "100/1s", 1, ("purge.*",))  # a row
+    JobQueueView("cdn", "keyed", 12, 9, 2, _AT, 3.5, 1, 0, False, 2, "100/1s", 1, ("purge.*",))  # a row
 )
 QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
 JOB_CLAIMS: Final[Document] = document_of(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.leases import Lease, WorkerState
 from mailboat.jobs.schedules import Schedules
 from mailboat.jobs.table import JobTable, NewRow, hash_key
 from mailboat.model.identifiers import Offset
@@ -81,51 +81,6 @@ class Applied(NamedTuple):
     added: Sequence[JobId] = ()
 
 
-@dataclass(slots=True)
-class Lease:
-    """A call that runs."""
-
-    token: Token
-    worker: str
-    jobs: Sequence[JobId]
-    started_ms: int
-    until_ms: int
-    stop_requested: bool = False
-    progress: bytes = b""
-
-    def renew(self, until_ms: int, progress: bytes) -> bool:
-        """Keep the jobs until this moment at least; whether that is later than before."""
-        self.progress = progress or self.progress
-        is_later, self.until_ms = until_ms > self.until_ms, max(until_ms, self.until_ms)
-        return is_later
-
-    def request_stop(self) -> None:
-        """Note that an operator wants the jobs to end."""
-        self.stop_requested = True
-
-
-@dataclass(slots=True)
-class WorkerState:
-    """What the log says of a worker."""
-
-    slots: int
-    topics: Sequence[str]
-    seen_ms: int
-    running: int = 0
-
-    def see(self, now_ms: int) -> None:
-        """Note a record of the worker."""
-        self.seen_ms = now_ms
-
-    def begin_call(self) -> None:
-        """Count a call that runs."""
-        self.running += 1
-
-    def end_call(self) -> None:
-        """Count a call that ended."""
-        self.running -= 1
-
-
 class JobFold:
     """Applies records in the order of the log. Not safe to use from several threads."""
 
@@ -189,6 +144,18 @@ class JobFold:
         first = self.table.first()
         return None if first is None else Offset(first // 256)
 
+    def due_between(self, now_ms: int) -> Iterator[JobId]:
+        """The queued jobs that come due after the log's time, up to this moment: no record says so on an idle log."""
+        places = [0]
+        while places:
+            place = places.pop()
+            if place < len(self._delayed) and self._delayed[place][0] <= now_ms:
+                due_ms, job = self._delayed[place]
+                # A job that started or was removed leaves its entry in the heap.
+                if self.table.is_queued(job) and self.table.due_ms(job) == due_ms:
+                    yield job
+                places += (2 * place + 1, 2 * place + 2)  # in a heap, nothing below a later entry is earlier
+
     def next_moment_ms(self) -> int | None:
         """When time alone changes something: a delay, a lease or a worker's lease ends."""
         moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
@@ -208,7 +175,7 @@ class JobFold:
                 for queue in self._queue_of_number
             ],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
-            [_lease_state(lease) for lease in leases.values()],
+            [lease.capture() for lease in leases.values()],
             self.table.capture(),
             _packed(self._unique),
             _packed(self._requests),
@@ -253,6 +220,7 @@ class JobFold:
                 self.queue(job).wait(1)
                 if due_ms > self.now_ms:
                     self._delayed.append((due_ms, job))
+                    self.queue(job).delay(1)
                 else:
                     ready[self.table.queue(job)].append(job)
             elif state is JobState.ACTIVE:
@@ -317,6 +285,7 @@ class JobFold:
         while self._delayed and self._delayed[0][0] <= now_ms:
             due_ms, job = heappop(self._delayed)
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
+                self.queue(job).delay(-1)
                 self.queue(job).add(job)
         for name in [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]:
             del self.workers[name]
@@ -355,10 +324,14 @@ class JobFold:
             self._unique[unique], self._unique_of[job] = job, unique
         self._remember(request, job)
         if due_ms > self.now_ms:
-            heappush(self._delayed, (due_ms, job))
+            self._delay(job, due_ms)
         else:
             queue.add(job)
         return job
+
+    def _delay(self, job: JobId, due_ms: int) -> None:
+        heappush(self._delayed, (due_ms, job))
+        self.queue(job).delay(1)
 
     def _remember(self, request: bytes, job: JobId) -> None:
         if request:
@@ -463,7 +436,7 @@ class JobFold:
         table.set_due_ms(job, self.now_ms + max(0, delay_ms))
         queue.wait(1)
         if delay_ms > 0:
-            heappush(self._delayed, (table.due_ms(job), job))
+            self._delay(job, table.due_ms(job))
         else:
             queue.add(job)
         return Transition(job, JobState.QUEUED, reason or outcome.name.lower())
@@ -490,6 +463,13 @@ class JobFold:
                 self.queue(job).count_given_up(-1)
             self.table.forget(job)
 
+    def _leave(self, job: JobId) -> None:
+        """Count that a job is no longer queued, and did not start."""
+        queue = self.queue(job)
+        queue.leave(1)
+        if self.table.due_ms(job) > self.now_ms:
+            queue.delay(-1)
+
     def _release_unique(self, job: JobId) -> None:
         if (unique := self._unique_of.pop(job, None)) is not None:
             del self._unique[unique]
@@ -505,7 +485,7 @@ class JobFold:
                 if record.action is JobAction.STOP:
                     self.leases[job].request_stop()
             elif state is JobState.QUEUED:
-                self.queue(job).leave(1)
+                self._leave(job)
                 stopped = record.action is JobAction.STOP
                 yield self._end(job, JobState.STOPPED if stopped else JobState.DROPPED, "command")
             elif record.action is JobAction.REMOVE:
@@ -522,8 +502,8 @@ class JobFold:
             queue.resume()
         else:
             waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
-            queue.leave(len(waiting))
             for job in waiting:
+                self._leave(job)
                 yield self._end(job, JobState.DROPPED, "cleared")
 
     # Queues and workers
@@ -558,18 +538,6 @@ class JobFold:
     def _running_calls(self, worker: str) -> int:
         """The calls of a worker that was forgotten while it ran them."""
         return len({(lease.token, lease.jobs[0]) for lease in self.leases.values() if lease.worker == worker})
-
-
-def _lease_state(lease: Lease) -> LeaseState:
-    return LeaseState(
-        lease.token,
-        lease.worker,
-        lease.jobs,
-        lease.started_ms,
-        lease.until_ms,
-        lease.stop_requested,
-        lease.progress,
-    )
 
 
 def _packed(jobs: Mapping[bytes, JobId]) -> bytes:

@@ -70,6 +70,8 @@ class Queue:
         """Calls that run; a merged group is one."""
         self.queued = 0
         """Jobs that wait, also those that are due later."""
+        self.delayed = 0
+        """Queued jobs that are due later."""
         self.given_up = 0
         """Jobs in the history that used up their retries."""
         self._table = table
@@ -147,6 +149,10 @@ class Queue:
     def leave(self, jobs: int) -> None:
         """Count jobs that are no longer queued, and did not start."""
         self.queued -= jobs
+
+    def delay(self, change: int) -> None:
+        """Count queued jobs that are due later, or no longer."""
+        self.delayed += change
 
     def begin_call(self) -> None:
         """Count a call that runs."""

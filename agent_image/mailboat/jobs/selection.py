@@ -13,8 +13,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
-from mailboat.jobs.fold import JobFold, WorkerState
+from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
+from mailboat.jobs.leases import WorkerState
 from mailboat.model.jobs import JobId, JobState, any_matches, show_job_id
 
 UNASSIGNED: Final = "unassigned"

@@ -324,8 +324,14 @@ async def add_jobs(order: JobsOrder, ports: Ports, call: CurrentCall) -> Sequenc
 
 @router.get("/queues", **operation(Verb.VIEW, "Queues of jobs", example=[JOB_QUEUE]))
 def list_job_queues(ports: Ports) -> Sequence[JobQueueView]:
-    """All queues with their counts, by name. `queued` is the number to scale workers by."""
+    """All queues with their counts, by name."""
     return ports.jobs.queues()
+
+
+@router.get("/queues/{queue}", **operation(Verb.VIEW, "One queue of jobs", example=JOB_QUEUE, also=(404,)))
+def show_job_queue(queue: QueuePath, ports: Ports) -> JobQueueView:
+    """A queue with its counts. `due` is the number to scale workers by: KEDA's `metrics-api` scaler reads it here."""
+    return ports.jobs.queue(queue)
 
 
 @router.put("/queues/{queue}", **operation(Verb.ADMIN, "Set a queue", example=QUEUE_CHANGE))
