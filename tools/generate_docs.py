@@ -23,7 +23,7 @@ from mailboat.config.pages import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page
-from mailboat_operator.api.page import resources_page
+from mailboat_operator.definition.page import resources_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -1,7 +1,7 @@
 """Mailboat's operator: custom resources become topics, agents and distributions on Kubernetes.
 
-`api` holds the kinds; `plan` decides what an object needs, `manifests` renders its children (both without any I/O);
-`observation` reads the state around an object, and `reconciliation` acts, through `cluster`, `brokers` and
-`agents`, the only callers of the outside. Of the engine it knows `mailboat.config`, `mailboat.model` and
-`mailboat.errors`, so that operator and agents read one and the same configuration.
+`kinds` has one folder for each kind of custom resource. What several kinds share lies beside it: `definition` (fields,
+schema, decoder), `plan` (actions, conditions, children) and `workload` (pods of agents). `reconciliation` observes,
+plans and acts, through `cluster`, `brokers` and `agents`, the only callers of the outside. Of the engine it knows
+`mailboat.config`, `mailboat.model` and `mailboat.errors`, so that operator and agents read the same configuration.
 """

@@ -21,8 +21,8 @@ from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachabl
 from mailboat.model.requests import DistributionRequest
 
 from mailboat_operator.buckets import reason_of as transport_reason
-from mailboat_operator.manifests.configuration import HTTP_PORT
-from mailboat_operator.plan.fleet import reason_of
+from mailboat_operator.workload.configuration import HTTP_PORT
+from mailboat_operator.workload.fleet import reason_of
 
 T = TypeVar("T")
 _CONNECT_SECONDS: Final = 3.0

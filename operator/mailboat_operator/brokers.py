@@ -39,9 +39,9 @@ from mailboat.errors import (
     SecretMissingError,
 )
 
-from mailboat_operator.api.journal import Kafka
+from mailboat_operator.kinds.journal.spec import Kafka
+from mailboat_operator.kinds.topic.plan import TopicFound
 from mailboat_operator.plan.actions import Configure, CreateTopic, DeleteTopic, Grow, TopicAction, TopicWanted
-from mailboat_operator.plan.topic import TopicFound
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
 _CRITICAL: Final = 2

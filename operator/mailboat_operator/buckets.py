@@ -21,7 +21,7 @@ from mailboat.errors import (
     SecretMalformedError,
 )
 
-from mailboat_operator.api.journal import S3
+from mailboat_operator.kinds.journal.spec import S3
 
 _SECONDS: Final = 5.0
 _REGION: Final = "us-east-1"

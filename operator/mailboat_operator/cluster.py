@@ -19,11 +19,11 @@ from lightkube.generic_resource import GenericNamespacedResource
 from lightkube.types import PatchType
 from mailboat.errors import ClusterConflictError, ClusterRefusedError
 
-from mailboat_operator.api import API_VERSION
 from mailboat_operator.budget import Budget
-from mailboat_operator.manifests.children import ChildKey, Manifest, kind_of
-from mailboat_operator.manifests.names import FIELD_MANAGER, FINALIZER
+from mailboat_operator.definition import API_VERSION
 from mailboat_operator.plan.actions import Create, Report
+from mailboat_operator.plan.labels import FIELD_MANAGER, FINALIZER
+from mailboat_operator.plan.manifest import ChildKey, Manifest, kind_of
 from mailboat_operator.resources import (
     FAILURES,
     LONGEST_MESSAGE,

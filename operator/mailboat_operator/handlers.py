@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import kopf
 
-from mailboat_operator.api import GROUP, VERSION
-from mailboat_operator.api.kinds import KINDS, KINDS_BY_NAME
-from mailboat_operator.claims import TopicClaims
-from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.manifests.names import FIELD_MANAGER, MANAGED_BY
+from mailboat_operator.definition import GROUP, VERSION
+from mailboat_operator.kinds.registry import KINDS, KINDS_BY_NAME
+from mailboat_operator.plan.labels import FIELD_MANAGER, MANAGED_BY
+from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.reconciliation import ObjectKey
+from mailboat_operator.topic_claims import TopicClaims
 
 INACTIVITY_SECONDS: Final = 70.0
 """A watch is restarted after so long without an event; the API server sends bookmarks every minute."""

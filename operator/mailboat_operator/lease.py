@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError
 
-from mailboat_operator.api import GROUP
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.children import Manifest
+from mailboat_operator.definition import GROUP
+from mailboat_operator.plan.manifest import Manifest
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _NUMBERS: Final = re.compile(r"\d{1,9}(\.\d{1,9})*")

@@ -24,8 +24,6 @@ from mailboat_operator.cluster import Cluster
 from mailboat_operator.connections import Connections
 from mailboat_operator.handlers import Watched, kopf_settings, registry_of
 from mailboat_operator.lease import Lease, LeaseSettings
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health, Probes
 from mailboat_operator.reconciliation import Reconciler
@@ -33,6 +31,8 @@ from mailboat_operator.rounds import Rounds
 from mailboat_operator.settings import OperatorSettings, read_settings
 from mailboat_operator.systems import Systems
 from mailboat_operator.workers import Slots, Workers
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pods import AgentImage
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _LOST_EXIT_CODE: Final = 1

@@ -23,23 +23,21 @@ from mailboat.errors import (
 )
 
 from mailboat_operator.agents import Agents
-from mailboat_operator.api.build import PackageBuild
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.api.journal import Journal
-from mailboat_operator.api.kinds import Resource
-from mailboat_operator.api.pool import SubscriberPool
-from mailboat_operator.api.publisher import Publisher
-from mailboat_operator.api.topic import Topic
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.observation.build import look_at_build
-from mailboat_operator.observation.distribution import look_at_distribution
-from mailboat_operator.observation.journal import look_at_journal
-from mailboat_operator.observation.pool import look_at_pool
-from mailboat_operator.observation.publisher import look_at_publisher
-from mailboat_operator.observation.sight import Sight
-from mailboat_operator.observation.topic import look_at_topic
+from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.distribution.observe import look_at_distribution
+from mailboat_operator.kinds.journal.observe import look_at_journal
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.package_build.observe import look_at_build
+from mailboat_operator.kinds.package_build.spec import PackageBuild
+from mailboat_operator.kinds.publisher.observe import look_at_publisher
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.registry import Resource
+from mailboat_operator.kinds.subscriber_pool.observe import look_at_pool
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.kinds.topic.observe import look_at_topic
+from mailboat_operator.kinds.topic.spec import Topic
 from mailboat_operator.plan.actions import (
     Action,
     Apply,
@@ -57,8 +55,10 @@ from mailboat_operator.plan.actions import (
     Severity,
 )
 from mailboat_operator.plan.invalid import plan_invalid, plan_undecodable
+from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.pods import AgentImage
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 

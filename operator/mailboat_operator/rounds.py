@@ -14,13 +14,13 @@ from typing import Final
 
 from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
 
-from mailboat_operator.api.kinds import KINDS
-from mailboat_operator.claims import TopicClaims
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.handlers import Watched, key_of_object, silent_objects, version_of
-from mailboat_operator.manifests.children import Manifest
+from mailboat_operator.kinds.registry import KINDS
+from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.probes import Health
 from mailboat_operator.reconciliation import ObjectKey
+from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.workers import Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")

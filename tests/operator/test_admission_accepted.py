@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
-from mailboat_operator.api.conditions import Condition, ConditionStatus
-from mailboat_operator.api.decoding import decode, decode_as
-from mailboat_operator.api.distribution import DistributionState, DistributionStatus, PoolProgress
-from mailboat_operator.api.encoding import encode
-from mailboat_operator.api.journal import JournalStatus
-from mailboat_operator.api.kinds import KINDS, KINDS_BY_NAME
-from mailboat_operator.api.pool import SubscriberPoolStatus
-from mailboat_operator.api.publisher import PublisherStatus
-from mailboat_operator.api.topic import TopicStatus
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.decoder import decode, decode_as
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.distribution.spec import DistributionState, DistributionStatus, PoolProgress
+from mailboat_operator.kinds.journal.spec import JournalStatus
+from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
+from mailboat_operator.kinds.publisher.spec import PublisherStatus
+from mailboat_operator.kinds.registry import KINDS, KINDS_BY_NAME
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPoolStatus
+from mailboat_operator.kinds.topic.spec import TopicStatus
 
 NAMES = [kind.name for kind in KINDS]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.api.decoding import decode
+from mailboat_operator.definition.decoder import decode
 
 TABLE = yaml.load((Path(__file__).parent / "refused.yaml").read_text(), yaml.CSafeLoader)
 MEBIBYTE = "x" * (1 << 20)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.testing.wait import wait_until
-from mailboat_operator.manifests.names import POOL, PUBLISHER, child_labels
-from mailboat_operator.manifests.pods import HTTP_PORT_NAME
 from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.plan.labels import POOL, PUBLISHER, child_labels
 from mailboat_operator.settings import read_settings
+from mailboat_operator.workload.pods import HTTP_PORT_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"

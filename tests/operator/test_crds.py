@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat_operator.api.fields import keys_of, rules_of
-from mailboat_operator.api.kinds import KINDS
-from mailboat_operator.api.page import resources_page
+from mailboat_operator.definition.fields import keys_of, rules_of
+from mailboat_operator.definition.page import resources_page
+from mailboat_operator.kinds.registry import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = {

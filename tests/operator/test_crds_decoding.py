@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.api import amounts
-from mailboat_operator.api.decoding import decode, decode_as
-from mailboat_operator.api.encoding import encode
-from mailboat_operator.api.journal import JournalStatus
-from mailboat_operator.api.kinds import KINDS_BY_NAME
-from mailboat_operator.api.topic import TOPIC
+from mailboat_operator.definition import amounts
+from mailboat_operator.definition.decoder import decode, decode_as
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.journal.spec import JournalStatus
+from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.kinds.topic.spec import TOPIC
 
 ACCEPTED = list(yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader))
 VALUES = st.recursive(

@@ -12,15 +12,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.api.journal import Journal
-from mailboat_operator.api.pool import SubscriberPool
-from mailboat_operator.manifests.configuration import journal_mounts
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.manifests.workloads import AgentPolicy
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Apply
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.workload import SecretFound, WorkloadContext
+from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.context import SecretFound, WorkloadContext
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pods import AgentImage
 from schemas import VERSIONS, schemas_of, strict
 
 ROOT = Path(__file__).resolve().parents[2]

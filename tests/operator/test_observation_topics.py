@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 from mailboat.errors import BrokersUnreachableError
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.api.journal import Kafka
 from mailboat_operator.brokers import ClusterFound, Credentials, client_options
 from mailboat_operator.connections import Connections
-from mailboat_operator.manifests.names import FINALIZER
-from mailboat_operator.observation import topic as observation
-from mailboat_operator.observation.topic import look_at_topic
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.journal.spec import Kafka
+from mailboat_operator.kinds.topic import observe as observation
+from mailboat_operator.kinds.topic.observe import look_at_topic
+from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, TopicFound
 from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report
-from mailboat_operator.plan.reclaiming import RECLAIM_SECONDS
-from mailboat_operator.plan.topic import TopicFound
+from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from mailboat.errors import ClusterRefusedError
-from mailboat_operator.api.workload import Volume
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.observation.sight import Sight
+from mailboat_operator.cluster_reader import Sight
 from mailboat_operator.plan.actions import Enlarge
-from mailboat_operator.plan.volumes import Claims, plan_volumes
+from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.pods import AgentImage
+from mailboat_operator.workload.template import Volume
+from mailboat_operator.workload.volumes import Claims, plan_volumes
 
 GIBIBYTE = 1 << 30
 STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}

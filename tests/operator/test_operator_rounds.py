@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from mailboat_operator.claims import TopicClaims
 from mailboat_operator.handlers import Watched
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health
 from mailboat_operator.rounds import Rounds
+from mailboat_operator.topic_claims import TopicClaims
 
 SECONDS = 0.01
 

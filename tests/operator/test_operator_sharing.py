@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from mailboat_operator.claims import TopicClaims
+from mailboat_operator.cluster_reader import SharedReads
 from mailboat_operator.handlers import Watched
 from mailboat_operator.reconciliation import ObjectKey
-from mailboat_operator.sharing import SharedReads
+from mailboat_operator.topic_claims import TopicClaims
 
 
 class Store:

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.children import ChildKey, key_of
-from mailboat_operator.manifests.comparison import differing_field
-from mailboat_operator.manifests.configuration import journal_mounts
-from mailboat_operator.manifests.pods import POD_SECURITY, AgentImage
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.package_build.plan import plan_build
+from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
+from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.plan.actions import Apply
-from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import BuildObservation
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.workload import SecretFound, WorkloadContext
+from mailboat_operator.plan.children import differing_field
+from mailboat_operator.plan.manifest import ChildKey, key_of
+from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.context import SecretFound, WorkloadContext
+from mailboat_operator.workload.pods import POD_SECURITY, AgentImage
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"

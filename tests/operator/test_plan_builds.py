@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.api.records import BuildView
-from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
-from mailboat_operator.api.conditions import Condition, ConditionStatus
-from mailboat_operator.api.decoding import decode, decode_as
-from mailboat_operator.api.kinds import KINDS_BY_NAME
-from mailboat_operator.manifests.children import key_of
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.manifests.spark import SPARK_VERSION
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.decoder import decode, decode_as
+from mailboat_operator.kinds.package_build.manifests import SPARK_VERSION
+from mailboat_operator.kinds.package_build.plan import plan_build
+from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
+from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
+from mailboat_operator.kinds.registry import KINDS_BY_NAME
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
-from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import BuildObservation
-from mailboat_operator.plan.finishing import LONGEST_SLEEP_SECONDS
-from mailboat_operator.plan.workload import SecretFound, WorkloadContext
+from mailboat_operator.plan.finished import LONGEST_SLEEP_SECONDS
+from mailboat_operator.plan.manifest import key_of
+from mailboat_operator.workload.context import SecretFound, WorkloadContext
+from mailboat_operator.workload.pods import AgentImage
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)

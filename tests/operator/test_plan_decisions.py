@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
 from mailboat.model.messages import TopicRole
-from mailboat_operator.api.conditions import Condition, ConditionStatus
-from mailboat_operator.api.decoding import decode
 from mailboat_operator.brokers import client_options, entry_of, word_of
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.journal.plan import BrokersFound, plan_journal
+from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.topic.plan import TopicFound, plan_topic, plan_topic_status, wanted_topic
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.manifests.comparison import differing_field
-from mailboat_operator.manifests.configuration import agent_config, token_mount
-from mailboat_operator.manifests.names import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
-from mailboat_operator.manifests.pods import AgentImage, user_volume_name
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
-from mailboat_operator.plan.conditions import conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.children import differing_field
+from mailboat_operator.plan.findings import conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.invalid import plan_invalid
-from mailboat_operator.plan.journal import BrokersFound, plan_journal
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.topic import TopicFound, plan_topic, plan_topic_status, wanted_topic
-from mailboat_operator.plan.workload import GoldenPool, WorkloadContext
+from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
+from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.settings import read_settings
+from mailboat_operator.workload.configuration import agent_config, token_mount
+from mailboat_operator.workload.context import GoldenPool, WorkloadContext
+from mailboat_operator.workload.pods import AgentImage, user_volume_name
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.api.records import CauseView, DistributionView, FailureView, NotImportedView
 from mailboat.testing.examples import examples
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.plan.actions import Delete, Report
-from mailboat_operator.plan.distribution import (
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.distribution.plan import (
     PoolSize,
     obstacle_of,
     plan_distribution,
     plan_refused,
     plan_waiting,
 )
-from mailboat_operator.plan.finishing import plan_finished
-from mailboat_operator.plan.fleet import ordinal_of
+from mailboat_operator.plan.actions import Delete, Report
+from mailboat_operator.plan.finished import plan_finished
+from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.workload.fleet import ordinal_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 EDGE = PoolSize("edge", 3)

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.plan.conditions import READY, STALLED
-from mailboat_operator.plan.pods import Pods, present, subject_uid, trouble_of
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.workload import WorkloadContext
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.plan.findings import READY, STALLED
+from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.workload.context import WorkloadContext
+from mailboat_operator.workload.pod_failures import Pods, present, subject_uid, trouble_of
+from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 POOL = {"journalRef": {"name": "main"}, "replicas": 2, "target": {"files": {"volume": {"size": "5Gi"}}}}

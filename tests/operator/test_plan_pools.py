@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from mailboat.api.records import CauseView, JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.children import ChildKey, key_of
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.manifests.pool import pool_config
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.subscriber_pool.health import health_of, shared_identity
+from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
+from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.plan.actions import Apply, Delete, Report
-from mailboat_operator.plan.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
-from mailboat_operator.plan.health import health_of, shared_identity
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.scaling import departed, next_step
-from mailboat_operator.plan.workload import SecretFound, WorkloadContext
+from mailboat_operator.plan.manifest import ChildKey, key_of
+from mailboat_operator.workload.context import SecretFound, WorkloadContext
+from mailboat_operator.workload.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
+from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SPEC: dict[str, Any] = {"journalRef": {"name": "main"}, "replicas": 3, "target": {"files": {"volume": {"size": "5Gi"}}}}

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat_operator.api.build import SparkOperator
-from mailboat_operator.plan.spark_state import APACHE_STATES, KUBEFLOW_STATES, ApplicationState, application_of
+from mailboat_operator.kinds.package_build.spark_state import (
+    APACHE_STATES,
+    KUBEFLOW_STATES,
+    ApplicationState,
+    application_of,
+)
+from mailboat_operator.kinds.package_build.spec import SparkOperator
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 

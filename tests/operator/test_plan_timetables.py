@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
-from mailboat_operator.api.decoding import decode
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
+from mailboat_operator.kinds.package_build.timetable import plan_timetable, run_of
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
-from mailboat_operator.plan.timetable import plan_timetable, run_of
 
 UID = "6f1c0de0-0000-4000-8000-000000000001"
 NIGHTLY = {"cron": "30 2 * * *", "timeZone": "Europe/Zurich"}

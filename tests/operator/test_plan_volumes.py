@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.api.workload import Volume
-from mailboat_operator.manifests.children import ChildKey, key_of
-from mailboat_operator.manifests.configuration import journal_mounts
-from mailboat_operator.manifests.names import APPLIED
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.manifests.workloads import AgentPolicy
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.plan.actions import Apply, Delete
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small, volume_findings
-from mailboat_operator.plan.workload import SecretFound, WorkloadContext
+from mailboat_operator.plan.labels import APPLIED
+from mailboat_operator.plan.manifest import ChildKey, key_of
+from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.context import SecretFound, WorkloadContext
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pods import AgentImage
+from mailboat_operator.workload.template import Volume
+from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small, volume_findings
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GIBIBYTE = 1 << 30

@@ -20,10 +20,10 @@ import yaml
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.observation.sight import Sight
+from mailboat_operator.cluster_reader import Sight
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.pods import AgentImage
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "kind"))

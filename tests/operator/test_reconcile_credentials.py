@@ -14,9 +14,9 @@ from lightkube.config.kubeconfig import KubeConfig
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.connections import Connections
-from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.pods import AgentImage
 from support.s3_server import ADMIN
 
 CANARY = "canary-1c55e0"

@@ -26,8 +26,8 @@ from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import AgentUnreachableError, ClusterConflictError, ClusterUnavailableError
 from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
+from mailboat_operator.workload.pods import AgentImage
 
 API = "apis/mailboat.dev/v1alpha1"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}

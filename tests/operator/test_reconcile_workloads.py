@@ -16,9 +16,9 @@ from lightkube.config.kubeconfig import KubeConfig
 from mailboat.config.decoder import decode_config
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.pods import AgentImage
 
 CANARY = "canary-7f3a9c"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}

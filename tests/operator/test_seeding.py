@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.plan.actions import Apply
-from mailboat_operator.plan.pool import plan_pool
-from mailboat_operator.plan.workload import WorkloadContext
+from mailboat_operator.workload.context import WorkloadContext
+from mailboat_operator.workload.pods import AgentImage
 
 
 def stored(kind: str, name: str, spec: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 CLOCKS = {"agent_image/mailboat/clock.py", "agent_image/mailboat/testing/clocks.py"}
 """The only modules that ask the machine what time it is."""
 
-OPERATOR_SHELL = re.compile(r"operator/mailboat_operator/\w+\.py")
+OPERATOR_SHELL = re.compile(r"operator/mailboat_operator/(\w+|kinds/\w+/observe)\.py")
 """What acts and observes for the operator may ask for the time; kinds, plans and manifests below it are told."""
 
 ROOTS = (

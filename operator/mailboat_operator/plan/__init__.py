@@ -1,5 +1,5 @@
-"""What each kind needs: pure decisions from what was observed to actions and a status. No I/O, no clock.
+"""What plans of all kinds are made of: actions, children, conditions and labels. No I/O, no clock.
 
-One `plan_<kind>` a kind. Whatever the cause of a reconciliation, the same function decides, from all that there is: so
-a missed event, a restart or somebody's edit need no road of their own. Called by `reconciliation`, which does the I/O.
+A kind's own decisions are in `kinds/<kind>/plan.py`. Whatever the cause of a reconciliation, the same function decides
+from the whole observed state, so a missed event, a restart or a manual edit need no path of their own.
 """

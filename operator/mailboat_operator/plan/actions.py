@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboat_operator.api.publisher import Publisher
-from mailboat_operator.manifests.children import ChildKey, Manifest
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.plan.manifest import ChildKey, Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from mailboat.errors import MailboatError, RetryableError
 
-from mailboat_operator.api.conditions import Condition, ConditionStatus
-from mailboat_operator.api.encoding import encode
-from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.manifests.names import FINALIZER
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.encoder import encode
 from mailboat_operator.plan.actions import Hold, Plan, Report, Severity
-from mailboat_operator.plan.conditions import conditions_after, stalled, under_way
+from mailboat_operator.plan.findings import conditions_after, stalled, under_way
+from mailboat_operator.plan.labels import FINALIZER
+from mailboat_operator.plan.manifest import Manifest
 
 
 def plan_invalid(manifest: Manifest, error: MailboatError, now: datetime) -> Plan:

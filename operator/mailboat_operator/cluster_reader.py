@@ -1,0 +1,241 @@
+"""The cluster as all looks see it: objects that can be understood, children by name, Secrets without their values.
+
+Called by the modules of each kind beside this one. Every method may raise ClusterUnavailableError or
+ClusterRefusedError, as `Cluster` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+from mailboat.api.records import StatusView
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError, UntrustedInputError
+
+from mailboat_operator.agents import AgentAddress, Agents
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.definition.amounts import format_size
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.package_build.spec import PackageBuild
+from mailboat_operator.kinds.publisher.manifests import token_secret_name
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.registry import Resource
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.children import Live, controller_uid
+from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.systems import Systems
+from mailboat_operator.workload.configuration import TOKEN_KEY, journal_mounts
+from mailboat_operator.workload.context import SecretFound, WorkloadContext, is_checked, is_rolled_out
+from mailboat_operator.workload.pod_failures import Pods, present, subject_uid
+from mailboat_operator.workload.pods import AgentImage
+from mailboat_operator.workload.template import Volume
+from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small
+
+K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+
+
+class SharedReads(Generic[K, A]):
+    """Reads of one sort, by what is asked for."""
+
+    def __init__(self, read: Callable[[K], Awaitable[A]]) -> None:
+        """Read by `read`; what it raises, all waiters of the read get."""
+        self._read = read
+        self._coming: dict[K, asyncio.Task[A]] = {}
+        self._under_way: dict[K, asyncio.Task[A]] = {}
+
+    async def ask(self, key: K) -> A:
+        """The answer of a read that begins after this. Raises: what the read does."""
+        task = self._coming.get(key)
+        if task is None:
+            task = self._coming[key] = asyncio.create_task(self._read_after(key, self._under_way.get(key)))
+            # asyncio logs an exception that is never retrieved, as when all askers were cancelled
+            task.add_done_callback(_heed)
+        return await asyncio.shield(task)  # who goes ends it for nobody else
+
+    async def _read_after(self, key: K, before: asyncio.Task[A] | None) -> A:
+        if before is not None:
+            # `wait` does not raise: a failure of the earlier read does not concern this one
+            await asyncio.wait([before])
+        # from here on a question starts another read: the answer of this one may be older
+        self._under_way[key] = self._coming.pop(key)
+        try:
+            return await self._read(key)
+        finally:
+            del self._under_way[key]
+
+
+def _heed(task: asyncio.Task[A]) -> None:
+    """Retrieve a failure that has no waiter any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+_LOG: Final = logging.getLogger("mailboat.operator")
+_ASKED: Final = 3
+_RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
+
+
+class Sight:
+    """Reads, and never writes."""
+
+    def __init__(
+        self, cluster: Cluster, agents: Agents, image: AgentImage, systems: Systems, clock: Callable[[], datetime]
+    ) -> None:
+        """Read through `cluster`, `agents` and `systems`; `image` is what agents run, `clock` has the time."""
+        self.cluster = cluster
+        self.agents = agents
+        self.systems = systems
+        self._image = image
+        self._clock = clock
+        self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
+
+    @property
+    def now(self) -> datetime:
+        """The moment of a look."""
+        return self._clock()
+
+    async def understood(self, namespace: str, kind: str, name: str) -> Resource | None:
+        """An object of ours; None where there is none, or none that can be understood."""
+        found = await self.cluster.get(kind, namespace, name)
+        return None if found is None else _decoded(found)
+
+    async def journal(self, namespace: str, name: str) -> Journal | None:
+        """A Journal; None where there is none, or none that can be understood."""
+        manifest = await self._shared.ask(("Journal", namespace, name))
+        found = None if manifest is None else _decoded(manifest)
+        return found if isinstance(found, Journal) else None
+
+    async def publisher(self, namespace: str, name: str) -> Publisher | None:
+        """A Publisher; None where there is none, or none that can be understood."""
+        found = await self.understood(namespace, "Publisher", name)
+        return found if isinstance(found, Publisher) else None
+
+    async def pools(self, namespace: str) -> Sequence[SubscriberPool]:
+        """The pools of a namespace that can be understood, by name."""
+        found = map(_decoded, await self.cluster.list("SubscriberPool", namespace))
+        return sorted((one for one in found if isinstance(one, SubscriberPool)), key=lambda one: one.metadata.name)
+
+    async def publishers(self, namespace: str) -> Sequence[Publisher]:
+        """The publishers of a namespace that can be understood, by name."""
+        found = map(_decoded, await self.cluster.list("Publisher", namespace))
+        return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+
+    async def builds(self, namespace: str, owner_uid: str) -> Sequence[PackageBuild]:
+        """The builds that a timetable made."""
+        found = await self.cluster.list("PackageBuild", namespace)
+        made = [_decoded(one) for one in found if controller_uid(one) == owner_uid]
+        return [one for one in made if isinstance(one, PackageBuild)]
+
+    async def address(self, publisher: Publisher) -> AgentAddress | None:
+        """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
+
+        Raises: AgentUnreachableError for a token that no request can carry, without quoting it.
+        """
+        metadata, name = publisher.metadata, token_secret_name(publisher)
+        secret = await self.cluster.get("Secret", metadata.namespace, name)
+        entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
+        if entry is None:
+            return None
+        token = base64.b64decode(entry).decode(errors="replace").strip()
+        if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
+            text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
+            raise AgentUnreachableError(text, error="SecretMalformed")
+        return AgentAddress(metadata.namespace, metadata.name, token)
+
+    async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
+        """All subscribers of a journal, read from one of its publishers; None when none of the first few answers."""
+        for publisher in publishers[:_ASKED]:
+            try:
+                address = await self.address(publisher)
+                if address is not None:
+                    return await self.agents.fleet(address)
+            except (AgentUnreachableError, AgentRefusedError) as error:
+                _LOG.info("%s: %s", publisher.metadata.name, error)
+        return None
+
+    async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
+        """Those of the names that exist, also foreign ones."""
+        found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
+        return {key: child for key, child in found.items() if child is not None}
+
+    async def pods(self, namespace: str, children: Live, name: str) -> Pods:
+        """The pods of a workload while not all of them are ready, with the Events of what has not started."""
+        workload = children.get(ChildKey("StatefulSet", name))
+        if workload is None or is_rolled_out(workload):
+            return Pods()
+        try:
+            labels = workload["spec"]["selector"]["matchLabels"]
+            found = present(await self.cluster.list("Pod", namespace, labels=labels))
+            uid = subject_uid(workload, found)
+            events = await self.cluster.list("Event", namespace, fields={"involvedObject.uid": uid}) if uid else []
+        except ClusterRefusedError as error:  # rights of an older chart: everything else works without them
+            _LOG.info("%s: %s", name, error)
+            return Pods()
+        return Pods(found, events)
+
+    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
+        """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
+        if not is_enlarged(children, name, wanted):
+            return Claims()
+        workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
+        labels = workload["spec"]["selector"]["matchLabels"]
+        try:
+            found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
+        except ClusterRefusedError as error:  # rights of an older chart
+            return Claims(refused=error.message)
+        refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))
+        return Claims(found, next((one for one in refusals if one is not None), None))
+
+    async def credentials(self, namespace: str, name: str) -> Manifest | None:
+        """A Secret as it is; only who connects may ask for one."""
+        return await self._shared.ask(("Secret", namespace, name))
+
+    async def secret(self, namespace: str, name: str) -> SecretFound | None:
+        """A Secret's version and the names of its entries; its values go no further than this."""
+        found = await self.credentials(namespace, name)
+        if found is None:
+            return None
+        return SecretFound(found["metadata"]["resourceVersion"], frozenset(found.get("data") or {}))
+
+    async def surroundings(
+        self,
+        namespace: str,
+        journal_name: str,
+        children: Iterable[ChildKey],
+        own_secrets: Iterable[str] = (),
+    ) -> WorkloadContext:
+        """What publishers and pools have around them.
+
+        Args:
+            namespace: Where the object is.
+            journal_name: The Journal that it names.
+            children: That it may have.
+            own_secrets: Secrets of the user's that its agents need besides those of the journal.
+        """
+        journal = await self.journal(namespace, journal_name)
+        wanted = [*own_secrets, *(() if journal is None else (one.secret for one in journal_mounts(journal.spec)))]
+        live = await self.children(namespace, children)
+        has_agents = any(key.kind in _RUNNING for key in live)
+        secrets = {name: await self.secret(namespace, name) for name in dict.fromkeys(wanted)}
+        return WorkloadContext(
+            journal=journal,
+            secrets={name: secret for name, secret in secrets.items() if secret is not None},
+            children=live,
+            image=self._image,
+            now=self.now,
+            policy=self.systems.policy,
+            is_journal_checked=journal is None or is_checked(journal, has_agents=has_agents),
+        )
+
+
+def _decoded(manifest: Manifest) -> Resource | None:
+    try:
+        return decode(manifest)
+    except UntrustedInputError:  # its own status says so
+        return None

@@ -1,0 +1,46 @@
+"""What all kinds say of their state: conditions, as `kubectl wait` and kstatus read them, and what they speak of."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from mailboat_operator.definition.fields import Field, Form
+
+REASON = Form(r"^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?$", "a reason in camel case", 128)
+
+
+class ConditionStatus(enum.StrEnum):
+    """What is known of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that holds, does not hold, or is not known."""
+
+    type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
+    status: Annotated[ConditionStatus, Field("Whether it holds.")]
+    reason: Annotated[
+        str, Field("Reason in one word, for programs; an error's name as in `mailboat explain`.", form=REASON)
+    ]
+    message: Annotated[str, Field("Reason and next step, for people.", max_length=32_768)]
+    observed_generation: Annotated[int, Field("Generation of the spec that it describes.", minimum=0)]
+    last_transition_at: Annotated[datetime, Field("Time of the last change of the status.", name="lastTransitionTime")]
+
+
+class ReclaimPolicy(enum.StrEnum):
+    """What becomes of what holds data when the object that asked for it is deleted."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+CONDITIONS = Field("Conditions of the object. Ready comes first.", max_items=16, key="type")
+OBSERVED_GENERATION = Field("Generation of the spec that the status describes.", minimum=0)
+SUSPEND = Field("Leave everything as it is: nothing is made, changed or corrected until this is false again.")

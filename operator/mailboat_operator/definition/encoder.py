@@ -1,0 +1,45 @@
+"""Writes records as manifests: specs of Topics that a Journal makes, and the status of every kind.
+
+What is None or empty is left out; the decoder reads back the same record. Times are
+written in UTC with seconds, as Kubernetes writes them. Called by the plans' executor and the tests.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from mailboat_operator.definition.fields import Key, Shape, keys_of
+
+
+def encode(record: object) -> dict[str, Any]:
+    """The document of a spec, a status or a section of one; what is None or empty is left out."""
+    return dict(_encoded_fields(record))
+
+
+def _encoded_fields(record: object) -> Iterator[tuple[str, Any]]:
+    for key in keys_of(type(record)):
+        value = getattr(record, key.attribute)
+        if value is not None and value not in ((), {}):
+            yield key.name, encode_field(key, value)
+
+
+def encode_field(key: Key, value: Any) -> Any:
+    """The document of one field's value."""
+    if key.shape is Shape.MAPPING:
+        return dict(value)
+    if key.shape is Shape.LIST:
+        return [_encode_value(key, one) for one in value]
+    return _encode_value(key, value)
+
+
+def _encode_value(key: Key, value: Any) -> Any:
+    if key.is_section:
+        return encode(value)
+    if isinstance(value, enum.StrEnum):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value if key.field.form is None else key.field.form.write(value)

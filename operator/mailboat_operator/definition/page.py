@@ -1,0 +1,195 @@
+"""`docs/custom-resources.md`: every field of every kind once, from the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from mailboat_operator.definition import API_VERSION, CATEGORY
+from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.kind import Kind
+from mailboat_operator.definition.schema import default_of
+from mailboat_operator.kinds.registry import KINDS
+from mailboat_operator.workload import placement, template
+
+_SHORT = re.compile(r":(?!port)| such as|,")
+_EVERY_STATUS = ("observedGeneration", "conditions[]")
+_FIXED = " can't be changed: "
+_COLUMNS = ("| field | type | default | meaning |", "|---|---|---|---|")
+
+
+def resources_page() -> str:
+    """The whole page."""
+    shared = _shared_types()
+    lines = [
+        "# Custom resources",
+        "",
+        f"Generated from `mailboat_operator/kinds` by `make docs`. All kinds belong to `{API_VERSION}`, are",
+        f"namespaced, and refer to objects of their own namespace only. `kubectl get {CATEGORY}` lists all",
+        "objects. `kubectl explain` prints the same texts. The API server rejects unknown fields and invalid values.",
+        "",
+        "- A type with a link is in [Shared types](#shared-types).",
+        "- A field of type `{name}` refers to an object by name.",
+        "- A duration is a number with `ms`, `s`, `m`, `h` or `d`.",
+        "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
+        "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
+        "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
+        "- Pod templates have fields of Kubernetes' names and meanings, those that the restricted profile of pod",
+        "  security allows. `kubectl explain publisher.spec.template.spec` explains each.",
+        "",
+        "| kind | short name | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| [{kind.name}](#{kind.name.lower()}) | `{kind.short_name}` | {kind.text} |" for kind in KINDS]
+    for kind in KINDS:
+        lines += _kind_section(kind, shared)
+    lines += ["", "## Shared types"]
+    for record in shared:
+        fields = _line(record, shared) if _is_of_kubernetes(record) else _table(record, shared)
+        lines += ["", f"### {record.__name__}", *fields]
+        lines += _list("Rules:", _rules(record, "", shared))
+        lines += _list("Renamed:", _former(record, "", shared))
+    return "\n".join(lines) + "\n"
+
+
+def _shared_types() -> Mapping[type, int]:
+    """The records with a section of their own, by name: those that several fields have."""
+    used = Counter(record for kind in KINDS for root in (kind.spec, kind.status) for record in _records(root))
+    several = [record for record, number in used.items() if number > 1]
+    return {record: used[record] for record in sorted(several, key=lambda record: record.__name__)}
+
+
+def _records(record: type) -> Iterator[type]:
+    """The records of all fields below a record, except references."""
+    for key in keys_of(record):
+        if key.is_section and not _is_reference(key):
+            yield key.kind
+            yield from _records(key.kind)
+
+
+def _is_reference(key: Key) -> bool:
+    return key.is_section and [inner.name for inner in keys_of(key.kind)] == ["name"]
+
+
+def _kind_section(kind: Kind[Any], shared: Mapping[type, int]) -> Iterator[str]:
+    yield from ("", f"## {kind.name}", "", kind.text, "", "Fields of `spec`:", *_table(kind.spec, shared))
+    messages = [f"- {rule.message}." for rule in kind.rules]
+    yield from _list("Rules:", [*messages, *_rules(kind.spec, "", shared)])
+    yield from _list("Renamed:", _former(kind.spec, "", shared))
+    yield from ("", "Fields of `status`:", "", "| field | type | meaning |", "|---|---|---|")
+    for key, path in _fields(kind.status, "", shared):
+        if path not in _EVERY_STATUS:
+            yield f"| `{path}` | {_type(key, shared)} | {_cell(key.field.text)} |"
+
+
+def _table(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+    yield from ("", *_COLUMNS)
+    for key, path in _fields(record, "", shared):
+        yield f"| `{path}` | {_type(key, shared)} | {_default(key)} | {_cell(key.field.text)} |"
+
+
+def _joined(messages: Iterable[str]) -> Iterator[str]:
+    """The messages, with one for all fields that cannot be changed for the same reason."""
+    fields: dict[str, list[str]] = {}
+    for message in messages:
+        field, _, reason = message.partition(_FIXED)
+        fields.setdefault(reason or message, []).append(field)
+    for reason, names in fields.items():
+        yield reason if names == [reason] else f"{', '.join(names)}{_FIXED}{reason}"
+
+
+def _is_of_kubernetes(record: type) -> bool:
+    """Whether the record has Kubernetes' own fields, which readers know; they are listed without their meaning."""
+    return record.__module__ in (placement.__name__, template.__name__)
+
+
+def _line(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+    fields = []
+    for key, path in _fields(record, "", shared):
+        default = _default(key)
+        fields.append(f"`{path}`: {_type(key, shared)}{f', {default}' if default else ''}")
+    yield from ("", "; ".join(fields))
+
+
+def _list(title: str, items: Iterator[str] | list[str]) -> Iterator[str]:
+    found = list(items)
+    if found:
+        yield from ("", title, "", *found)
+
+
+def _fields(record: type, above: str, shared: Mapping[type, int]) -> Iterator[tuple[Key, str]]:
+    """The fields of a record with their paths, those of inner records after their field."""
+    for key in keys_of(record):
+        path = _path(above, key)
+        yield key, path
+        if _is_inner(key, shared):
+            yield from _fields(key.kind, f"{path}.", shared)
+
+
+def _is_inner(key: Key, shared: Mapping[type, int]) -> bool:
+    """Whether the fields of this field's record stand in the table of the record around it."""
+    return key.is_section and not _is_reference(key) and key.kind not in shared
+
+
+def _path(above: str, key: Key) -> str:
+    return f"{above}{key.name}{'[]' * (key.shape is Shape.LIST)}"
+
+
+def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
+    at = f"`{above.removesuffix('.')}`: " if above else ""
+    for message in _joined(rule.message for rule in rules_of(record)):
+        yield f"- {at}{_cell(message)}."
+    for key in keys_of(record):
+        if _is_inner(key, shared):
+            yield from _rules(key.kind, f"{_path(above, key)}.", shared)
+
+
+def _former(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
+    for renamed in renamed_of(record).values():
+        yield f"- `{above}{renamed.former}` is now `{renamed.name}`."
+    for key in keys_of(record):
+        if _is_inner(key, shared):
+            yield from _former(key.kind, f"{_path(above, key)}.", shared)
+
+
+def _default(key: Key) -> str:
+    if key.default is REQUIRED:
+        return "required"
+    default = default_of(key)
+    if default is None or default == {}:
+        return ""
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _type(key: Key, shared: Mapping[type, int]) -> str:
+    text = _value_type(key, shared)
+    if key.shape is Shape.LIST:
+        return "list" if text == "object" else f"list of {text}"
+    return f"map to {text}" if key.shape is Shape.MAPPING else text
+
+
+def _value_type(key: Key, shared: Mapping[type, int]) -> str:
+    if _is_reference(key):
+        return "`{name}`"
+    if key.is_section:
+        return f"[{key.kind.__name__}](#{key.kind.__name__.lower()})" if key.kind in shared else "object"
+    if key.is_choice:
+        return ", ".join(f"`{choice}`" for choice in key.kind)
+    if key.is_time or key.kind is bool:
+        return "time" if key.is_time else "boolean"
+    if key.field.form is not None and key.shape is not Shape.MAPPING:
+        return _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
+    return "string" if key.kind is str else f"integer{_range(key)}"
+
+
+def _range(key: Key) -> str:
+    if key.field.minimum is None:
+        return ""
+    return f", ≥ {key.field.minimum}" if key.field.maximum is None else f", {key.field.minimum} to {key.field.maximum}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

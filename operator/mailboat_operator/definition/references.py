@@ -1,0 +1,30 @@
+"""Names of other objects. They have no namespace: an object can only name what stands beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mailboat_operator.definition.fields import Field
+from mailboat_operator.definition.forms import NAME
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Another custom resource of the same namespace."""
+
+    name: Annotated[str, Field("Its name.", form=NAME)]
+
+
+@dataclass(frozen=True)
+class SecretReference:
+    """A Secret of the same namespace."""
+
+    name: Annotated[str, Field("Its name.", form=NAME)]
+
+
+@dataclass(frozen=True)
+class ConfigMapReference:
+    """A ConfigMap of the same namespace."""
+
+    name: Annotated[str, Field("Its name.", form=NAME)]

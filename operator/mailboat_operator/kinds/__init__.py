@@ -1,0 +1,4 @@
+"""The kinds of custom resources, one folder each: `spec` (fields), `observe` (reads), `plan` (decides), `manifests`.
+
+Shared pieces lie beside this folder: `definition`, `plan` and `workload`. `registry` lists all kinds.
+"""

@@ -1,0 +1,254 @@
+"""What a Distribution needs: to be requested once, followed until no subscriber is pending, and removed after its TTL.
+
+Whom it waits for: everybody that the publisher knows, and the members that pools beside it should have, also those that
+nobody has heard of yet. A member that a pool has no more is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from mailboat.api.records import DistributionView
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.distribution.spec import (
+    Distribution,
+    DistributionState,
+    DistributionStatus,
+    PoolProgress,
+)
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.plan.actions import Action, Plan, Report, Severity
+from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.finished import pause_after_finishing
+from mailboat_operator.workload.context import is_paused
+from mailboat_operator.workload.fleet import ordinal_of, problem_of
+
+DISTRIBUTED: Final = "Distributed"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+_FOR_PERSONS: Final = frozenset({"PublisherMissing", "SecretMalformed"})
+_SHORTEST_SECONDS: Final = 0.5
+_LONGEST_SECONDS: Final = 30.0
+_SHARE: Final = 5.0
+"""A look comes after a fifth of the time that it has waited already, so that the tenth costs what the first did."""
+_SHOWN: Final = 10
+_NOT_FOLLOWED: Final = "not-followed"
+_MAX_POOLS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """A pool that gets what the publisher publishes.
+
+    Attributes:
+        name: Of the pool.
+        replicas: Members that it should have.
+    """
+
+    name: str
+    replicas: int
+
+
+def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tuple[str, str] | None:
+    """Why the publisher can't be asked: a reason and a sentence; None when it can."""
+    if is_paused(distribution.metadata, suspend=False):
+        return "Suspended", "the annotation mailboat.dev/paused is true: no request is sent and none is followed"
+    name = distribution.spec.publisher_ref.name
+    if publisher is None:
+        return "PublisherMissing", f"no valid Publisher {name}"
+    if is_paused(publisher.metadata, suspend=publisher.spec.suspend):
+        return "PublisherSuspended", f"Publisher {name} is suspended"
+    return None
+
+
+def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: datetime, again: float | None) -> Plan:
+    """Say what it waits for; `again` is the wish of who refused, in seconds."""
+    if _is_late(distribution, now) and not is_paused(distribution.metadata, suspend=False):
+        return _finished(
+            distribution, distribution.status, DEADLINE_EXCEEDED, f"{_late(distribution)}; {obstacle[1]}", now
+        )
+    say = stalled if obstacle[0] in _FOR_PERSONS else under_way
+    findings = [*say(*obstacle), _distributed(ConditionStatus.FALSE, *obstacle)]
+    state = distribution.status.state or DistributionState.PENDING
+    plan = _plan(distribution, replace(distribution.status, state=state), findings, now)
+    pause = max(again or 0.0, _pause(distribution.metadata.created_at, now))
+    return replace(plan, again_seconds=_until_late(distribution, pause, now))
+
+
+def plan_refused(distribution: Distribution, problem: tuple[str, str], now: datetime) -> Plan:
+    """It fails permanently: the publisher would refuse it again."""
+    name = distribution.spec.publisher_ref.name
+    return _finished(distribution, distribution.status, problem[0], f"Publisher {name}: {problem[1]}", now)
+
+
+def plan_distribution(
+    distribution: Distribution, delivery: DistributionView, pools: Sequence[PoolSize], now: datetime
+) -> Plan:
+    """Say how far it got; the publisher has it."""
+    before = distribution.status
+    missing = [one for one in _expected(pools) if one not in _named(delivery)]
+    waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
+    failed = {one.subscriber: problem_of(one.cause) for one in delivery.failed}
+    missed = _missed(delivery, pools)
+    total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
+    status = replace(
+        before,
+        state=DistributionState.PUBLISHED,
+        package_id=delivery.package_id,
+        offset=delivery.offset,
+        done=f"{len(delivery.imported)}/{total}",
+        pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
+        published_at=before.published_at or _seconds(delivery.published_at or now),
+    )
+    if waiting and _is_late(distribution, now):
+        text = f"{_late(distribution)}; {status.done} subscribers imported it; waiting for {_listed(waiting)}"
+        return _finished(distribution, status, DEADLINE_EXCEEDED, text, now)
+    if waiting:
+        return _followed(distribution, status, waiting, failed, now)
+    if failed:
+        return _finished(distribution, status, "GivenUp", _given_up(failed), now)
+    text = f"{status.done} subscribers imported it" if total else "published; no subscribers"
+    if missed:
+        return _finished(distribution, status, "NotImported", f"{text}; {_missed_text(missed)}", now)
+    return _finished(distribution, status, None, text, now)
+
+
+def _followed(
+    distribution: Distribution,
+    status: DistributionStatus,
+    waiting: Sequence[str],
+    failed: Mapping[str, tuple[str, str]],
+    now: datetime,
+) -> Plan:
+    """Not there yet. What was given up is reported at once, the rest goes on."""
+    reason, text = "Published", f"{status.done} subscribers imported it; waiting for {_listed(waiting)}"
+    reports: tuple[Action, ...] = ()
+    if failed:
+        reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
+        if not any(one.reason == reason for one in distribution.status.conditions):
+            reports = (Report(Severity.WARNING, reason, text),)
+    findings = [*under_way(reason, text), _distributed(ConditionStatus.FALSE, reason, text)]
+    plan = _plan(distribution, status, findings, now)
+    pause = _until_late(distribution, _pause(status.published_at, now), now)
+    return replace(plan, actions=reports, again_seconds=pause)
+
+
+def _finished(
+    distribution: Distribution, status: DistributionStatus, problem: str | None, text: str, now: datetime
+) -> Plan:
+    if problem is None:
+        status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=_seconds(now))
+        findings = [*ready(text, DISTRIBUTED), _distributed(ConditionStatus.TRUE, DISTRIBUTED, text)]
+        report = Report(Severity.NORMAL, DISTRIBUTED, text)
+    else:
+        status = replace(status, state=DistributionState.FAILED, finished_at=_seconds(now))
+        findings = [*stalled(problem, text), _distributed(ConditionStatus.FALSE, problem, text)]
+        report = Report(Severity.WARNING, problem, text)
+    plan = _plan(distribution, status, findings, now)
+    return replace(plan, actions=(report,), again_seconds=pause_after_finishing(distribution))
+
+
+def _plan(distribution: Distribution, status: DistributionStatus, findings: Sequence[Finding], now: datetime) -> Plan:
+    generation, before = distribution.metadata.generation, distribution.status
+    status = replace(
+        status,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, now),
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _distributed(truth: ConditionStatus, reason: str, message: str) -> Finding:
+    return Finding(DISTRIBUTED, truth, reason, message)
+
+
+def _pause(since: datetime | None, now: datetime) -> float:
+    waited = 0.0 if since is None else (now - since).total_seconds()
+    return min(max(waited / _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+def _deadline(distribution: Distribution) -> datetime | None:
+    seconds, made_at = distribution.spec.active_deadline_seconds, distribution.metadata.created_at
+    return None if seconds is None or made_at is None else made_at + timedelta(seconds=seconds)
+
+
+def _is_late(distribution: Distribution, now: datetime) -> bool:
+    deadline = _deadline(distribution)
+    return deadline is not None and now >= deadline
+
+
+def _until_late(distribution: Distribution, pause: float, now: datetime) -> float:
+    """A pause that ends at the deadline at the latest."""
+    deadline = _deadline(distribution)
+    return pause if deadline is None or deadline <= now else min(pause, (deadline - now).total_seconds())
+
+
+def _late(distribution: Distribution) -> str:
+    return f"not distributed within activeDeadlineSeconds of {distribution.spec.active_deadline_seconds}"
+
+
+def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
+    return (f"{one.name}-{number}" for one in pools for number in range(one.replicas))
+
+
+def _is_scaled_away(member: str, pools: Sequence[PoolSize]) -> bool:
+    places = ((ordinal_of(member, one.name), one.replicas) for one in pools)
+    return any(number is not None and number >= replicas for number, replicas in places)
+
+
+def _named(delivery: DistributionView) -> set[str]:
+    passed = {*delivery.removed, *(one.subscriber for one in (*delivery.skipped, *delivery.unknown))}
+    return {*delivery.imported, *delivery.waiting, *passed, *(one.subscriber for one in delivery.failed)}
+
+
+def _missed(delivery: DistributionView, pools: Sequence[PoolSize]) -> Mapping[str, str]:
+    """Who is past it without an import that is known, and why; a stranger that does not follow the publisher is not."""
+    expected = set(_expected(pools))
+    skipped = {
+        one.subscriber: f"skipped ({one.reason})"
+        for one in delivery.skipped
+        if one.reason != _NOT_FOLLOWED or one.subscriber in expected
+    }
+    unknown = {one.subscriber: f"unknown ({one.reason})" for one in delivery.unknown}
+    return {**dict.fromkeys(delivery.removed, "dropped"), **skipped, **unknown}
+
+
+def _missed_text(missed: Mapping[str, str]) -> str:
+    """Each reason with its subscribers."""
+    names: dict[str, list[str]] = {}
+    for name, reason in missed.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{reason}: {_listed(those)}" for reason, those in names.items())
+
+
+def _progress(
+    pool: PoolSize, delivery: DistributionView, waiting: Sequence[str], missed: Mapping[str, str]
+) -> PoolProgress:
+    members = [f"{pool.name}-{number}" for number in range(pool.replicas)]
+    imported, failed = set(delivery.imported), {one.subscriber for one in delivery.failed}
+    return PoolProgress(
+        name=pool.name,
+        done=sum(one in imported for one in members),
+        members=pool.replicas,
+        waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
+        failed=tuple(one for one in members if one in failed)[:_SHOWN],
+        missed=tuple(one for one in members if one in missed)[:_SHOWN],
+    )
+
+
+def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
+    name, (reason, message) = next(iter(failed.items()))
+    return f"given up by {_listed(list(failed))}; {name}: {reason}: {message[:300]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _seconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)

@@ -1,0 +1,125 @@
+"""A Journal: its Topics, and what its brokers and its bucket say."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from mailboat.errors import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BucketRefusedError,
+    BucketUnreachableError,
+    MailboatError,
+    PermanentError,
+    RetryableError,
+    SecretMalformedError,
+    SecretMissingError,
+)
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.brokers import Credentials, entry_of, word_of
+from mailboat_operator.buckets import check_bucket
+from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.connections import Connection
+from mailboat_operator.kinds.journal.plan import BrokersFound, journal_keys, plan_journal
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.findings import Finding, stalled, under_way
+from mailboat_operator.plan.manifest import Manifest
+from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.context import is_paused
+
+UPSTREAM_ERRORS: Final = (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BucketRefusedError,
+    BucketUnreachableError,
+    SecretMalformedError,
+    SecretMissingError,
+)
+"""What brokers, buckets and the credentials for them may end in: conditions, all of them."""
+
+
+async def look_at_journal(sight: Sight, journal: Journal) -> Plan:
+    """What to do for a Journal."""
+    metadata = journal.metadata
+    children = await sight.children(metadata.namespace, journal_keys(journal))
+    reclaimed = sight.systems.claims.reclaimed(journal)
+    found = BrokersFound()
+    if not metadata.is_deleted and not is_paused(metadata, suspend=journal.spec.suspend):
+        found = await _ask(sight, journal)
+    return plan_journal(journal, found, children, reclaimed, sight.now)
+
+
+async def connect(sight: Sight, journal: Journal) -> Connection:
+    """A connection with the credentials of this moment, so that rotated ones are used at once.
+
+    Raises: SecretMissingError, SecretMalformedError; ClusterUnavailableError, ClusterRefusedError.
+    """
+    credentials = await _credentials(sight, journal, "kafka-")
+    metadata = journal.metadata
+    return sight.systems.connections.to(metadata.namespace, metadata.name, journal.spec.kafka, credentials)
+
+
+def problem_of(error: MailboatError) -> list[Finding]:
+    """What to say of one of `UPSTREAM_ERRORS`."""
+    needs_person = isinstance(error, PermanentError | SecretMalformedError | SecretMissingError)
+    return [*(stalled if needs_person else under_way)(error.name, error.message)]
+
+
+def pause_of(error: MailboatError) -> float | None:
+    """In how many seconds to ask again; None leaves it to the workers."""
+    return error.retry_after_seconds if isinstance(error, RetryableError) else None
+
+
+async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
+    try:
+        found = await (await connect(sight, journal)).cluster()
+    except UPSTREAM_ERRORS as error:
+        return BrokersFound(problem=problem_of(error), again_seconds=pause_of(error))
+    around = BrokersFound(found.cluster_id, found.brokers)
+    try:
+        await _check_bucket(sight, journal)
+        if not journal.spec.topics.manage:
+            brokers = await connect(sight, journal)
+            names = [journal.spec.topics.name_of(role) for role in TopicRole]
+            missing = [name for name in names if await brokers.topic(name) is None]
+            return replace(around, missing=missing)
+    except UPSTREAM_ERRORS as error:
+        return replace(around, problem=problem_of(error), again_seconds=pause_of(error))
+    return around
+
+
+async def _check_bucket(sight: Sight, journal: Journal) -> None:
+    """With the agents' credentials; an identity of the pods themselves can't be tried from here."""
+    s3 = None if journal.spec.blobs is None else journal.spec.blobs.s3
+    if s3 is None or s3.credentials_secret_ref is None:
+        return
+    credentials = await _credentials(sight, journal, "s3-")
+    name = s3.credentials_secret_ref.name
+    keys = word_of(credentials, name, "accessKeyId"), word_of(credentials, name, "secretAccessKey")
+    if not all(key.isascii() for key in keys):
+        raise SecretMalformedError(f"Secret {name} holds S3 keys with characters beyond ASCII")
+    authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
+    async with sight.systems.waiting():
+        await check_bucket(s3, keys, authority)
+
+
+async def _credentials(sight: Sight, journal: Journal, prefix: str) -> Credentials:
+    namespace = journal.metadata.namespace
+    names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith(prefix)]
+    found = {name: await sight.credentials(namespace, name) for name in dict.fromkeys(names)}
+    return {name: _entries(one) for name, one in found.items() if one is not None}
+
+
+def _entries(secret: Manifest) -> Mapping[str, str]:
+    """A Secret's entries; what is no text can't be a credential, and counts as missing."""
+    entries: dict[str, str] = {}
+    for name, value in (secret.get("data") or {}).items():
+        with suppress(ValueError):
+            entries[name] = base64.b64decode(value).decode()
+    return entries

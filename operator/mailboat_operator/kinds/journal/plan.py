@@ -1,0 +1,220 @@
+"""What a Journal needs: brokers that answer, and a Topic for each of the five roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.definition.conditions import ReclaimPolicy
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.definition.references import Reference
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.topic.plan import is_held
+from mailboat_operator.kinds.topic.retention import TopicRetention
+from mailboat_operator.kinds.topic.spec import TopicSpec
+from mailboat_operator.plan.actions import Hold, Plan
+from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
+from mailboat_operator.plan.findings import (
+    CLUSTER_REPLACED,
+    CONFLICTS,
+    READY,
+    STALLED,
+    TOPICS_NOT_READY,
+    Finding,
+    conditions_after,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
+from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
+from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
+from mailboat_operator.workload.context import is_paused
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersFound:
+    """What came of asking the brokers.
+
+    Attributes:
+        cluster_id: Their name for their cluster; None when they did not answer.
+        brokers: How many they are.
+        missing: Of the five topics, those that do not exist; looked at only where the Journal does not manage them.
+        problem: What to say where they, or the blob store, did not answer as they should; empty when all is well.
+        again_seconds: When to ask again after a problem; None leaves it open.
+    """
+
+    cluster_id: str | None = None
+    brokers: int | None = None
+    missing: Sequence[str] = ()
+    problem: Sequence[Finding] = ()
+    again_seconds: float | None = None
+
+
+def journal_keys(journal: Journal) -> Sequence[ChildKey]:
+    """The five Topics."""
+    return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in TopicRole]
+
+
+def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
+    """Decide what to do for a Journal, and what to say of it.
+
+    Args:
+        journal: The object.
+        brokers: What came of asking them.
+        live: The Topics of the five names, whoever made them.
+        reclaimed: Topics that need the Journal for the deletion of their topics.
+        now: When this is.
+    """
+    metadata = journal.metadata
+    if metadata.is_deleted:
+        return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)
+    if is_paused(metadata, suspend=journal.spec.suspend):
+        return _plan(journal, brokers, live, suspended(suspend=journal.spec.suspend), now)
+    is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
+    if is_needed != is_held(metadata):
+        return Plan((Hold(is_needed),), None, again_seconds=0.0)
+    return _plan_kept(journal, brokers, live, now)
+
+
+def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetime) -> Plan:
+    """What to do for a Journal that is wanted, and not paused."""
+    replaced = _replaced_cluster(journal, brokers)
+    if replaced is not None:
+        before = journal.status
+        return _plan(journal, BrokersFound(before.cluster_id, before.brokers), live, replaced, now)
+    if brokers.problem:
+        return replace(_plan(journal, brokers, live, brokers.problem, now), again_seconds=brokers.again_seconds)
+    if not journal.spec.topics.manage:
+        return _plan(journal, brokers, live, _unmanaged(brokers), now)
+    wanted = list(_topics(journal))
+    taken = taken_name(live, wanted, journal.metadata.uid)
+    if taken is not None:
+        message = f"Topic {taken.name} exists and belongs to another owner; it is not changed"
+        return _plan(journal, brokers, live, stalled("NameTaken", message), now)
+    count = _ready_count(live)
+    findings = ready(f"{count} of {len(wanted)} topics ready")
+    if count < len(wanted):
+        findings = _trouble_of(live, f"{count} of {len(wanted)} topics ready")
+    plan = _plan(journal, brokers, live, findings, now)
+    return replace(plan, actions=tuple(plan_children(wanted, live)))
+
+
+def _replaced_cluster(journal: Journal, brokers: BrokersFound) -> Sequence[Finding] | None:
+    """That other brokers answer than those that this Journal used; None if they are the same or accepted."""
+    known, found = journal.status.cluster_id, brokers.cluster_id
+    if known is None or found is None or known == found:
+        return None
+    if journal.metadata.annotations.get(ACCEPTED_CLUSTER) == found:
+        return None
+    message = (
+        f"the brokers belong to cluster {found}, and this Journal used cluster {known}; nothing is changed on either. "
+        f"Correct spec.kafka.bootstrapServers, or, to start on the other cluster with empty topics, annotate this "
+        f"object with {ACCEPTED_CLUSTER}={found}"
+    )
+    return stalled(CLUSTER_REPLACED, message)
+
+
+def _unmanaged(brokers: BrokersFound) -> Sequence[Finding]:
+    if brokers.missing:
+        return under_way("TopicsMissing", f"waits for topics that others manage: {', '.join(brokers.missing)}")
+    return ready("the topics exist; this Journal does not manage them")
+
+
+def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
+    """Wait for the Topics that need the brokers' address to delete what is theirs; with Retain for those of others."""
+    is_reclaimed = journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
+    if is_paused(journal.metadata, suspend=journal.spec.suspend):
+        return Plan((Hold(is_held=False),), None)
+    ours = [key for key, child in live.items() if controller_uid(child) == journal.metadata.uid] if is_reclaimed else []
+    waited_for = sorted({*(key.name for key in ours), *reclaimed})
+    if not waited_for:
+        return Plan((Hold(is_held=False),), None)
+    message = (
+        f"waits for the deletion of {', '.join(waited_for)}; to keep the topics, set topics.reclaimPolicy to Retain"
+    )
+    plan = _plan(journal, BrokersFound(), live, under_way("TopicsGoing", message), now)
+    return replace(plan, actions=tuple(deletion(key, live) for key in ours if not _is_going(live[key])))
+
+
+def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
+    generation, before = journal.metadata.generation, journal.status
+    status = replace(
+        before,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, now),
+        cluster_id=before.cluster_id if brokers.cluster_id is None else brokers.cluster_id,
+        brokers=before.brokers if brokers.brokers is None else brokers.brokers,
+        topics_ready=_topics_ready(journal, brokers, live),
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _topics_ready(journal: Journal, brokers: BrokersFound, live: Live) -> str | None:
+    if journal.spec.topics.manage:
+        return f"{_ready_count(live)}/{len(TopicRole)}"
+    if brokers.cluster_id is None:
+        return journal.status.topics_ready
+    return f"{len(TopicRole) - len(brokers.missing)}/{len(TopicRole)}"
+
+
+def _topics(journal: Journal) -> Iterator[Manifest]:
+    topics = journal.spec.topics
+    owner = Owner("Journal", "journal", journal.metadata)
+    ids = journal.metadata.annotations.get(ACCEPTED_TOPIC)
+    accepted = None if ids is None else {ACCEPTED_TOPIC: ids}
+    for role in TopicRole:
+        is_package = role is TopicRole.PACKAGE
+        spec = TopicSpec(
+            journal_ref=Reference(journal.metadata.name),
+            role=role,
+            replicas=topics.replicas,
+            retention=TopicRetention(
+                topics.retention.time_seconds if is_package else topics.retention.status_time_seconds,
+                topics.retention.size_bytes if is_package else None,
+            ),
+            config={}
+            if topics.min_insync_replicas is None
+            else {"min.insync.replicas": str(topics.min_insync_replicas)},
+            reclaim_policy=topics.reclaim_policy,
+        )
+        yield owner.child("Topic", str(role), {"spec": encode(spec)}, accepted)
+
+
+def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
+    """What the Topics that are not ready say; the Journal is stalled if one of them is."""
+    troubled = [(key.name, _ready_condition(manifest)) for key, manifest in sorted(live.items())]
+    reasons = [f"{name}: {one.get('reason')}: {one.get('message')}" for name, one in troubled if one.get("reason")]
+    is_stuck = any(_condition(manifest, STALLED).get("status") == "True" for manifest in live.values())
+    message = "; ".join([text, *reasons[:1]])
+    if not is_stuck:
+        return under_way(TOPICS_NOT_READY, message)
+    stuck = [_condition(manifest, STALLED) for manifest in live.values()]
+    conflicts = [one["reason"] for one in stuck if one.get("status") == "True" and one["reason"] in CONFLICTS]
+    return stalled(conflicts[0] if conflicts else TOPICS_NOT_READY, message)
+
+
+def _is_going(manifest: Manifest) -> bool:
+    return manifest["metadata"].get("deletionTimestamp") is not None
+
+
+def _ready_count(live: Live) -> int:
+    return sum(_is_ready(manifest) for key, manifest in live.items() if key.kind == "Topic")
+
+
+def _is_ready(manifest: Manifest) -> bool:
+    return _condition(manifest, READY).get("status") == "True"
+
+
+def _ready_condition(manifest: Manifest) -> Mapping[str, str]:
+    """The condition Ready if it does not hold; empty if it does, or if there is none yet."""
+    found = _condition(manifest, READY)
+    return {} if found.get("status") == "True" else found
+
+
+def _condition(manifest: Manifest, kind: str) -> Mapping[str, str]:
+    conditions: Sequence[Mapping[str, str]] = (manifest.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})

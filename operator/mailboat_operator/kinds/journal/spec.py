@@ -1,0 +1,228 @@
+"""Journal: brokers, blob store and the defaults of its topics. It becomes checked connections and five Topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final
+
+from mailboat.config.storage import SaslMechanism
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
+from mailboat_operator.definition.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
+from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.definition.references import SecretReference
+from mailboat_operator.kinds.topic.retention import JournalRetention
+
+
+@dataclass(frozen=True)
+class KafkaTls:
+    """Encryption of the connections to the brokers."""
+
+    RENAMED: ClassVar = (Renamed("isHostChecked", "verifyHostname", default=True),)
+
+    ca_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `ca.crt`: CA bundle for the brokers' certificates. Default: the image's trust store."),
+    ] = None
+    certificate_secret_ref: Annotated[
+        SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
+    ] = None
+    verify_hostname: Annotated[bool, Field("Verify that a broker's certificate names its host.")] = True
+
+
+@dataclass(frozen=True)
+class KafkaSasl:
+    """Login at the brokers."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.tokenUrl) == (self.mechanism == 'OAUTHBEARER')",
+            "tokenUrl is required with mechanism OAUTHBEARER, and not allowed with others",
+            ".tokenUrl",
+            lambda sasl: (sasl.token_url is not None) == (sasl.mechanism == SaslMechanism.OAUTHBEARER),
+        ),
+        Rule(
+            "!has(self.scope) || self.mechanism == 'OAUTHBEARER'",
+            "scope is allowed with mechanism OAUTHBEARER only",
+            ".scope",
+            lambda sasl: sasl.scope is None or sasl.mechanism == SaslMechanism.OAUTHBEARER,
+        ),
+    )
+
+    mechanism: Annotated[SaslMechanism, Field("SASL mechanism. PLAIN sends the password unencrypted: use it with TLS.")]
+    credentials_secret_ref: Annotated[
+        SecretReference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
+    ]
+    token_url: Annotated[str | None, Field("Token endpoint, for OAUTHBEARER.", form=URL)] = None
+    scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """The brokers."""
+
+    bootstrap_servers: Annotated[
+        tuple[str, ...], Field("Bootstrap brokers, each `host:port`.", form=BROKER, min_items=1, max_items=20)
+    ]
+    tls: Annotated[KafkaTls | None, Field("Encryption. Default: none.")] = None
+    sasl: Annotated[KafkaSasl | None, Field("Login. Default: none.")] = None
+
+
+@dataclass(frozen=True)
+class S3:
+    """A bucket."""
+
+    RENAMED: ClassVar = (Renamed("isPathStyle", "pathStyle", default=False),)
+
+    bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
+    prefix: Annotated[str, Field("Prefix of all keys, for a shared bucket.", form=KEY_PREFIX)] = ""
+    endpoint_url: Annotated[str | None, Field("Endpoint of an S3-compatible server. Default: AWS.", form=URL)] = None
+    region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
+    path_style: Annotated[
+        bool, Field("Path-style requests (bucket in the path), as many S3-compatible servers require.")
+    ] = False
+    credentials_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
+    ] = None
+    ca_secret_ref: Annotated[
+        SecretReference | None, Field("Secret with `ca.crt`: CA bundle for the server's certificate.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """Where large binaries and large packages are kept."""
+
+    s3: Annotated[S3, Field("A bucket of an S3 server.")]
+
+
+@dataclass(frozen=True)
+class JournalTopicNames:
+    """Names of single topics, where they are not the prefix and the role."""
+
+    package: Annotated[str | None, Field("Topic of packages.", form=TOPIC_NAME)] = None
+    status: Annotated[str | None, Field("Topic of statuses.", form=TOPIC_NAME)] = None
+    discovery: Annotated[str | None, Field("Topic of announcements.", form=TOPIC_NAME)] = None
+    command: Annotated[str | None, Field("Topic of commands.", form=TOPIC_NAME)] = None
+    event: Annotated[str | None, Field("Topic of distributed events.", form=TOPIC_NAME)] = None
+
+
+def _name_in_cel(role: TopicRole) -> str:
+    """A topic's name, as `JournalTopics.name_of` makes it, for a rule over a `topics` with `names`."""
+    default = f"(has(self.prefix) ? self.prefix : '') + '{role}'"
+    return f"(has(self.names.{role}) ? self.names.{role} : {default})"
+
+
+_NAMES_IN_CEL: Final = f"[{', '.join(map(_name_in_cel, TopicRole))}]"
+
+
+@dataclass(frozen=True)
+class JournalTopics:
+    """The five topics."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.minInsyncReplicas) || (has(self.replicas) && self.minInsyncReplicas <= self.replicas)",
+            "minInsyncReplicas requires replicas, and must not exceed it",
+            ".minInsyncReplicas",
+            lambda topics: (
+                topics.min_insync_replicas is None
+                or (topics.replicas is not None and topics.min_insync_replicas <= topics.replicas)
+            ),
+        ),
+        Rule(
+            f"!has(self.names) || {_NAMES_IN_CEL}.all(one, {_NAMES_IN_CEL}.exists_one(other, one == other))",
+            "two roles share a topic name; each of the five topics needs its own name",
+            ".names",
+            lambda topics: len({topics.name_of(role) for role in TopicRole}) == len(TopicRole),
+        ),
+        unchangeable("prefix", "messages would stay in the topics of the old name"),
+        unchangeable("names", "messages would stay in the topics of the old name"),
+        unchangeable("manage", "create another Journal"),
+    )
+
+    manage: Annotated[
+        bool,
+        Field(
+            "Create the topics and keep them as this Journal says. False: they exist already and belong to the Journal "
+            "of another namespace or cluster, or to the brokers' administrator."
+        ),
+    ] = True
+    prefix: Annotated[
+        str | None, Field("Prefix of topic names, for several systems on the same brokers.", form=TOPIC_PREFIX)
+    ] = None
+    names: Annotated[JournalTopicNames | None, Field("Names of single topics; the prefix is not put before them.")] = (
+        None
+    )
+    replicas: Annotated[
+        int | None, Field("Replicas of each. Default: the brokers' default.", minimum=1, maximum=15)
+    ] = None
+    min_insync_replicas: Annotated[
+        int | None, Field("Replicas that an append waits for. Default: the brokers' default.", minimum=1, maximum=15)
+    ] = None
+    retention: Annotated[JournalRetention, Field("How long messages are kept.")] = field(
+        default_factory=JournalRetention
+    )
+    reclaim_policy: Annotated[
+        ReclaimPolicy, Field("Whether the topics and their messages are kept or deleted when the Journal is deleted.")
+    ] = ReclaimPolicy.RETAIN
+
+    def name_of(self, role: TopicRole) -> str:
+        """Return the name of the topic of a role, on the brokers."""
+        own: str | None = None if self.names is None else getattr(self.names, role)
+        return f"{self.prefix or ''}{role}" if own is None else own
+
+
+@dataclass(frozen=True)
+class JournalSpec:
+    """Where messages go."""
+
+    kafka: Annotated[Kafka, Field("The brokers.")]
+    blobs: Annotated[
+        Blobs | None,
+        Field("Blob store for large binaries and packages. Default: none; they travel in chunks through the journal."),
+    ] = None
+    topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class JournalStatus:
+    """What was found."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    cluster_id: Annotated[str | None, Field("The brokers' name for their cluster.")] = None
+    brokers: Annotated[int | None, Field("Brokers that the cluster has.", minimum=0)] = None
+    topics_ready: Annotated[
+        str | None, Field("Topics with the declared configuration, out of all: `5/5`.", max_length=16)
+    ] = None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A Journal as it is stored."""
+
+    metadata: Metadata
+    spec: JournalSpec
+    status: JournalStatus = field(default_factory=JournalStatus)
+
+
+JOURNAL = Kind(
+    "Journal",
+    "journals",
+    "mbj",
+    Journal,
+    (
+        READY,
+        REASON,
+        Column("Topics", ".status.topicsReady", text="Topics with the declared configuration, out of all."),
+        Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
+        AGE,
+    ),
+    "Brokers, a blob store and the five topics of a journal.",
+)

@@ -1,0 +1,271 @@
+"""What a bulk build asks of Spark, in words that neither of its operators has: pods, arguments, settings.
+
+`spark_kubeflow` and `spark_apache` write it down for their operator. Pods are restricted ones, like agents': no root,
+no capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes API. Credentials
+are files of mounted Secrets, in driver and executors alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from mailboat.config.document import AgentsConfig, Config, EventsConfig, HttpConfig
+
+from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
+from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher_config, source_mount, source_volume
+from mailboat_operator.kinds.publisher.spec import Publisher, Source
+from mailboat_operator.plan.labels import BUILD
+from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
+from mailboat_operator.workload.configuration import CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER, journal_mounts
+from mailboat_operator.workload.manifests import CONFIG_ENDING, config_map
+from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
+
+SPARK_VERSION: Final = "4.3.0"
+"""That of requirements/spark.txt, which the image holds."""
+DRIVER_FILE: Final = "local:///opt/mailboat/mailboat.py"
+"""The command line, in a file that Spark takes for Python."""
+DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
+EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
+
+_MEBIBYTE: Final = 1 << 20
+_SETTINGS: Final = MappingProxyType(
+    {
+        "spark.kubernetes.driver.podTemplateContainerName": DRIVER_CONTAINER,
+        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",  # no right over claims is needed then
+        "spark.ui.enabled": "false",  # progress is in the resource, and a port less is open
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """One attempt of a build.
+
+    Attributes:
+        build: Which.
+        number: Of the attempt, from 1.
+        build_id: The same for all attempts, so that each goes on where the one before stopped.
+        journal: Where it is published.
+        source: What is read.
+        image: What driver and executors run.
+    """
+
+    build: PackageBuild
+    number: int
+    build_id: str
+    journal: JournalSpec
+    source: Source
+    image: AgentImage
+
+    @property
+    def name(self) -> str:
+        """Of the application: another one for each attempt, so that none is mistaken for the one before."""
+        return application_name(self.build, self.number)
+
+    @property
+    def owner(self) -> Owner:
+        """Whose children these are."""
+        return owner_of_build(self.build)
+
+    @property
+    def ending(self) -> str:
+        """What the application is called beyond its owner's name."""
+        return str(self.number)
+
+    @property
+    def source_folder(self) -> str:
+        """Where all pods have the source: a place is one source to a build, which removes what that has no longer."""
+        claim = self.source.volume_claim
+        return "/".join([SOURCE_FOLDER, claim.name, *([] if claim.folder is None else [claim.folder])])
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the command line."""
+        spec = self.build.spec
+        return [
+            "bulk",
+            "build",
+            self.source_folder,
+            *(root.replace("$", "$$") for root in spec.roots),  # the kubelet replaces $(NAME) in arguments
+            f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
+            f"--home={HOME_FOLDER}",
+            f"--build-id={self.build_id}",
+            f"--budget={spec.budget.size_bytes}",
+            f"--nodes={spec.budget.nodes}",
+            "--master=submitted",
+        ]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of Spark, as far as both operators leave them to it."""
+        return dict(_SETTINGS)
+
+
+def owner_of_build(build: PackageBuild) -> Owner:
+    """Whose children these are."""
+    return Owner("PackageBuild", BUILD, build.metadata)
+
+
+def application_name(build: PackageBuild, attempt: int) -> str:
+    """What the application of an attempt is called."""
+    return owner_of_build(build).name_of(str(attempt))
+
+
+def build_config_map(build: PackageBuild, publisher: Publisher, journal: JournalSpec) -> Manifest:
+    """What the driver reads."""
+    return config_map(owner_of_build(build), driver_config(publisher, journal))
+
+
+def driver_config(publisher: Publisher, journal: JournalSpec) -> Config:
+    """The publisher's own configuration, without what listens, and tells others."""
+    return replace(
+        publisher_config(publisher, journal), http=HttpConfig(), agents=AgentsConfig(), events=EventsConfig()
+    )
+
+
+def driver_template(run: SparkRun) -> Manifest:
+    """The driver's pod: it makes the executors, and has an account for that."""
+    return _template(run, DRIVER_CONTAINER, has_token=True)
+
+
+def executor_template(run: SparkRun) -> Manifest:
+    """The executors' pods; they need nothing of the cluster."""
+    return _template(run, EXECUTOR_CONTAINER, has_token=False)
+
+
+def memory(amount: Driver | Executors) -> str:
+    """Memory as Java writes it."""
+    return f"{-(-amount.memory_bytes // _MEBIBYTE)}m"
+
+
+def cpu_request(amount: Driver | Executors) -> str:
+    """CPU that a pod is promised."""
+    return str(amount.cores) if amount.cpu_request is None else amount.cpu_request
+
+
+def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
+    spec, wanted = run.build.spec, run.build.spec.template
+    secrets = tuple(dict.fromkeys((*spec.image_pull_secrets, *wanted.spec.image_pull_secrets)))
+    metadata: Manifest = {"labels": {**wanted.metadata.labels, **run.owner.labels}}
+    if wanted.metadata.annotations:
+        metadata["annotations"] = dict(wanted.metadata.annotations)
+    return {
+        "metadata": metadata,
+        "spec": {
+            **placed(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels),
+            "automountServiceAccountToken": has_token,
+            "enableServiceLinks": False,
+            "containers": [
+                {
+                    "name": container,
+                    "image": run.image.name,
+                    "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+                    "volumeMounts": list(_mounts(run)),
+                }
+            ],
+            "volumes": _volumes(run),
+        },
+    }
+
+
+def _mounts(run: SparkRun) -> Iterator[Mapping[str, Any]]:
+    yield {"name": "mailboat-config", "mountPath": CONFIG_FOLDER, "readOnly": True}
+    yield {"name": "home", "mountPath": HOME_FOLDER}
+    yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # the pod's own
+    yield source_mount(run.source, run.source_folder)
+    yield from map(secret_mount, journal_mounts(run.journal))
+
+
+def _volumes(run: SparkRun) -> Sequence[Mapping[str, Any]]:
+    return [
+        {"name": "mailboat-config", "configMap": {"name": run.owner.name_of(CONFIG_ENDING)}},
+        {"name": "home", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        source_volume(run.source),
+        *map(secret_volume, journal_mounts(run.journal)),
+    ]
+
+
+def kubeflow_application(run: SparkRun) -> Manifest:
+    """One attempt."""
+    spec = run.build.spec
+    content = {
+        "type": "Python",
+        "pythonVersion": "3",
+        "mode": "cluster",
+        "sparkVersion": SPARK_VERSION,
+        "image": run.image.name,
+        **({} if run.image.pull_policy is None else {"imagePullPolicy": run.image.pull_policy}),
+        "mainApplicationFile": DRIVER_FILE,
+        "arguments": run.arguments,
+        "sparkConf": run.settings,
+        "restartPolicy": {"type": "Never"},
+        "driver": {
+            "cores": spec.driver.cores,
+            "coreRequest": cpu_request(spec.driver),
+            "memory": memory(spec.driver),
+            "serviceAccount": spec.service_account_name,
+            "template": driver_template(run),
+        },
+        "executor": {
+            "instances": spec.executors.instances,
+            "cores": spec.executors.cores,
+            "coreRequest": cpu_request(spec.executors),
+            "memory": memory(spec.executors),
+            "template": executor_template(run),
+        },
+    }
+    return run.owner.child(KUBEFLOW_APPLICATION, run.ending, {"spec": content})
+
+
+_MILLISECONDS: Final = 1000
+
+
+def apache_application(run: SparkRun) -> Manifest:
+    """One attempt."""
+    spec = run.build.spec
+    deadline_ms = round(spec.start_deadline_seconds * _MILLISECONDS)
+    content = {
+        "deploymentMode": "ClusterMode",
+        "runtimeVersions": {"sparkVersion": SPARK_VERSION},
+        "pyFiles": DRIVER_FILE,
+        "driverArgs": run.arguments,
+        "sparkConf": _settings(run),
+        "driverSpec": {"podTemplateSpec": driver_template(run)},
+        "executorSpec": {"podTemplateSpec": executor_template(run)},
+        "applicationTolerations": {
+            "restartConfig": {"restartPolicy": "Never"},
+            "resourceRetainPolicy": "OnFailure",
+            "instanceConfig": {"initExecutors": 1, "minExecutors": 0, "maxExecutors": spec.executors.instances},
+            "applicationTimeoutConfig": {
+                "driverStartTimeoutMillis": deadline_ms,
+                "driverReadyTimeoutMillis": deadline_ms,
+                "executorStartTimeoutMillis": 0,  # none: whether executors are needed the operator does not know
+            },
+        },
+    }
+    return run.owner.child(APACHE_APPLICATION, run.ending, {"spec": content})
+
+
+def _settings(run: SparkRun) -> dict[str, str]:
+    spec, image = run.build.spec, run.image
+    policy = {} if image.pull_policy is None else {"spark.kubernetes.container.image.pullPolicy": image.pull_policy}
+    return {
+        **run.settings,
+        **policy,
+        "spark.app.name": run.name,
+        "spark.kubernetes.container.image": image.name,
+        "spark.kubernetes.authenticate.driver.serviceAccountName": spec.service_account_name,
+        "spark.kubernetes.driver.request.cores": cpu_request(spec.driver),
+        "spark.kubernetes.executor.request.cores": cpu_request(spec.executors),
+        "spark.driver.cores": str(spec.driver.cores),
+        "spark.driver.memory": memory(spec.driver),
+        "spark.executor.instances": str(spec.executors.instances),
+        "spark.executor.cores": str(spec.executors.cores),
+        "spark.executor.memory": memory(spec.executors),
+    }

@@ -1,0 +1,258 @@
+"""What a PackageBuild without a timetable needs: one application at a time, until one of them has done it.
+
+Attempts are counted here, for both Spark operators alike: each is an application of its own, with the same build id, so
+it goes on where the one before stopped. An attempt whose pods never run is ended by a deadline of ours: kubeflow's
+operator has none, and neither operator knows that a driver which only publishes needs no executors. An application is
+made once and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from mailboat.api.records import BuildView
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.package_build.manifests import application_name
+from mailboat_operator.kinds.package_build.prerequisites import (
+    BuildContext,
+    BuildObservation,
+    application_key,
+    build_id_of,
+    ground_of,
+)
+from mailboat_operator.kinds.package_build.spark_state import Application, ApplicationState, application_of
+from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus
+from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
+from mailboat_operator.plan.children import deletion, plan_children
+from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.finished import pause_after_finishing, plan_finished
+
+COMPLETE: Final = "Complete"
+_WATCH_SECONDS: Final = 3.0
+_BLOCKED_SECONDS: Final = 15.0
+_FIRST_PAUSE_SECONDS: Final = 5.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+
+
+def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:
+    """Decide what to do for a build, and what to say of it. Deleting it needs nothing: its children go with it."""
+    if build.metadata.is_deleted:
+        return Plan((), None)
+    if build.status.finished_at is not None:
+        return plan_finished(build, seen.around.now)
+    if build.spec.suspend:
+        return _suspended(build, seen)
+    ground = ground_of(build, seen)
+    return _decided(ground, seen) if isinstance(ground, BuildContext) else _blocked(build, seen, ground)
+
+
+def _decided(ground: BuildContext, seen: BuildObservation) -> Plan:
+    build = ground.build
+    if _is_over_time(build, seen.around.now):
+        message = f"it was not complete within {build.spec.active_deadline_seconds} s of its first attempt"
+        return _failed(build, seen, build.status, ("DeadlineExceeded", message), _removed(build, seen))
+    if build.status.retry_at is not None:
+        return _retried(ground, seen, build.status.retry_at)
+    attempt = build.status.attempt or 1
+    found = seen.around.children.get(application_key(build, attempt))
+    if found is None or build.status.attempt is None:
+        return _started(ground, seen, attempt)
+    return _followed(ground, seen, application_of(build.spec.engine, found))
+
+
+def _blocked(build: PackageBuild, seen: BuildObservation, findings: Sequence[Finding]) -> Plan:
+    status = replace(build.status, phase=build.status.phase or BuildPhase.PENDING)
+    return replace(_plan(build, status, findings, seen), again_seconds=_BLOCKED_SECONDS)
+
+
+def _suspended(build: PackageBuild, seen: BuildObservation) -> Plan:
+    """The pods go; the time that it is suspended counts for no deadline."""
+    status = replace(build.status, phase=BuildPhase.SUSPENDED, application=None, started_at=None, retry_at=None)
+    findings = suspended(suspend=True, effect="its SparkApplication is removed; what is built stays in the bucket")
+    return replace(_plan(build, status, findings, seen), actions=tuple(_removed(build, seen)))
+
+
+def _started(ground: BuildContext, seen: BuildObservation, attempt: int) -> Plan:
+    """Ask for the application of an attempt, unless it is there already, from before a crash."""
+    build, children = ground.build, seen.around.children
+    status = replace(
+        build.status,
+        phase=BuildPhase.STARTING,
+        build_id=build_id_of(build),
+        attempt=attempt,
+        retry_at=None,
+        application=application_name(build, attempt),
+        started_at=build.status.started_at or _seconds(seen.around.now),
+    )
+    plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
+    actions = [
+        *plan_children([ground.config], children),
+        *(_removed(build, seen) if build.status.attempt not in {None, attempt} else ()),
+        *(() if application_key(build, attempt) in children else (Apply(ground.application(attempt)),)),
+    ]
+    return replace(plan, actions=tuple(actions), again_seconds=_WATCH_SECONDS)
+
+
+def _retried(ground: BuildContext, seen: BuildObservation, retry_at: datetime) -> Plan:
+    rest = (retry_at - seen.around.now).total_seconds()
+    if rest <= 0:
+        return _started(ground, seen, (ground.build.status.attempt or 0) + 1)
+    return Plan((), None, rest)
+
+
+def _followed(ground: BuildContext, seen: BuildObservation, application: Application) -> Plan:
+    """An attempt is under way, or over."""
+    build, state = ground.build, application.state
+    status = _with_progress(build.status, seen.progress)
+    if state is ApplicationState.SUCCEEDED:
+        return _completed(build, seen, status)
+    if state is ApplicationState.FAILED:
+        return _attempt_failed(build, seen, status, ("ApplicationFailed", _told(build, application)))
+    if _runs(status, state):
+        findings = under_way("Running", f"attempt {status.attempt}: {_packages(status)}")
+        return _going_on(ground, seen, replace(status, phase=BuildPhase.RUNNING), findings)
+    waited = (seen.around.now - application.created_at).total_seconds()
+    if waited >= build.spec.start_deadline_seconds:
+        return _attempt_failed(build, seen, status, ("StartDeadlineExceeded", _not_started(build, application)))
+    findings = _waiting(status, _told(build, application))
+    return _going_on(ground, seen, replace(status, phase=BuildPhase.STARTING), findings)
+
+
+def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
+    """Whether executors do, or did, or a driver publishes: what has a package in the journal is built as a whole.
+
+    A driver of such a build that asks for executors is one that builds anew, since something else was published of the
+    source meanwhile: it has to get them in time as any other.
+    """
+    is_built = bool(status.packages_done)
+    if state is ApplicationState.WAITING and is_built:
+        return False
+    is_publishing = state is ApplicationState.DRIVING and is_built
+    return is_publishing or state is ApplicationState.RUNNING or status.phase is BuildPhase.RUNNING
+
+
+def _going_on(
+    ground: BuildContext, seen: BuildObservation, status: PackageBuildStatus, findings: Sequence[Finding]
+) -> Plan:
+    actions = tuple(plan_children([ground.config], seen.around.children))
+    plan = _plan(ground.build, status, findings, seen)
+    return replace(plan, actions=actions, again_seconds=_WATCH_SECONDS)
+
+
+def _waiting(status: PackageBuildStatus, application: str) -> Sequence[Finding]:
+    return under_way("Starting", f"attempt {status.attempt}: waiting for the pods of {application}")
+
+
+def _completed(build: PackageBuild, seen: BuildObservation, status: PackageBuildStatus) -> Plan:
+    """It succeeded; figures that are not those of all packages are not what it came to."""
+    text = _success(status, seen)
+    if status.packages_done != status.packages_total:
+        status = replace(status, packages_done=None, packages_total=None, packages=None)
+    status = replace(status, phase=BuildPhase.COMPLETED, finished_at=_seconds(seen.around.now))
+    return _ended(build, _plan(build, status, ready(text, COMPLETE), seen), Report(Severity.NORMAL, COMPLETE, text))
+
+
+def _attempt_failed(
+    build: PackageBuild, seen: BuildObservation, status: PackageBuildStatus, problem: tuple[str, str]
+) -> Plan:
+    """The next one begins after a pause, unless this was the last. What never ran goes: nothing else would end it."""
+    reason, message = problem
+    attempt = status.attempt or 1
+    actions = tuple(_removed(build, seen)) if reason == "StartDeadlineExceeded" else ()
+    if attempt > build.spec.retries:
+        return _failed(build, seen, status, (reason, f"attempt {attempt}, the last: {message}"), actions)
+    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
+    status = replace(status, phase=BuildPhase.RETRYING, retry_at=_seconds(seen.around.now) + timedelta(seconds=pause))
+    text = f"attempt {attempt}: {message}"
+    plan = _plan(build, status, under_way(reason, f"{text}; the next one begins in {pause:g} s"), seen)
+    return replace(plan, actions=(*actions, Report(Severity.WARNING, reason, text)), again_seconds=pause)
+
+
+def _failed(
+    build: PackageBuild,
+    seen: BuildObservation,
+    status: PackageBuildStatus,
+    problem: tuple[str, str],
+    actions: Iterable[Action],
+) -> Plan:
+    """It is over; what it built stays, and an application that failed too, for its driver's log."""
+    status = replace(status, phase=BuildPhase.FAILED, retry_at=None, finished_at=_seconds(seen.around.now))
+    plan = replace(_plan(build, status, stalled(*problem), seen), actions=tuple(actions))
+    return _ended(build, plan, Report(Severity.WARNING, *problem))
+
+
+def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
+    return replace(plan, actions=(*plan.actions, report), again_seconds=pause_after_finishing(build))
+
+
+def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
+    """The application at hand goes, and its pods with it."""
+    key = application_key(build, build.status.attempt or 1)
+    if key in seen.around.children:
+        yield deletion(key, seen.around.children)
+
+
+def _plan(build: PackageBuild, status: PackageBuildStatus, findings: Sequence[Finding], seen: BuildObservation) -> Plan:
+    """Say of the build what was found; `Complete` is what `kubectl wait` waits for."""
+    generation, before, main = build.metadata.generation, build.status, findings[0]
+    complete = ConditionStatus.TRUE if main.status is ConditionStatus.TRUE else ConditionStatus.FALSE
+    all_findings = [*findings, Finding(COMPLETE, complete, main.reason, main.message)]
+    status = replace(
+        status,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, all_findings, generation, seen.around.now),
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _is_over_time(build: PackageBuild, now: datetime) -> bool:
+    limit, started_at = build.spec.active_deadline_seconds, build.status.started_at
+    return limit is not None and started_at is not None and now >= started_at + timedelta(seconds=limit)
+
+
+def _with_progress(status: PackageBuildStatus, progress: BuildView | None) -> PackageBuildStatus:
+    if progress is None:
+        return status
+    text = f"{progress.published}/{progress.total}"
+    return replace(status, packages_done=progress.published, packages_total=progress.total, packages=text)
+
+
+def _packages(status: PackageBuildStatus) -> str:
+    if status.packages is None:
+        return "no package in the journal"
+    return f"{status.packages_done} of {status.packages_total} packages in the journal"
+
+
+def _success(status: PackageBuildStatus, seen: BuildObservation) -> str:
+    """What a build came to whose driver succeeded; the tree of one that was overtaken is that of another build."""
+    if status.packages_done == status.packages_total and (seen.is_asked or status.packages_done is not None):
+        return f"complete: {_packages(status)}"
+    progress = seen.progress
+    if progress is None:
+        return "complete, as reported by its driver; the publisher's agent reports no package count"
+    return (
+        f"complete as another build: other packages of the source were published after {progress.published} of "
+        f"{progress.total} packages of this one; `mailboat bulk status` lists both"
+    )
+
+
+def _told(build: PackageBuild, application: Application) -> str:
+    said = f": {application.message}" if application.message else ""
+    return f"SparkApplication {build.status.application} ({application.word or 'new'}){said}"
+
+
+def _not_started(build: PackageBuild, application: Application) -> str:
+    return (
+        f"the pods of {_told(build, application)} did not run within {build.spec.start_deadline_seconds:g} s: an image "
+        "that can't be pulled, no room on any node, an account or a claim that is missing; "
+        "see `kubectl get events`"
+    )
+
+
+def _seconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)

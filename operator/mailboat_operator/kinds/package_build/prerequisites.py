@@ -1,0 +1,155 @@
+"""What a build stands on: publisher, journal, bucket, source, image and a Spark operator; nothing begins without one.
+
+Called by `plan_build`, which goes on where everything is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from mailboat.api.records import BuildView
+
+from mailboat_operator.kinds.journal.spec import Journal, JournalSpec
+from mailboat_operator.kinds.package_build.manifests import (
+    SparkRun,
+    apache_application,
+    application_name,
+    build_config_map,
+    kubeflow_application,
+    owner_of_build,
+)
+from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperator
+from mailboat_operator.kinds.publisher.spec import Publisher, Source
+from mailboat_operator.plan.findings import Finding, stalled
+from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.workload.context import WorkloadContext, hindrance, name_conflict
+from mailboat_operator.workload.manifests import CONFIG_ENDING
+from mailboat_operator.workload.pods import AgentImage
+
+APPLICATIONS: Final = MappingProxyType(
+    {SparkOperator.KUBEFLOW: KUBEFLOW_APPLICATION, SparkOperator.APACHE: APACHE_APPLICATION}
+)
+_RENDERERS: Final = MappingProxyType(
+    {SparkOperator.KUBEFLOW: kubeflow_application, SparkOperator.APACHE: apache_application}
+)
+_SITES: Final = MappingProxyType(
+    {
+        SparkOperator.KUBEFLOW: "https://kubeflow.github.io/spark-operator",
+        SparkOperator.APACHE: "https://apache.github.io/spark-kubernetes-operator",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildObservation:
+    """What was observed around a build.
+
+    Attributes:
+        around: The journal, its Secrets, and the children of the names that are wanted.
+        publisher: In whose name it is built; None when there is none that can be understood.
+        is_served: Whether the Spark operator that it asks for is installed.
+        progress: What its packages are; None where nobody could be asked, or none is published yet.
+        is_asked: Whether a publisher's agent answered, if one had to be asked.
+        image: What driver and executors run where the build names nothing; None for no such setting.
+    """
+
+    around: WorkloadContext
+    publisher: Publisher | None
+    is_served: bool = True
+    progress: BuildView | None = None
+    is_asked: bool = True
+    image: AgentImage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """Everything that an application is rendered from.
+
+    Attributes:
+        build: Which.
+        publisher: In whose name it is built.
+        journal: Where it is published.
+        source: What is read.
+        image: What driver and executors run.
+    """
+
+    build: PackageBuild
+    publisher: Publisher
+    journal: JournalSpec
+    source: Source
+    image: AgentImage
+
+    @property
+    def config(self) -> Manifest:
+        """The ConfigMap."""
+        return build_config_map(self.build, self.publisher, self.journal)
+
+    def application(self, attempt: int) -> Manifest:
+        """The application of an attempt."""
+        build = self.build
+        run = SparkRun(build, attempt, build_id_of(build), self.journal, self.source, self.image)
+        return _RENDERERS[build.spec.engine](run)
+
+
+def build_id_of(build: PackageBuild) -> str:
+    """Names the build in the journal: that of this very object, for all attempts."""
+    return build.status.build_id or build.metadata.uid
+
+
+def application_key(build: PackageBuild, attempt: int) -> ChildKey:
+    """The application of an attempt."""
+    return ChildKey(APPLICATIONS[build.spec.engine], application_name(build, attempt))
+
+
+def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
+    """The children to look at: the configuration, and the applications of this attempt and the next."""
+    attempt = build.status.attempt or 1
+    config = ChildKey("ConfigMap", owner_of_build(build).name_of(CONFIG_ENDING))
+    return [config, *(application_key(build, number) for number in (attempt, attempt + 1) if is_served)]
+
+
+def ground_of(build: PackageBuild, seen: BuildObservation) -> BuildContext | Sequence[Finding]:
+    """What the build stands on, or why nothing can be asked for at the moment."""
+    name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
+    if publisher is None:
+        return stalled("PublisherMissing", f"no valid Publisher {name}")
+    findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.around, (), suspend=False)
+    if findings is not None or journal is None:
+        return findings or ()
+    source = publisher.spec.source if build.spec.source is None else build.spec.source
+    image = _image_of(build, seen.image)
+    if journal.spec.blobs is None or source is None or image is None:
+        return stalled(*_lacking(publisher, journal, has_source=source is not None))
+    if not seen.is_served:
+        return stalled("EngineMissing", _engine_missing(build.spec.engine))
+    ground = BuildContext(build, publisher, journal.spec, source, image)
+    attempt = build.status.attempt or 1
+    wanted = [ground.config, *(ground.application(number) for number in (attempt, attempt + 1))]
+    return name_conflict(wanted, seen.around, build.metadata.uid) or ground
+
+
+def _lacking(publisher: Publisher, journal: Journal, *, has_source: bool) -> tuple[str, str]:
+    if journal.spec.blobs is None:
+        bucket = "no bucket, which driver and executors need to share packages: set blobs"
+        return "BucketMissing", f"Journal {journal.metadata.name} has {bucket}"
+    if not has_source:
+        return "SourceMissing", f"no source: set source here or in Publisher {publisher.metadata.name}"
+    return "ImageMissing", "no image for Spark's pods: set image, or the chart's sparkImage"
+
+
+def _image_of(build: PackageBuild, usual: AgentImage | None) -> AgentImage | None:
+    own = build.spec.image
+    if own is None:
+        return usual
+    return AgentImage(own) if usual is None else replace(usual, name=own)
+
+
+def _engine_missing(engine: SparkOperator) -> str:
+    group = APPLICATIONS[engine].partition(".")[2]
+    return (
+        f"there is no SparkApplication of {group} here, or the operator may not see it: "
+        f"install that Spark operator ({_SITES[engine]}), or make a PackageBuild of the other engine"
+    )

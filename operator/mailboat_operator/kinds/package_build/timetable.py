@@ -1,0 +1,172 @@
+"""What a PackageBuild with a timetable needs: a PackageBuild for each time, and an end to those that nobody needs.
+
+A run is called by its owner and the minute that it is of, so one time never becomes two runs, whoever looks and however
+often. Of times that passed unseen only the last one counts. Source: CronJob's rules, which people know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.package_build.manifests import owner_of_build
+from mailboat_operator.kinds.package_build.spec import (
+    BuildPhase,
+    ConcurrencyPolicy,
+    PackageBuild,
+    PackageBuildStatus,
+    Timetable,
+)
+from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
+from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended
+from mailboat_operator.plan.manifest import ChildKey, Manifest
+from mailboat_operator.workload.context import is_paused
+
+_MINUTE: Final = 60
+_SHORTEST_SECONDS: Final = 0.5
+_LONGEST_SLEEP_SECONDS: Final = 3600.0
+_ACTIVE_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A build that a timetable made.
+
+    Attributes:
+        name: Of the PackageBuild.
+        uid: Its own.
+        scheduled_at: The time that it is of.
+        phase: How far it got.
+        is_finished: Whether it is over.
+    """
+
+    name: str
+    uid: str
+    scheduled_at: datetime
+    phase: BuildPhase | None
+    is_finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the timetable says around now.
+
+    Attributes:
+        due: The last time that passed and became nothing yet; None for none.
+        next: The next one to come.
+    """
+
+    due: datetime | None
+    next: datetime
+
+
+def run_of(owner: PackageBuild, build: PackageBuild) -> Run | None:
+    """A build as a run of the owner's timetable; None for other names."""
+    minutes = build.metadata.name.removeprefix(f"{owner.metadata.name}-")
+    if not minutes.isdecimal() or len(minutes) > 9:
+        return None
+    scheduled_at = datetime.fromtimestamp(int(minutes) * _MINUTE, UTC)
+    metadata, status = build.metadata, build.status
+    return Run(metadata.name, metadata.uid, scheduled_at, status.phase, status.finished_at is not None)
+
+
+def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> Plan:
+    """Decide what to do for a build with a timetable; `runs` are those that it owns."""
+    if build.metadata.is_deleted or build.spec.schedule is None:
+        return Plan((), None)
+    if is_paused(build.metadata, suspend=build.spec.suspend):
+        return _plan(build, build.status, runs, suspended(suspend=build.spec.suspend), now)
+    try:
+        times = times_around(build, build.spec.schedule, runs, now)
+    except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
+        # the text of an OSError names a file of the operator
+        cause = "there is no such time zone" if isinstance(error, OSError) else str(error)
+        message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {cause}"
+        return _plan(build, build.status, runs, stalled("ScheduleImpossible", message), now)
+    actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
+    plan = _plan(build, replace(status, next_schedule_at=times.next), runs, findings, now)
+    pause = min(max((times.next - now).total_seconds(), _SHORTEST_SECONDS), _LONGEST_SLEEP_SECONDS)
+    active = [one for one in runs if not one.is_finished]
+    again = min(pause, _ACTIVE_SECONDS) if active or actions else pause
+    return replace(plan, actions=(*actions, *_outdated(build.spec.schedule, runs)), again_seconds=again)
+
+
+def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], now: datetime) -> Times:
+    """The times that matter now.
+
+    Raises:
+        CronSimError: the fields make no time.
+        StopIteration: no time comes within the years that are searched.
+        KeyError, OSError, ValueError: there is no such zone.
+    """
+    zone = ZoneInfo(schedule.time_zone)
+    local = now.astimezone(zone)
+    upcoming = next(CronSim(schedule.cron, local)).astimezone(UTC)
+    # the search goes back from just behind this minute's begin: a time that is now has passed, one in a second has not
+    begun = local.replace(second=0, microsecond=0) + timedelta(seconds=1)
+    last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
+    known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
+    known += [one.scheduled_at for one in runs]
+    done = max((one for one in known if one is not None), default=last)
+    return Times(last if last > done else None, upcoming)
+
+
+def _decided(
+    build: PackageBuild, schedule: Timetable, runs: Sequence[Run], times: Times, now: datetime
+) -> tuple[list[Action], PackageBuildStatus, Sequence[Finding]]:
+    active, status = [one for one in runs if not one.is_finished], build.status
+    waiting = ready(f"the next build begins at {times.next:%Y-%m-%d %H:%M} UTC", "Scheduled")
+    if times.due is None:
+        return [], status, waiting
+    limit = schedule.starting_deadline_seconds
+    if limit is not None and (now - times.due).total_seconds() > limit:
+        text = f"the build of {times.due:%Y-%m-%d %H:%M} UTC could not begin within its starting deadline"
+        missed = replace(status, last_missed_at=times.due)
+        return [Report(Severity.WARNING, "ScheduleMissed", text)], missed, waiting
+    if active and schedule.concurrency_policy is ConcurrencyPolicy.FORBID:
+        text = f"the build of {times.due:%Y-%m-%d %H:%M} UTC waits for the end of {active[0].name}"
+        return [], status, ready(text, "Waiting")
+    replaced = active if schedule.concurrency_policy is ConcurrencyPolicy.REPLACE else []
+    made = _run_manifest(build, times.due)
+    actions: list[Action] = [_deletion(one) for one in replaced]
+    actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"created PackageBuild {made['metadata']['name']}")]
+    return actions, replace(status, last_schedule_at=times.due), waiting
+
+
+def _run_manifest(build: PackageBuild, time: datetime) -> Manifest:
+    spec = replace(build.spec, schedule=None, suspend=False)
+    return owner_of_build(build).child("PackageBuild", str(int(time.timestamp()) // _MINUTE), {"spec": encode(spec)})
+
+
+def _deletion(run: Run) -> Delete:
+    return Delete(ChildKey("PackageBuild", run.name), run.uid)
+
+
+def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
+    """Runs beyond the limits, the oldest first."""
+    finished = sorted((one for one in runs if one.is_finished), key=lambda one: one.scheduled_at)
+    complete = [one for one in finished if one.phase is BuildPhase.COMPLETED]
+    failed = [one for one in finished if one.phase is not BuildPhase.COMPLETED]
+    for kept, limit in ((complete, schedule.successful_history_limit), (failed, schedule.failed_history_limit)):
+        for one in kept[: len(kept) - limit] if len(kept) > limit else ():
+            yield _deletion(one)
+
+
+def _plan(
+    build: PackageBuild, status: PackageBuildStatus, runs: Sequence[Run], findings: Sequence[Finding], now: datetime
+) -> Plan:
+    generation, before = build.metadata.generation, build.status
+    status = replace(
+        status,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, now),
+        phase=BuildPhase.SUSPENDED if build.spec.suspend else BuildPhase.SCHEDULED,
+        active=tuple(one.name for one in runs if not one.is_finished)[:100],
+    )
+    return Plan((), None if status == before else encode(status))

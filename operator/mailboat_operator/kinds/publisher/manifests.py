@@ -1,0 +1,176 @@
+"""What a Publisher becomes: configuration, a token, a Service, and one pod with a claim for what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    EventsConfig,
+    PublisherAgentConfig,
+    PublisherConfig,
+    TokenConfig,
+)
+from mailboat.config.storage import Secret
+
+from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
+from mailboat_operator.plan.labels import PUBLISHER, child_name
+from mailboat_operator.plan.manifest import Manifest, Owner, digest_of
+from mailboat_operator.workload.configuration import (
+    TOKEN_KEY,
+    SecretMount,
+    agent_config,
+    config_text,
+    journal_mounts,
+    token_mount,
+)
+from mailboat_operator.workload.limits import Events, Webhook
+from mailboat_operator.workload.manifests import (
+    CONFIG_ENDING,
+    TOKEN_ENDING,
+    Choice,
+    Members,
+    agent_service,
+    config_map,
+    network_policies,
+    stateful_set,
+)
+from mailboat_operator.workload.pods import AgentImage, AgentPod
+
+_SOURCE: Final = "source"
+SOURCE_FOLDER: Final = "/source"
+_STATE: Final = "state"
+_URL_KEY: Final = "url"
+
+
+def owner_of_publisher(publisher: Publisher) -> Owner:
+    """Whose children these are."""
+    return Owner("Publisher", PUBLISHER, publisher.metadata)
+
+
+def token_secret_name(publisher: Publisher) -> str:
+    """The Secret with the API's token: the user's own, or the one that the operator makes."""
+    said = publisher.spec.http.token_secret_ref
+    return child_name(publisher.metadata.name, TOKEN_ENDING) if said is None else said.name
+
+
+def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """The Secrets of webhooks. A change restarts the agent, which reads only the API's own ones again."""
+    found = (mount for hook in publisher.spec.events.webhooks for mount in (_hook_token(hook), _hook_url(hook)))
+    return [mount for mount in found if mount is not None]
+
+
+def _hook_token(hook: Webhook) -> SecretMount | None:
+    reference = hook.token_secret_ref
+    return None if reference is None else SecretMount(f"webhook-{hook.name}", reference.name, (TOKEN_KEY,))
+
+
+def _hook_url(hook: Webhook) -> SecretMount | None:
+    reference = hook.url_secret_ref
+    return None if reference is None else SecretMount(f"webhookurl-{hook.name}", reference.name, (_URL_KEY,))
+
+
+def _events_config(events: Events) -> EventsConfig:
+    """The events as the agent reads them."""
+    return EventsConfig(
+        events.silent_seconds,
+        tuple(
+            hook.config(_file_in(_hook_token(hook), TOKEN_KEY), _file_in(_hook_url(hook), _URL_KEY))
+            for hook in events.webhooks
+        ),
+    )
+
+
+def _file_in(mount: SecretMount | None, key: str) -> str | None:
+    return None if mount is None else mount.file(key)
+
+
+def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """The Secrets that its agent reads besides those of the journal."""
+    callers = [_caller_mount(one) for one in publisher.spec.http.tokens]
+    return [token_mount(token_secret_name(publisher)), *callers, *webhook_mounts(publisher)]
+
+
+def _caller_mount(token: Token) -> SecretMount:
+    return SecretMount(f"http-{token.name}", token.secret_ref.name, (TOKEN_KEY,))
+
+
+def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """Those of them that the user has to make."""
+    is_ours = publisher.spec.http.token_secret_ref is None
+    return secret_mounts(publisher)[1:] if is_ours else secret_mounts(publisher)
+
+
+def publisher_children(
+    publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
+) -> Sequence[Manifest]:
+    """All children but the token's Secret, in the order in which they are needed.
+
+    Args:
+        publisher: The object.
+        journal: What it appends to.
+        image: What its agent runs.
+        secrets_digest: Changes with what is in the Secrets that the agent reads at its start.
+        choice: What else decides on them.
+    """
+    owner = owner_of_publisher(publisher)
+    config = choice.config(publisher_config(publisher, journal))
+    spec = publisher.spec
+    pod = AgentPod(
+        image=image.of(spec.image),
+        config_map=owner.name_of(CONFIG_ENDING),
+        config_digest=digest_of([config_text(config), secrets_digest]),
+        secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
+        volume=_STATE,
+        arguments=(),
+        resources=spec.resources,
+        template=spec.template,
+        service_account=spec.service_account_name,
+        volumes=[] if spec.source is None else [source_volume(spec.source)],
+        agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
+    )
+    volume = choice.volume(spec.volume)
+    members = Members(pod, 1, owner.name_of(), volume, str(spec.volume_retention), "Retain")
+    policies = network_policies(owner, spec.template, choice.policy)
+    return [config_map(owner, config), agent_service(owner), *policies, stateful_set(owner, members)]
+
+
+def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
+    """What the publisher's agent reads."""
+    name, spec = publisher.metadata.name, publisher.spec
+    agent = PublisherAgentConfig(name, None if spec.source is None else SOURCE_FOLDER)
+    base = agent_config(journal, token_mount(token_secret_name(publisher)))
+    callers = [
+        TokenConfig(one.name, Secret(file=_caller_mount(one).file(TOKEN_KEY)), one.verbs, one.paths)
+        for one in spec.http.tokens
+    ]
+    return replace(
+        base,
+        http=replace(base.http, tokens=(*base.http.tokens, *callers)),
+        publisher=PublisherConfig(
+            name=name,
+            package_type=spec.package_type,
+            filevault_name=spec.filevault_name,
+            transfer=spec.transfer,
+            throttle=spec.throttle.config,
+        ),
+        limits=spec.limits.config,
+        events=_events_config(spec.events),
+        agents=AgentsConfig(publishers=(agent,)),
+    )
+
+
+def source_volume(source: Source) -> Manifest:
+    """The content, as a volume of a pod."""
+    return {"name": _SOURCE, "persistentVolumeClaim": {"claimName": source.volume_claim.name, "readOnly": True}}
+
+
+def source_mount(source: Source, place: str = SOURCE_FOLDER) -> Manifest:
+    """The content, in a container."""
+    mount: Manifest = {"name": _SOURCE, "mountPath": place, "readOnly": True}
+    folder = source.volume_claim.folder
+    return mount if folder is None else {**mount, "subPath": folder}

@@ -1,0 +1,174 @@
+"""What a Publisher needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from mailboat.api.records import StatusView, SubscriberStatusView
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.publisher.manifests import (
+    owner_of_publisher,
+    publisher_children,
+    user_mounts,
+    webhook_mounts,
+)
+from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
+from mailboat_operator.kinds.subscriber_pool.health import trouble_reports
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.actions import Action, Deregister, Plan
+from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.findings import Finding, conditions_after
+from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.workload.configuration import HTTP_PORT, journal_mounts
+from mailboat_operator.workload.context import (
+    WorkloadContext,
+    hindrance,
+    name_conflict,
+    pause_before_start,
+    roll_out,
+    secrets_digest,
+)
+from mailboat_operator.workload.fleet import (
+    coarse,
+    followers,
+    is_gone,
+    max_lag,
+    members_of,
+    ordinal_of,
+    pause_before_asking,
+    published_at,
+)
+from mailboat_operator.workload.manifests import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
+from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
+
+
+def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
+    """All children that a Publisher may have."""
+    owner = owner_of_publisher(publisher)
+    return [
+        ChildKey("ConfigMap", owner.name_of(CONFIG_ENDING)),
+        ChildKey("Secret", owner.name_of(TOKEN_ENDING)),
+        ChildKey("Service", owner.name_of()),
+        ChildKey("StatefulSet", owner.name_of()),
+        ChildKey("NetworkPolicy", owner.name_of()),
+    ]
+
+
+def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
+    """Decide what to do for a Publisher, and what to say of it. Deleting it needs nothing: its children go with it."""
+    if publisher.metadata.is_deleted:
+        return Plan((), None)
+    spec, metadata = publisher.spec, publisher.metadata
+    mounts = user_mounts(publisher)
+    findings = hindrance(metadata, spec.journal_ref.name, around, mounts, suspend=spec.suspend)
+    if findings is not None or around.journal is None:
+        return _plan(publisher, around, (), findings or ())
+    journal = around.journal.spec
+    digest = secrets_digest([*webhook_mounts(publisher), *journal_mounts(journal)], around.secrets)
+    choice = Choice(claim_bytes=template_bytes(around.children, metadata.name), policy=around.policy)
+    children = publisher_children(publisher, journal, around.image, digest, choice)
+    owner = owner_of_publisher(publisher)
+    secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
+    findings = name_conflict([*secrets, *children], around, metadata.uid)
+    if findings is not None:
+        return _plan(publisher, around, (), findings)
+    live = around.children
+    policy = ChildKey("NetworkPolicy", owner.name_of())
+    actions = [
+        *plan_unwanted([policy], children, live, metadata.uid),
+        *(action for secret in secrets for action in plan_secret(secret, live)),
+        *plan_children(children, live),
+    ]  # a token of ours that is used no more goes with the Publisher: no right to delete Secrets is needed
+    return _plan(publisher, around, actions, roll_out(publisher, around))
+
+
+def _plan(
+    publisher: Publisher, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+) -> Plan:
+    metadata = publisher.metadata
+    pools = known_pools(publisher.status.pools, around.pools, around.fleet)
+    size_bytes = publisher.spec.volume.size_bytes
+    volumes = volume_findings(around.claims, size_bytes)
+    gone = [
+        Deregister(name, around.answering) for name in left_behind(publisher.status.pools, around.pools, around.fleet)
+    ]
+    status = replace(
+        _with_figures(publisher.status, metadata.name, around.fleet),
+        observed_generation=metadata.generation,
+        conditions=conditions_after(
+            publisher.status.conditions, [*findings, *volumes], metadata.generation, around.now
+        ),
+        url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
+        pools=tuple(pools),
+    )
+    is_settled = findings[0].status is ConditionStatus.TRUE
+    pause = pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+    if are_going(pools, around.pools):
+        pause = GOING_SECONDS
+    return Plan(
+        (
+            *plan_volumes(around.claims, size_bytes),
+            *gone,
+            *actions,
+            *trouble_reports(volumes, publisher.status.conditions),
+        ),
+        None if status == publisher.status else encode(status),
+        pause if is_settled else pause_before_start(findings),
+    )
+
+
+def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:
+    """The figures of its agent; the last known ones where it did not answer."""
+    if fleet is None:
+        return before
+    following, last_at = followers(fleet, name), published_at(fleet).get(name, before.last_published_at)
+    return replace(
+        before,
+        next_offset=fleet.journal.next_offset,
+        subscribers=len({one.name for one in following}),
+        max_lag=coarse(max_lag(following)),
+        last_published_at=None if last_at is None else last_at.replace(microsecond=0),
+    )
+
+
+GOING_SECONDS: Final = 5.0
+"""How often to look while pods of a deleted pool end."""
+_MOST: Final = 100
+
+
+def known_pools(
+    before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
+) -> list[KnownPool]:
+    """What to note: every existing pool, and deleted ones as long as a member is registered."""
+    members = {one.name: one.members for one in before}
+    for pool in pools:
+        name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
+        members[name] = max(members.get(name, 0), most)
+    there = {pool.metadata.name for pool in pools}
+    kept = {name for name in members if name in there or fleet is None or any(_of(name, members[name], fleet))}
+    return [KnownPool(name, members[name]) for name in sorted(kept, key=lambda name: (name not in there, name))[:_MOST]]
+
+
+def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
+    """Members of pools that are gone, and that run no more."""
+    there = {pool.metadata.name for pool in pools}
+    gone = [one for one in known if one.name not in there and fleet is not None]
+    return sorted({one.name for pool in gone for one in _of(pool.name, pool.members, fleet) if is_gone(one)})
+
+
+def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
+    """Whether a deleted pool still has registered members."""
+    there = {pool.metadata.name for pool in pools}
+    return any(one.name not in there for one in known)
+
+
+def _of(pool: str, count: int, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
+    """The pool's members; a name beyond those that the pool ever had is foreign."""
+    for one in () if fleet is None else members_of(fleet, pool):
+        number = ordinal_of(one.name, pool)
+        if number is not None and number < count:
+            yield one

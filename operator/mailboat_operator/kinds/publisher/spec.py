@@ -1,0 +1,210 @@
+"""Publisher: an agent that packages what changed and appends it to a journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from mailboat.config.document import PackageType, Transfer, Verb
+
+from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.definition.fields import Field, Rule, unchangeable
+from mailboat_operator.definition.forms import (
+    AGENT_NAME,
+    CANT_BE_CONTENT,
+    FOLDER,
+    IMAGE,
+    NAME,
+    PATH_PATTERN,
+    can_be_content,
+    can_be_content_in_cel,
+)
+from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.definition.references import Reference, SecretReference
+from mailboat_operator.workload.limits import Events, Limits, Throttle
+from mailboat_operator.workload.template import Resources, Template, Volume
+
+_STATE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class VolumeClaim:
+    """A claim that holds the content. It is mounted read-only."""
+
+    name: Annotated[str, Field("Its name, in the same namespace.", form=NAME)]
+    folder: Annotated[str | None, Field("The folder within it. Default: all of it.", form=FOLDER)] = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where content comes from."""
+
+    volume_claim: Annotated[VolumeClaim, Field("A claim: a folder, a FileVault checkout or a package in it.")]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token of the HTTP API."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.name != 'operator'",
+            "name operator is reserved for the operator's own token",
+            ".name",
+            lambda token: token.name != "operator",
+        ),
+        Rule(
+            f"!has(self.paths) || self.paths.all(one, {can_be_content_in_cel('one')})",
+            f"paths {CANT_BE_CONTENT}",
+            ".paths",
+            lambda token: all(can_be_content(one) for one in token.paths),
+        ),
+        Rule(
+            "!has(self.paths) || self.paths.all(one, one == '/') || !has(self.verbs)"
+            " || self.verbs.all(one, one == 'view' || one == 'distribute')",
+            "paths limit the verbs view and distribute only; the others concern all paths",
+            ".paths",
+            lambda token: set(token.paths) <= {"/"} or set(token.verbs) <= {Verb.VIEW, Verb.DISTRIBUTE},
+        ),
+    )
+
+    name: Annotated[str, Field("The token's name: the user of its requests, and the caller in audit lines.", form=NAME)]
+    secret_ref: Annotated[SecretReference, Field("Secret with `token`.")]
+    verbs: Annotated[tuple[Verb, ...], Field("Permitted operations.", min_items=1, max_items=len(Verb), key="")] = (
+        Verb.VIEW,
+    )
+    paths: Annotated[
+        tuple[str, ...],
+        Field(
+            "Path patterns that it may distribute; each covers all paths below it. `*`: any part of one name.",
+            form=PATH_PATTERN,
+            min_items=1,
+            max_items=32,
+            key="",
+        ),
+    ] = ("/",)
+
+
+@dataclass(frozen=True)
+class Http:
+    """The HTTP API."""
+
+    token_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `token`: bearer token with all rights. Default: the operator creates one."),
+    ] = None
+    tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
+
+
+@dataclass(frozen=True)
+class PublisherSpec:
+    """What to publish, and how."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        unchangeable("journalRef", "a publisher's offsets belong to its journal; create another Publisher"),
+    )
+
+    journal_ref: Annotated[Reference, Field("The Journal to append to.")]
+    source: Annotated[Source | None, Field("Source of Add requests. Default: none; they are rejected.")] = None
+    package_type: Annotated[PackageType, Field("Format of the packages.")] = PackageType.TREE
+    transfer: Annotated[
+        Transfer,
+        Field(
+            "Transport of packages that are too large for a message: through the blob store (reference), in chunks "
+            "through the journal, or by reference if the Journal has a bucket (auto)."
+        ),
+    ] = Transfer.AUTO
+    filevault_name: Annotated[
+        str,
+        Field(
+            "What messages call the format `filevault`: subscribers of Sling take only what is called as their package "
+            "builder is.",
+            form=AGENT_NAME,
+        ),
+    ] = "filevault"
+    limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
+    throttle: Annotated[Throttle, Field("Backpressure: delays publish requests.")] = field(default_factory=Throttle)
+    events: Annotated[Events, Field("Events that are sent when all subscribers have a package.")] = field(
+        default_factory=Events
+    )
+    http: Annotated[Http, Field("The HTTP API.")] = field(default_factory=Http)
+    volume: Annotated[Volume, Field("Claim for the publisher's state.")] = field(
+        default_factory=lambda: Volume(_STATE_BYTES)
+    )
+    volume_retention: Annotated[ReclaimPolicy, Field("Whether that claim is kept or deleted with the Publisher.")] = (
+        ReclaimPolicy.RETAIN
+    )
+    resources: Annotated[Resources, Field("CPU and memory of the agent. Default: requests of 20m and 128Mi.")] = field(
+        default_factory=Resources
+    )
+    template: Annotated[Template, Field("Additional containers, and pod placement.")] = field(default_factory=Template)
+    image: Annotated[
+        str | None,
+        Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+    ] = None
+    service_account_name: Annotated[
+        str | None,
+        Field(
+            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
+            "Default: the namespace's default account.",
+            form=NAME,
+        ),
+    ] = None
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class KnownPool:
+    """A pool on the publisher's journal."""
+
+    name: Annotated[str, Field("Name of the SubscriberPool.")]
+    members: Annotated[int, Field("Highest number of members so far.", minimum=0)]
+
+
+@dataclass(frozen=True)
+class PublisherStatus:
+    """How publishing goes."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    next_offset: Annotated[int | None, Field("Offset of the next package.", minimum=0)] = None
+    subscribers: Annotated[int | None, Field("Subscribers that follow it.", minimum=0)] = None
+    max_lag: Annotated[
+        int | None, Field("Packages that the slowest of them is behind, rounded up to two digits.", minimum=0)
+    ] = None
+    last_published_at: Annotated[datetime | None, Field("When the last package was appended.")] = None
+    url: Annotated[str | None, Field("URL of its HTTP API, within the cluster.")] = None
+    pools: Annotated[
+        tuple[KnownPool, ...],
+        Field("Pools on its journal; a deleted pool stays listed until its members are deregistered.", key="name"),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """A Publisher as it is stored."""
+
+    metadata: Metadata
+    spec: PublisherSpec
+    status: PublisherStatus = field(default_factory=PublisherStatus)
+
+
+PUBLISHER = Kind(
+    "Publisher",
+    "publishers",
+    "mbpub",
+    Publisher,
+    (
+        READY,
+        REASON,
+        Column("Next", ".status.nextOffset", "integer", "Offset of the next package."),
+        Column("Subscribers", ".status.subscribers", "integer", "Subscribers that follow it."),
+        Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest of them is behind."),
+        Column("Last Published", ".status.lastPublishedAt", "date", "How long ago the last package was appended."),
+        AGE,
+    ),
+    "An agent that packages what changed and appends it to a journal.",
+    rules=(NAMES_AGENTS,),
+)

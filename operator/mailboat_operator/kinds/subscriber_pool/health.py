@@ -1,0 +1,206 @@
+"""How a pool's members, autoscaler and publishers are, as conditions and Events.
+
+Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
+has everything before it, and `CaughtUp` tells of that. Where nobody can be asked, what was known stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mailboat.api.records import StatusView, SubscriberStatusView
+
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.kinds.subscriber_pool.autoscaler import AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.actions import Report, Severity
+from mailboat_operator.plan.children import Live
+from mailboat_operator.plan.findings import Finding, stalled
+from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.workload.fleet import (
+    coarse,
+    is_blocked,
+    is_gone,
+    max_lag,
+    members_of,
+    ordinal_of,
+    problem_of,
+    published_at,
+)
+
+LAGGING: Final = "Lagging"
+BLOCKED: Final = "Blocked"
+LAG_FIGURE: Final = "pool_lag_packages"
+BLOCKED_FIGURE: Final = "pool_blocked_members"
+AUTOSCALER_READY: Final = "AutoscalerReady"
+PUBLISHERS_FOUND: Final = "PublishersFound"
+_WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
+"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject that are False when it can't scale."""
+_OFF: Final = "ScalingDisabled"
+"""Kubernetes' reason while a pool has no member: nothing is wrong."""
+_SHOWN: Final = 5
+_LONGEST_ERROR: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is said of a pool's members.
+
+    Attributes:
+        caught_up: How many have caught up; None where no agent answered.
+        max_lag: Packages that the slowest is behind, in coarse steps.
+        blocked: How many stand at a package that they can't import, or stopped.
+        last_error: What keeps the first of them.
+        findings: Conditions.
+        reports: Events about conditions that changed.
+        figures: For metrics.
+    """
+
+    caught_up: int | None
+    max_lag: int | None
+    blocked: int | None
+    last_error: str | None
+    findings: tuple[Finding, ...]
+    reports: tuple[Report, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
+    """What the announcements of a pool's members say of it."""
+    before = pool.status
+    known = [one for one in before.conditions if one.type in {LAGGING, BLOCKED}]
+    if fleet is None:
+        kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
+        return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
+    members = _members(pool, fleet)
+    blocked = [one for one in members if is_blocked(one)]
+    findings = (_lagging(pool, members, known), _blocked(blocked))
+    return Health(
+        caught_up=sum(one.ready is True for one in members),
+        max_lag=coarse(max_lag(members)),
+        blocked=len(blocked),
+        last_error=_error_of(blocked[0]) if blocked else None,
+        findings=findings,
+        reports=tuple(_reports(findings, known)),
+        figures={LAG_FIGURE: float(max_lag(members) or 0), BLOCKED_FIGURE: float(len(blocked))},
+    )
+
+
+def autoscaler_health(pool: SubscriberPool, live: Live) -> Sequence[Finding]:
+    """Whether the HorizontalPodAutoscaler or ScaledObject works, by its own conditions; nothing without autoscaling."""
+    if pool.spec.autoscaling is None:
+        return ()
+    keys = (ChildKey(kind, pool.metadata.name) for kind in (SCALED_OBJECT, AUTOSCALER))
+    found = next(((key, live[key]) for key in keys if key in live), None)
+    conditions = () if found is None else (found[1].get("status") or {}).get("conditions") or ()
+    if found is None or not conditions:
+        return (
+            Finding(
+                AUTOSCALER_READY, ConditionStatus.UNKNOWN, "NotReportedYet", "the autoscaler has no conditions yet"
+            ),
+        )
+    broken = [
+        one
+        for one in conditions
+        if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
+    ]
+    if not broken:
+        return (Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", ""),)
+    text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
+    return (
+        Finding(AUTOSCALER_READY, ConditionStatus.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),
+    )
+
+
+def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
+    """Whether the publishers that the pool names exist: an object beside it, or a package in the journal."""
+    if not pool.spec.publishers:
+        return ()
+    published = () if fleet is None else published_at(fleet)
+    missing = [name for name in pool.spec.publishers if name not in known and name not in published]
+    if not missing:
+        return (Finding(PUBLISHERS_FOUND, ConditionStatus.TRUE, "AllFound", ""),)
+    text = f"{', '.join(missing[:_SHOWN])}: no such Publisher here"
+    if fleet is None:
+        text = f"{text}, and no publisher could be asked whether the journal has packages of that name"
+        return (Finding(PUBLISHERS_FOUND, ConditionStatus.UNKNOWN, "PublisherMissing", text),)
+    text = f"{text}, and no package of that name in the journal; correct spec.publishers"
+    return (Finding(PUBLISHERS_FOUND, ConditionStatus.FALSE, "PublisherMissing", text),)
+
+
+def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
+    """A warning for each condition that turned False."""
+    known = {one.type: one.status for one in before}
+    for one in findings:
+        if one.status is ConditionStatus.FALSE and known.get(one.type) is not ConditionStatus.FALSE:
+            yield Report(Severity.WARNING, one.reason, one.message)
+
+
+def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[Finding] | None:
+    """That somebody else runs members of the same names; None when all is well, or not known."""
+    if fleet is None:
+        return None
+    counts = Counter(one.name for one in members_of(fleet, pool.metadata.name) if not is_gone(one))
+    twice = [name for name, count in sorted(counts.items()) if count > 1]
+    if not twice:
+        return None
+    message = (
+        f"duplicate subscriber names {', '.join(twice[:_SHOWN])}: another pool or subscriber on this journal "
+        "uses them. Rename one of them"
+    )
+    return stalled("IdentityShared", message)
+
+
+def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStatusView]:
+    """Those that the pool should have: of two with one name, the one that runs."""
+    found: dict[int, SubscriberStatusView] = {}
+    for one in members_of(fleet, pool.metadata.name):
+        number = ordinal_of(one.name, pool.metadata.name)
+        if number is not None and number < pool.spec.replicas and (number not in found or is_gone(found[number])):
+            found[number] = one
+    return [found[number] for number in sorted(found)]
+
+
+def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
+    limit = pool.spec.lagging_from
+    did_lag = any(one.type == LAGGING and one.status is ConditionStatus.TRUE for one in known)
+    threshold = limit / 2 if did_lag else limit - 1
+    late = [one for one in members if one.ready is True and one.lag is not None and one.lag > threshold]
+    if not late:
+        return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
+    lag = coarse(max_lag(late))
+    text = f"{_listed(late)}: {lag} packages behind. More members do not help: check publisher, brokers and CPU"
+    return Finding(LAGGING, ConditionStatus.TRUE, "TooFarBehind", text)
+
+
+def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
+    if not blocked:
+        return Finding(BLOCKED, ConditionStatus.FALSE, "NobodyBlocked", "")
+    problem = None if blocked[0].error is None else problem_of(blocked[0].error)
+    reason = "Unknown" if problem is None else problem[0]
+    others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
+    return Finding(BLOCKED, ConditionStatus.TRUE, reason, f"{_error_of(blocked[0])}{others}")
+
+
+def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:
+    """One Event for what begins, and one for what ends."""
+    before = {one.type: one.status for one in known}
+    for one in findings:
+        did_hold = before.get(one.type) is ConditionStatus.TRUE
+        if one.status is ConditionStatus.TRUE and not did_hold:
+            yield Report(Severity.WARNING, one.type, one.message)
+        elif one.status is ConditionStatus.FALSE and did_hold:
+            yield Report(Severity.NORMAL, f"Not{one.type}", one.message or "no member is blocked any more")
+
+
+def _error_of(member: SubscriberStatusView) -> str:
+    reason, message = ("Unknown", "no cause reported") if member.error is None else problem_of(member.error)
+    return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
+
+
+def _listed(members: Sequence[SubscriberStatusView]) -> str:
+    rest = len(members) - _SHOWN
+    return ", ".join(one.name for one in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

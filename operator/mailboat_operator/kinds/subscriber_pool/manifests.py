@@ -1,0 +1,189 @@
+"""What a SubscriberPool becomes: members with names and claims of their own, and Services that lead to them.
+
+A member is always named after its pod: its claim holds its content, its position and the id of its instance. The
+user's containers find the content read-only in `/content`. A pod is ready when its member has caught up and the user's
+containers are ready, so the serving Service has no endpoint earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    Expose,
+    PiecesConfig,
+    ReadinessConfig,
+    StagingConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+)
+
+from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.subscriber_pool.autoscaler import autoscaler
+from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
+from mailboat_operator.plan.labels import POOL
+from mailboat_operator.plan.manifest import Manifest, Owner, digest_of
+from mailboat_operator.workload.configuration import (
+    HOME_FOLDER,
+    agent_config,
+    config_text,
+    journal_mounts,
+    token_mount,
+)
+from mailboat_operator.workload.manifests import (
+    CONFIG_ENDING,
+    TOKEN_ENDING,
+    Choice,
+    Members,
+    agent_service,
+    config_map,
+    network_policies,
+    stateful_set,
+)
+from mailboat_operator.workload.pods import HTTP_PORT_NAME, AgentImage, AgentPod
+from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME
+
+MEMBERS_ENDING: Final = "members"
+_CONTENT_FOLDER: Final = "content"
+_MEMBER: Final = "member"
+
+
+def owner_of_pool(pool: SubscriberPool) -> Owner:
+    """Whose children these are."""
+    return Owner("SubscriberPool", POOL, pool.metadata)
+
+
+def pool_children(
+    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
+) -> Sequence[Manifest]:
+    """All children but the token's Secret, in the order in which they are needed.
+
+    Args:
+        pool: The object.
+        journal: What its members read.
+        image: What their agents run.
+        secrets_digest: Changes with what is in the Secrets that the agents read at their start.
+        choice: What else decides on them.
+    """
+    owner = owner_of_pool(pool)
+    config = choice.config(pool_config(pool, journal))
+    spec = pool.spec
+    pod = AgentPod(
+        image=image.of(spec.image),
+        config_map=owner.name_of(CONFIG_ENDING),
+        config_digest=digest_of([config_text(config), secrets_digest]),
+        secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
+        volume=CONTENT_VOLUME,
+        arguments=("--subscriber", "$(POD_NAME)"),
+        resources=spec.resources,
+        template=spec.template,
+        service_account=spec.service_account_name,
+        is_spread=True,
+        drain_seconds=int(spec.drain_seconds),
+        preparation=_seeding(pool),
+        user_mounts=[{"name": CONTENT_VOLUME, "mountPath": CONTENT_PATH, "subPath": _CONTENT_FOLDER, "readOnly": True}],
+    )
+    retention = spec.volume_retention
+    members = Members(
+        pod=pod,
+        replicas=choice.replicas,
+        service=owner.name_of(MEMBERS_ENDING),
+        volume=choice.volume(spec.target.store.volume),
+        when_deleted=str(retention.when_deleted),
+        when_scaled=str(retention.when_scaled),
+    )
+    children = [
+        config_map(owner, config),
+        agent_service(owner, MEMBERS_ENDING, is_headless=True),
+        _serving_service(owner, pool),
+        _disruption_budget(owner),
+        *network_policies(owner, spec.template, choice.policy),
+        stateful_set(owner, members),
+    ]
+    wanted = spec.autoscaling
+    if wanted is None or (wanted.trigger is not None and not choice.has_keda):
+        return children
+    return [*children, autoscaler(owner, wanted, has_keda=choice.has_keda)]
+
+
+def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
+    """Configuration of each member's agent, without its own name."""
+    spec = pool.spec
+    retries, readiness = spec.retries, spec.readiness
+    member = SubscriberAgentConfig(
+        name=_MEMBER,
+        target=_target(spec.target),
+        follow=spec.publishers,
+        roots=spec.roots,
+        editable=spec.editable,
+        staging=None
+        if spec.staging is None
+        else StagingConfig(golden_member(spec.staging.wait_for.name), spec.staging.timeout_seconds),
+    )
+    return replace(
+        agent_config(journal, token_mount(owner_of_pool(pool).name_of(TOKEN_ENDING))),
+        subscriber=SubscriberConfig(
+            max_retries=None if retries.unlimited else retries.max,
+            first_pause_seconds=retries.first_pause_seconds,
+            longest_pause_seconds=retries.longest_pause_seconds,
+            expose=Expose(spec.expose),
+            readiness=ReadinessConfig(
+                max_latency_seconds=readiness.max_latency_seconds,
+                force_seconds=readiness.force_seconds,
+                idle_seconds=readiness.idle_seconds,
+                max_lag_seconds=readiness.max_lag_seconds,
+            ),
+            pieces=PiecesConfig(
+                max_packages=spec.pieces.max_packages,
+                max_bytes=spec.pieces.max_size_bytes,
+                expire_seconds=spec.pieces.expire_after_seconds,
+            ),
+        ),
+        limits=spec.limits.config,
+        agents=AgentsConfig(subscribers=(member,)),
+    )
+
+
+def golden_member(pool: str) -> str:
+    """The member of a pool that others wait for: the first, which is the last to go when a pool shrinks."""
+    return f"{pool}-0"
+
+
+def _target(target: Target) -> str:
+    if target.generations is not None:
+        return f"generations:{_CONTENT_FOLDER}"
+    if target.files is not None:
+        return f"files:{_CONTENT_FOLDER}"
+    return f"sqlite:{_CONTENT_FOLDER}/content.db"
+
+
+def _seeding(pool: SubscriberPool) -> Sequence[str]:
+    """What runs before the agent of a member with a seed: it restores where that helps, and changes nothing else."""
+    if pool.spec.seed is None:
+        return ()
+    kind, _, place = _target(pool.spec.target).partition(":")
+    into = f"{kind}:{HOME_FOLDER}/{place}"
+    return ("content", "restore", f"blob:{pool.spec.seed.snapshot}", "--into", into, "--seed")
+
+
+def _serving_service(owner: Owner, pool: SubscriberPool) -> Manifest:
+    """Leads to the first port of the user's first container that has one, else to the agents."""
+    ports = [port for container in pool.spec.template.spec.containers for port in container.ports]
+    target: Any = ports[0].container_port if ports else HTTP_PORT_NAME
+    protocol = str(ports[0].protocol) if ports else "TCP"
+    wanted = pool.spec.service
+    port = {"name": "content", "port": wanted.port, "targetPort": target, "protocol": protocol}
+    spec: Manifest = {"selector": owner.selector, "ports": [port]}
+    if wanted.type is not ServiceType.CLUSTER_IP:
+        spec["type"] = str(wanted.type)
+    return owner.child("Service", "", {"spec": spec}, wanted.annotations)
+
+
+def _disruption_budget(owner: Owner) -> Manifest:
+    """One at a time: a budget on the number that stays would block the draining of a node for a pool of one."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": owner.selector}}
+    return owner.child("PodDisruptionBudget", "", {"spec": spec})

@@ -1,0 +1,245 @@
+"""What a SubscriberPool needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from mailboat.api.records import StatusView
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.subscriber_pool.autoscaler import AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.kinds.subscriber_pool.health import (
+    autoscaler_health,
+    followed_publishers,
+    health_of,
+    shared_identity,
+    trouble_reports,
+)
+from mailboat_operator.kinds.subscriber_pool.manifests import MEMBERS_ENDING, owner_of_pool, pool_children
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.actions import Action, Deregister, Plan
+from mailboat_operator.plan.children import Live, is_applied, plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.findings import Finding, conditions_after, stalled, under_way
+from mailboat_operator.plan.labels import POOL, selector_text
+from mailboat_operator.plan.manifest import ChildKey, Manifest
+from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.context import (
+    WorkloadContext,
+    count_of,
+    hindrance,
+    name_conflict,
+    pause_before_start,
+    roll_out,
+    secrets_digest,
+)
+from mailboat_operator.workload.fleet import is_gone, members_of, ordinal_of, pause_before_asking
+from mailboat_operator.workload.manifests import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
+from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
+
+
+def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[ChildKey]:
+    """All children that a SubscriberPool may have, where KEDA is installed or not."""
+    owner = owner_of_pool(pool)
+    return [
+        ChildKey("ConfigMap", owner.name_of(CONFIG_ENDING)),
+        ChildKey("Secret", owner.name_of(TOKEN_ENDING)),
+        ChildKey("Service", owner.name_of(MEMBERS_ENDING)),
+        ChildKey("Service", owner.name_of()),
+        ChildKey("PodDisruptionBudget", owner.name_of()),
+        ChildKey("StatefulSet", owner.name_of()),
+        ChildKey("NetworkPolicy", owner.name_of()),
+        ChildKey(AUTOSCALER, owner.name_of()),
+        *([ChildKey(SCALED_OBJECT, owner.name_of())] if has_keda else []),
+    ]
+
+
+def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
+    """Decide what to do for a pool, and what to say of it. Deleting it needs nothing: its children go with it."""
+    if pool.metadata.is_deleted:
+        return Plan((), None)
+    spec, metadata = pool.spec, pool.metadata
+    findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend)
+    findings = findings or _staging_problem(pool, around)
+    if findings is not None or around.journal is None:
+        return _plan(pool, around, (), findings or ())
+    journal = around.journal.spec
+    digest = secrets_digest(journal_mounts(journal), around.secrets)
+    live, fleet = around.children, around.fleet
+    claim_bytes = template_bytes(live, metadata.name)
+    choice = Choice(spec.replicas, around.has_keda, claim_bytes, around.policy)
+    children = pool_children(pool, journal, around.image, digest, choice)
+    step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
+    if step.replicas != spec.replicas:
+        children = pool_children(pool, journal, around.image, digest, replace(choice, replicas=step.replicas))
+    secret = token_secret(owner_of_pool(pool))
+    findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
+    if findings is not None:
+        return _plan(pool, around, (), findings)
+    actions = [
+        *plan_unwanted(pool_keys(pool, has_keda=around.has_keda), [secret, *children], live, metadata.uid),
+        *plan_secret(secret, live),
+        *plan_children(children, live),
+    ]
+    findings = step.findings or _keda_problem(pool, around) or _seed_problem(pool, journal)
+    return _plan(pool, around, actions, findings or roll_out(pool, around))
+
+
+def _keda_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+    wanted = pool.spec.autoscaling
+    if wanted is None or wanted.trigger is None or around.has_keda:
+        return None
+    return stalled(
+        "KedaMissing", "autoscaling.trigger requires KEDA, which is not installed or not visible to the operator"
+    )
+
+
+def _seed_problem(pool: SubscriberPool, journal: JournalSpec) -> Sequence[Finding] | None:
+    """That a snapshot is asked for, and no bucket can have it: members begin at the journal's beginning."""
+    if pool.spec.seed is None or journal.blobs is not None:
+        return None
+    name = pool.spec.journal_ref.name
+    message = f"seed needs a bucket, and Journal {name} has none: give it blobs, or remove seed"
+    return stalled("BucketMissing", message)
+
+
+def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+    """Follow the chain of pools that wait for each other: it must exist, and end."""
+    if pool.spec.staging is None:
+        return None
+    passed, name = {pool.metadata.name}, pool.spec.staging.wait_for.name
+    while True:
+        if name in passed:
+            return stalled("StagingCycle", f"the pools {', '.join(sorted(passed))} wait for each other")
+        golden = around.staging.get(name)
+        if golden is None:
+            return stalled("StagingMissing", f"no SubscriberPool {name} to wait for")
+        if not golden.is_editable:
+            return stalled("StagingNotEditable", f"SubscriberPool {name} confirms nothing: it must be editable")
+        if golden.waits_for is None:
+            return None
+        passed.add(name)
+        name = golden.waits_for
+
+
+def _plan(
+    pool: SubscriberPool, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
+) -> Plan:
+    metadata, live = pool.metadata, around.children
+    health = health_of(pool, around.fleet)
+    gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
+    size_bytes = pool.spec.target.store.volume.size_bytes
+    ready_count = count_of(live, metadata.name, "readyReplicas")
+    caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
+    around_it = [
+        *autoscaler_health(pool, live),
+        *followed_publishers(pool, around.publishers, around.fleet),
+        *volume_findings(around.claims, size_bytes),
+    ]
+    said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
+    status = replace(
+        pool.status,
+        observed_generation=metadata.generation,
+        conditions=conditions_after(pool.status.conditions, said, metadata.generation, around.now),
+        replicas=count_of(live, metadata.name, "replicas"),
+        ready_replicas=ready_count,
+        caught_up_replicas=caught_up,
+        selector=selector_text(POOL, metadata.name),
+        max_lag=health.max_lag,
+        blocked=health.blocked,
+        last_error=health.last_error,
+        most_replicas=most_replicas(pool, live),
+    )
+    is_settled = findings[0].status is ConditionStatus.TRUE
+    return Plan(
+        (
+            *plan_volumes(around.claims, size_bytes),
+            *gone,
+            *actions,
+            *health.reports,
+            *trouble_reports(around_it, pool.status.conditions),
+        ),
+        None if status == pool.status else encode(status),
+        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+        if is_settled
+        else pause_before_start(findings),
+        health.figures,
+    )
+
+
+def _caught_up(replicas: int, count: int) -> Finding:
+    """A member has caught up when it says so, and when its pod is ready, which takes it."""
+    holds = count >= replicas
+    reason = "AllMembers" if holds else "MembersBehind"
+    return Finding(
+        "CaughtUp", ConditionStatus.TRUE if holds else ConditionStatus.FALSE, reason, f"{count} of {replicas} members"
+    )
+
+
+class Step(NamedTuple):
+    """How many members run now.
+
+    Attributes:
+        replicas: So many.
+        findings: What the pool waits for before the next one goes; None when nothing is on its way down.
+    """
+
+    replicas: int
+    findings: Sequence[Finding] | None
+
+
+def next_step(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Step:
+    """The next step towards `spec.replicas`, from what the workload was asked for last."""
+    name, wanted = pool.metadata.name, pool.spec.replicas
+    current = _asked_for(live, name)
+    if current is None or current <= wanted:
+        return Step(wanted, None)
+    going = under_way("ScalingDown", f"{current} members, on the way to {wanted}")
+    # the StatefulSet still removes the member before: members go one at a time
+    if count_of(live, name, "replicas") > current:
+        return Step(current, going)
+    if _may_go(pool, current, count_of(live, name, "readyReplicas"), fleet):
+        return Step(current - 1, going)
+    ready_count = count_of(live, name, "readyReplicas")
+    text = f"{current} members, on the way to {wanted}; only {ready_count} are ready: the next goes when more are"
+    return Step(current, under_way("ScaleDownWaits", text))
+
+
+def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequence[str]:
+    """Members that were scaled away, whose pods are gone, and that publishers still know.
+
+    A name beyond those that the pool ever had is foreign, and left alone.
+    """
+    name, most = pool.metadata.name, pool.status.most_replicas or 0
+    if fleet is None or pool.metadata.is_deleted:
+        return ()
+    kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
+    members = [(ordinal_of(one.name, name), one) for one in members_of(fleet, name)]
+    return sorted(
+        {one.name for number, one in members if number is not None and kept <= number < most and is_gone(one)}
+    )
+
+
+def most_replicas(pool: SubscriberPool, live: Live) -> int:
+    """How many members the pool ever had or was about to have."""
+    name = pool.metadata.name
+    return max(pool.status.most_replicas or 0, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
+
+
+def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusView | None) -> bool:
+    """Whether the highest member can go: it does not serve anyway, or enough others do."""
+    if ready_count == 0 or ready_count > pool.spec.replicas:
+        return True
+    if fleet is None:
+        return False
+    highest = f"{pool.metadata.name}-{current - 1}"
+    return not any(one.name == highest and one.ready for one in fleet.subscribers)
+
+
+def _asked_for(live: Live, name: str) -> int | None:
+    found: Manifest | None = live.get(ChildKey("StatefulSet", name))
+    replicas = None if found is None else found["spec"].get("replicas")
+    return None if replicas is None else int(replicas)

@@ -1,0 +1,300 @@
+"""What a Topic needs of the brokers: to be there, with as many partitions and the configuration that its spec says.
+
+Only what the spec says is kept as it is there; other configuration belongs to the brokers or to others. A topic that
+this object did not create, one that existed before it or was recreated under its name, is left alone until an
+annotation names its id. `plan.reclaiming` decides about the topic when the object is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from mailboat.errors import MailboatError
+
+from mailboat_operator.definition.conditions import ReclaimPolicy
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.topic.spec import Topic
+from mailboat_operator.plan.actions import (
+    Action,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    Grow,
+    Hold,
+    Plan,
+    Report,
+    Severity,
+    TopicWanted,
+)
+from mailboat_operator.plan.findings import READY, Finding, conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.labels import ACCEPTED_TOPIC, FINALIZER
+from mailboat_operator.workload.context import is_paused
+
+_MILLISECONDS: Final = 1000
+_REPLACED: Final = "TopicReplaced"
+_MADE: Final = "TopicMade"
+_EXISTS: Final = "TopicExists"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """A topic as it is.
+
+    Attributes:
+        topic_id: Given when it was made, and to no other (KIP-516).
+        partitions: How many.
+        replicas: Of the first.
+        config: All its keys.
+    """
+
+    topic_id: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CompetingTopics:
+    """Other Topics that claim the same topic of the same brokers, each as namespace and name.
+
+    Attributes:
+        owner: The oldest of them, where it is older than the Topic itself; None where the Topic is the owner.
+        heir: One of them; None where there is none.
+    """
+
+    owner: tuple[str, str] | None = None
+    heir: tuple[str, str] | None = None
+
+
+def topic_name(topic: Topic, journal: Journal) -> str:
+    """What the topic is called on the brokers."""
+    if topic.spec.role is None:
+        return str(topic.spec.topic_name)
+    return journal.spec.topics.name_of(topic.spec.role)
+
+
+def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
+    """The topic that the spec asks for."""
+    spec, retention = topic.spec, topic.spec.retention
+    config = dict(spec.config)
+    if retention.time_seconds is not None:
+        config["retention.ms"] = str(int(retention.time_seconds * _MILLISECONDS))
+    if retention.size_bytes is not None:
+        config["retention.bytes"] = str(retention.size_bytes)
+    return TopicWanted(topic_name(topic, journal), spec.partitions, spec.replicas, config)
+
+
+def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
+    """Decide what to ask of the brokers, and what to say of the topic."""
+    known = topic.status.topic_id
+    if found is None:
+        return _plan_missing(topic, wanted, now)
+    if known == found.topic_id or (known is None and _is_being_made(topic)):
+        return _plan_known(topic, wanted, found, [], now)
+    if found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
+        message = f"topic {wanted.name}, which this object did not create, is accepted as it is"
+        return _plan_known(topic, wanted, found, [Report(Severity.NORMAL, "TopicAccepted", message)], now)
+    return _plan_foreign(topic, wanted, found, now)
+
+
+def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
+    """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
+    if found is None:
+        findings = under_way(_MADE, f"{wanted.name} was created or extended; not yet on all brokers")
+        return plan_topic_status(topic, wanted, None, findings, now)
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
+    return plan_topic_status(topic, wanted, found, findings, now)
+
+
+def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: datetime) -> Plan:
+    """Say that the topic is an older Topic's. Nothing of it is known as ours, so that nothing of it is ever deleted."""
+    namespace, name = owner
+    whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
+    message = f"topic {wanted.name} belongs to {whose}, which is older; two objects never manage one topic"
+    return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, is_forgotten=True)
+
+
+def plan_topic_status(
+    topic: Topic,
+    wanted: TopicWanted | None,
+    found: TopicFound | None,
+    findings: Sequence[Finding],
+    now: datetime,
+    *,
+    is_forgotten: bool = False,
+) -> Plan:
+    """Say of the topic what was found, and do nothing.
+
+    Args:
+        topic: The object.
+        wanted: What it asks for; None when that is not known.
+        found: What the brokers have; None when nothing is known of it now.
+        findings: What to say.
+        now: When this is.
+        is_forgotten: Whether what was known of the topic before holds no more.
+    """
+    metadata, before = topic.metadata, topic.status
+    known = before
+    if is_forgotten or found is not None:
+        known = replace(
+            before,
+            topic_id=None if found is None else found.topic_id,
+            partitions=None if found is None else found.partitions,
+            replicas=None if found is None else found.replicas,
+        )
+    status = replace(
+        known,
+        observed_generation=metadata.generation,
+        conditions=conditions_after(before.conditions, findings, metadata.generation, now),
+        topic_name=before.topic_name if wanted is None else wanted.name,
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
+    """Create it. The status says so first: after a crash in between, the new topic is known as this object's."""
+    if topic.status.topic_id is None:
+        plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being created"), now)
+        if _is_being_made(topic):
+            return replace(plan, actions=(CreateTopic(wanted),))
+        return replace(plan, again_seconds=0.0)
+    message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
+    plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
+    return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
+
+
+def _plan_known(topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[Report], now: datetime) -> Plan:
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
+    plan = plan_topic_status(topic, wanted, found, findings, now)
+    return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
+
+
+def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: datetime) -> Plan:
+    """Leave a topic of others alone, and say how to accept it."""
+    if topic.status.topic_id is None:
+        reason, what = _EXISTS, "exists, and this object did not create it"
+    else:
+        reason, what = _REPLACED, "was recreated by another client: its messages are lost"
+    message = (
+        f"topic {wanted.name} {what}; it is not changed. "
+        f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
+    )
+    plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
+    is_told = any(one.type == READY and one.message == message for one in topic.status.conditions)
+    return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
+
+
+def _is_being_made(topic: Topic) -> bool:
+    return any(one.type == READY and one.reason == _MADE for one in topic.status.conditions)
+
+
+def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
+    if found.partitions > wanted.partitions:
+        message = (
+            f"{wanted.name} has {found.partitions} partitions, and Kafka cannot reduce them: "
+            "set this number in the spec"
+        )
+        return stalled("PartitionsTooMany", message)
+    if wanted.replicas is not None and found.replicas != wanted.replicas:
+        message = (
+            f"{wanted.name} has {found.replicas} replicas: move them with Kafka's tools, or set this number in the spec"
+        )
+        return stalled("ReplicasDiffer", message)
+    return None
+
+
+def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[Action]:
+    if found.partitions < wanted.partitions:
+        yield Grow(wanted.name, wanted.partitions)
+    changes = {key: value for key, value in wanted.config.items() if found.config.get(key) != value}
+    if not changes:
+        return
+    yield Configure(wanted.name, changes)
+    status = topic.status
+    if status.topic_id == found.topic_id and status.observed_generation == topic.metadata.generation:
+        message = f"topic {wanted.name}: reverted a change by another client: {', '.join(sorted(changes))}"
+        yield Report(Severity.WARNING, "DriftCorrected", message)
+
+
+RECLAIM_SECONDS: Final = 300.0
+"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they never come back."""
+
+
+def is_held(metadata: Metadata) -> bool:
+    """Whether our finalizer is there."""
+    return FINALIZER in metadata.finalizers
+
+
+def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
+    """Put the finalizer on, or take it off, before anything else is done; None when it is as it should be."""
+    wanted = is_owner and topic.spec.reclaim_policy is ReclaimPolicy.DELETE
+    if wanted == is_held(topic.metadata):
+        return None
+    return Plan((Hold(wanted),), None, again_seconds=0.0)
+
+
+def is_reclaimed(topic: Topic, journal: Journal) -> bool:
+    """Whether the topic is to be deleted with its object.
+
+    The policy of the Journal that made a Topic counts at the moment of the deletion: a Journal that is being deleted
+    does not pass a changed policy on.
+    """
+    policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if _is_child(topic, journal) else [])]
+    return all(policy is ReclaimPolicy.DELETE for policy in policies)
+
+
+def _is_child(topic: Topic, journal: Journal) -> bool:
+    return topic.metadata.owner_uid == journal.metadata.uid
+
+
+def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) -> str | None:
+    """Why the topic of a deleted Topic stays, without asking the brokers; None when they have to be asked."""
+    if is_paused(topic.metadata, suspend=topic.spec.suspend):
+        return "this object is suspended"
+    if not has_journal:
+        return "its Journal was deleted"
+    if rivals.heir is not None:
+        return f"Topic {rivals.heir[1]} claims it too"
+    return "it was never owned by this object" if topic.status.topic_id is None else None
+
+
+def plan_kept(topic: Topic, reason: str | None) -> Plan:
+    """Let the object go, and leave the topic; say why where it was to be deleted."""
+    if reason is None or topic.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+        return Plan((Hold(is_held=False),), None)
+    name = topic.status.topic_name or "of this object"
+    return Plan(
+        (Hold(is_held=False), Report(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {reason}")), None
+    )
+
+
+def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) -> Plan:
+    """Delete the topic, if it still is this object's, and let the object go."""
+    if found is None:
+        return Plan((Hold(is_held=False),), None)
+    if found.topic_id != topic.status.topic_id:
+        return plan_kept(topic, "it was recreated by another client")
+    report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} and its messages are deleted")
+    # the topic before the finalizer: after a crash in between the object is still there, and finds its topic gone
+    return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
+
+
+def plan_waiting(topic: Topic, journal: Journal, error: MailboatError, now: datetime) -> Plan:
+    """Say why the object can't go yet, until when it waits, and how to end that; then keep the topic.
+
+    A live Journal corrects the spec of a Topic that it made, so the message names the field of the Journal.
+    """
+    asked_at = topic.metadata.deleted_at or now
+    until = asked_at + timedelta(seconds=RECLAIM_SECONDS)
+    if now >= until:
+        return plan_kept(topic, f"{error.message} (waited {RECLAIM_SECONDS:.0f} s)")
+    place = f"topics.reclaimPolicy of Journal {journal.metadata.name}" if _is_child(topic, journal) else "reclaimPolicy"
+    way_out = f"to keep the topic and release the object at once, set {place} to Retain"
+    message = f"{error.message}; waits until {until:%H:%M:%S} UTC and then keeps the topic; {way_out}"
+    plan = plan_topic_status(topic, None, None, under_way(error.name, message), now)
+    return replace(plan, again_seconds=(until - now).total_seconds())

@@ -1,0 +1,122 @@
+"""Topic: one topic of a journal. A Journal makes five; others can be declared beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.definition.fields import Field, Rule, unchangeable
+from mailboat_operator.definition.forms import TOPIC_CONFIG_KEY, TOPIC_NAME
+from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.definition.references import Reference
+from mailboat_operator.kinds.topic.retention import TopicRetention
+
+_RETENTION_KEYS = frozenset({"retention.ms", "retention.bytes"})
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """One topic."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.role) != has(self.topicName)",
+            "exactly one of role and topicName is required",
+            ".topicName",
+            lambda spec: (spec.role is None) != (spec.topic_name is None),
+        ),
+        Rule(
+            "!has(self.role) || self.partitions == 1",
+            "partitions must be 1 with role: a journal has one order",
+            ".partitions",
+            lambda spec: spec.role is None or spec.partitions == 1,
+        ),
+        Rule(
+            "!has(self.config) || !('retention.ms' in self.config || 'retention.bytes' in self.config)",
+            "config can't contain retention.ms or retention.bytes; use retention",
+            ".config",
+            lambda spec: not _RETENTION_KEYS & spec.config.keys(),
+        ),
+        Rule(
+            "!has(self.role) || !has(self.config) || !('cleanup.policy' in self.config)",
+            "config can't contain cleanup.policy with role: compaction would remove records of the journal",
+            ".config",
+            lambda spec: spec.role is None or "cleanup.policy" not in spec.config,
+        ),
+        unchangeable("topicName", "create another Topic; the messages stay in the topic of the old name"),
+        unchangeable("role", "create another Topic"),
+        unchangeable("journalRef", "create another Topic"),
+        Rule(
+            "self.partitions >= oldSelf.partitions",
+            "partitions can never be fewer than before: Kafka would lose messages",
+            ".partitions",
+        ),
+    )
+
+    journal_ref: Annotated[Reference, Field("The Journal whose brokers have it.")]
+    role: Annotated[
+        TopicRole | None, Field("Role in the journal; the topic then has the name that the Journal configures.")
+    ] = None
+    topic_name: Annotated[str | None, Field("Its name on the brokers, without a role.", form=TOPIC_NAME)] = None
+    partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1
+    replicas: Annotated[
+        int | None, Field("Replicas of each partition. Default: the brokers' default.", minimum=1, maximum=15)
+    ] = None
+    retention: Annotated[TopicRetention, Field("How long messages are kept.")] = field(default_factory=TopicRetention)
+    config: Annotated[
+        Mapping[str, str],
+        Field(
+            "Other topic configuration, by Kafka's names. Only these settings are reconciled.",
+            form=TOPIC_CONFIG_KEY,
+            max_items=50,
+        ),
+    ] = field(default_factory=dict)
+    reclaim_policy: Annotated[
+        ReclaimPolicy, Field("Whether the topic and its messages are kept or deleted with this object.")
+    ] = ReclaimPolicy.RETAIN
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """What was found."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    topic_name: Annotated[str | None, Field("Its name on the brokers.")] = None
+    topic_id: Annotated[str | None, Field("Topic id on the brokers; a new id means that the topic was recreated.")] = (
+        None
+    )
+    partitions: Annotated[int | None, Field("Partitions that it has.", minimum=0)] = None
+    replicas: Annotated[int | None, Field("Replicas that each partition has.", minimum=0)] = None
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A Topic as it is stored."""
+
+    metadata: Metadata
+    spec: TopicSpec
+    status: TopicStatus = field(default_factory=TopicStatus)
+
+
+TOPIC = Kind(
+    "Topic",
+    "topics",
+    "mbt",
+    Topic,
+    (
+        READY,
+        REASON,
+        Column("Topic", ".status.topicName", text="Its name on the brokers."),
+        Column("Partitions", ".status.partitions", "integer", "Partitions that it has."),
+        Column("Replicas", ".status.replicas", "integer", "Replicas that each partition has."),
+        AGE,
+    ),
+    "One topic of a journal.",
+)

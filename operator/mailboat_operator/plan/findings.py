@@ -1,0 +1,109 @@
+"""Conditions as kstatus and `kubectl wait` read them.
+
+Every kind has `Ready`, `Reconciling` and `Stalled`: Ready is about the object as it is asked for now; Reconciling holds
+while something is on its way; Stalled holds when nothing moves until a person does something. A condition that stays as
+it was keeps its transition time, so that a reconciliation without news writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.plan.labels import PAUSED
+
+READY: Final = "Ready"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+
+CLUSTER_REPLACED: Final = "ClusterReplaced"
+CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", "TopicTaken"})
+"""Reasons for which the topics are not this Journal's: no agent is started on them."""
+
+TOPICS_NOT_READY: Final = "TopicsNotReady"
+
+LONGEST_MESSAGE: Final = 1024
+
+
+class Finding(NamedTuple):
+    """What holds now, before it is known since when.
+
+    Attributes:
+        type: What it is about.
+        status: Whether it holds.
+        reason: Why, in one word.
+        message: Why, in a sentence.
+    """
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+def ready(message: str, reason: str = "AsAskedFor") -> Sequence[Finding]:
+    """Everything is as it was asked for."""
+    return _standing(Finding(READY, ConditionStatus.TRUE, reason, message), moving=False, stuck=False)
+
+
+def under_way(reason: str, message: str) -> Sequence[Finding]:
+    """Not yet, but it will be without anybody's doing."""
+    return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=True, stuck=False)
+
+
+def stalled(reason: str, message: str) -> Sequence[Finding]:
+    """Not, until a person changes something."""
+    return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=False, stuck=True)
+
+
+def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corrected") -> Sequence[Finding]:
+    """Nobody looks after it, as was asked for: by `spec.suspend`, or else by the annotation."""
+    cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
+    message = f"{cause}: {effect}"
+    return _standing(Finding(READY, ConditionStatus.UNKNOWN, "Suspended", message), moving=False, stuck=False)
+
+
+def is_ready(conditions: Iterable[Condition]) -> bool:
+    """Whether `Ready` holds."""
+    return any(one.type == READY and one.status is ConditionStatus.TRUE for one in conditions)
+
+
+def conditions_after(
+    before: Sequence[Condition], findings: Iterable[Finding], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions to write.
+
+    Args:
+        before: Those that the object has.
+        findings: What holds now, in the order to show.
+        generation: Of the spec that the findings speak of.
+        now: When this is; used for what changed its status only, in whole seconds as Kubernetes keeps times.
+    """
+    known = {one.type: one for one in before}
+    return tuple(_condition(known.get(one.type), one, generation, now) for one in findings)
+
+
+def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:
+    since = before.last_transition_at if before is not None and before.status == found.status else _seconds(now)
+    message = found.message[:LONGEST_MESSAGE]
+    return Condition(found.type, found.status, found.reason, message, generation, since)
+
+
+def _seconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)
+
+
+def _standing(main: Finding, *, moving: bool, stuck: bool) -> Sequence[Finding]:
+    return [
+        main,
+        Finding(
+            RECONCILING, _truth(holds=moving), main.reason if moving else "Settled", main.message if moving else ""
+        ),
+        Finding(STALLED, _truth(holds=stuck), main.reason if stuck else "NotStalled", main.message if stuck else ""),
+    ]
+
+
+def _truth(*, holds: bool) -> ConditionStatus:
+    return ConditionStatus.TRUE if holds else ConditionStatus.FALSE

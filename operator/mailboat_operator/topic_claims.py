@@ -1,0 +1,149 @@
+"""Which Topics claim which topic of which brokers: of several the oldest has it, and the others report that.
+
+An index of the Topics and Journals that are served, kept by the watches and filled by a list before the first look. Two
+Journals, of two namespaces too, count as one where they lead to the same brokers. Used from one event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mailboat.errors import UntrustedInputError
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.definition.conditions import ReclaimPolicy
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.topic.plan import CompetingTopics, topic_name
+from mailboat_operator.kinds.topic.spec import Topic
+
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
+Place = tuple[str, str]
+"""Namespace and name of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What is known of a Topic."""
+
+    place: Place
+    journal: Place
+    last_name: str
+    """The topic's name, or the role that its name ends in."""
+    has_role: bool
+    made_at: datetime
+    is_deleted: bool
+    is_reclaimed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """Where a Journal leads to."""
+
+    prefix: str
+    cluster_id: str | None
+    servers: frozenset[str]
+
+
+class TopicClaims:
+    """All claims of the namespaces that are served."""
+
+    def __init__(self) -> None:
+        """No claims yet."""
+        self._claims: dict[Place, _Claim] = {}
+        self._by_last_name: dict[str, set[Place]] = {}
+        self._reclaimed: dict[Place, set[Place]] = {}
+        self._leads: dict[Place, _Lead] = {}
+
+    def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
+        """A Topic or a Journal is there, or there no more; other kinds, and what can't be understood, claim nothing."""
+        self._forget(manifest)
+        if is_gone:
+            return
+        try:
+            found = decode(manifest)
+        except UntrustedInputError:
+            return
+        if isinstance(found, Topic):
+            claim = _claim_of(found)
+            self._claims[claim.place] = claim
+            self._by_last_name.setdefault(claim.last_name, set()).add(claim.place)
+            if claim.is_reclaimed:
+                self._reclaimed.setdefault(claim.journal, set()).add(claim.place)
+        elif isinstance(found, Journal):
+            self._leads[_place(found.metadata)] = _lead_of(found)
+
+    def rivals(self, topic: Topic, journal: Journal) -> CompetingTopics:
+        """The other Topics that claim the topic, without those that are being deleted."""
+        ours, lead, name = _claim_of(topic), _lead_of(journal), topic_name(topic, journal)
+        others = [one for one in self._claims_of(name, lead) if one.place != ours.place and not one.is_deleted]
+        older = sorted((one.made_at, one.place) for one in others)
+        owner = older[0][1] if older and older[0] < (ours.made_at, ours.place) else None
+        return CompetingTopics(owner, others[0].place if others else None)
+
+    def beside(self, manifest: Mapping[str, Any]) -> list[Place]:
+        """Other Topics to reconcile when this one came, went or changed."""
+        metadata = manifest["metadata"]
+        ours = self._claims.get((metadata["namespace"], metadata["name"]))
+        names = set() if ours is None else self._by_last_name.get(ours.last_name, set())
+        return sorted(names - {(metadata["namespace"], metadata["name"])})
+
+    def reclaimed(self, journal: Journal) -> list[str]:
+        """Names of the Topics that want their topics deleted with them, and that need the Journal for it."""
+        found = (self._claims[place] for place in self._reclaimed.get(_place(journal.metadata), ()))
+        return sorted(one.place[1] for one in found if one.is_deleted or not journal.metadata.is_deleted)
+
+    def is_needed(self, journal: Place) -> bool:
+        """Whether any Topic needs the Journal for its deletion."""
+        return bool(self._reclaimed.get(journal))
+
+    def _claims_of(self, name: str, lead: _Lead) -> Iterator[_Claim]:
+        for last_name in (name, *(str(role) for role in TopicRole if name.endswith(role))):
+            for place in sorted(self._by_last_name.get(last_name, ())):
+                claim = self._claims[place]
+                theirs = self._leads.get(claim.journal)
+                if theirs is None or not _are_one(theirs, lead):
+                    continue
+                if name == (f"{theirs.prefix}{last_name}" if claim.has_role else last_name):
+                    yield claim
+
+    def _forget(self, manifest: Mapping[str, Any]) -> None:
+        place = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        if manifest["kind"] == "Journal":
+            self._leads.pop(place, None)
+        elif manifest["kind"] == "Topic" and place in self._claims:
+            claim = self._claims.pop(place)
+            self._by_last_name[claim.last_name].discard(place)
+            self._reclaimed.get(claim.journal, set()).discard(place)
+
+
+def _claim_of(topic: Topic) -> _Claim:
+    metadata, spec = topic.metadata, topic.spec
+    return _Claim(
+        place=_place(metadata),
+        journal=(metadata.namespace, spec.journal_ref.name),
+        last_name=str(spec.topic_name if spec.role is None else spec.role),
+        has_role=spec.role is not None,
+        made_at=_EVER if metadata.created_at is None else metadata.created_at,
+        is_deleted=metadata.is_deleted,
+        is_reclaimed=spec.reclaim_policy is ReclaimPolicy.DELETE,
+    )
+
+
+def _lead_of(journal: Journal) -> _Lead:
+    spec = journal.spec
+    return _Lead(spec.topics.prefix or "", journal.status.cluster_id, frozenset(spec.kafka.bootstrap_servers))
+
+
+def _place(metadata: Metadata) -> Place:
+    return metadata.namespace, metadata.name
+
+
+def _are_one(one: _Lead, other: _Lead) -> bool:
+    if one.cluster_id is not None and other.cluster_id is not None:
+        return one.cluster_id == other.cluster_id
+    return bool(one.servers & other.servers)

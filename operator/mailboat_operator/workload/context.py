@@ -1,0 +1,254 @@
+"""What publishers and pools have alike: what must be there before children are made, and when these are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from mailboat.api.records import StatusView
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.children import Live, taken_name
+from mailboat_operator.plan.findings import (
+    CONFLICTS,
+    READY,
+    STALLED,
+    TOPICS_NOT_READY,
+    Finding,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
+from mailboat_operator.plan.labels import PAUSED
+from mailboat_operator.plan.manifest import ChildKey, Manifest, digest_of
+from mailboat_operator.workload.configuration import SecretMount, journal_mounts
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pod_failures import (
+    DEADLINE_EXCEEDED,
+    MISCONFIGURED,
+    PROGRESS_DEADLINE,
+    Pods,
+    is_progress_over,
+    trouble_of,
+)
+from mailboat_operator.workload.pods import AgentImage
+from mailboat_operator.workload.volumes import Claims
+
+_NOT_CHECKED: Final = "JournalNotChecked"
+_NOT_CHECKED_SECONDS: Final = 2.0  # a new status of the Journal wakes no other object
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFound:
+    """A Secret, without what it holds.
+
+    Attributes:
+        version: Changes with its content.
+        keys: The names of its entries.
+    """
+
+    version: str
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenPool:
+    """A pool that another one waits for.
+
+    Attributes:
+        is_editable: Whether it confirms each package.
+        waits_for: The pool that it waits for itself; None for no pool.
+    """
+
+    is_editable: bool
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadContext:
+    """What was observed around a publisher or a pool.
+
+    Attributes:
+        journal: The Journal that it names; None when there is none, or none that can be understood.
+        secrets: Those that the agents need, as far as they exist.
+        children: Those of the names that are wanted, also foreign ones.
+        image: What agents run.
+        now: When this was observed.
+        staging: The pools that are waited for, and those that they wait for, as far as they exist.
+        fleet: All subscribers of the journal; None where no agent answered.
+        has_keda: Whether KEDA is installed.
+        pools: The pools on a publisher's journal.
+        publishers: Names of the Publishers on a pool's journal.
+        pods: Those of the workload; none while all are ready.
+        claims: Those of the workload; none unless its volumes were enlarged since it was made.
+        is_journal_checked: Whether agents may start or change, see `is_checked`.
+        answering: Publishers of the journal that are ready, through which members can be deregistered.
+        policy: What the operator's settings say of all agents.
+    """
+
+    journal: Journal | None
+    secrets: Mapping[str, SecretFound]
+    children: Live
+    image: AgentImage
+    now: datetime
+    staging: Mapping[str, GoldenPool] = field(default_factory=dict)
+    fleet: StatusView | None = None
+    has_keda: bool = False
+    pools: Sequence[SubscriberPool] = ()
+    publishers: frozenset[str] = frozenset()
+    pods: Pods = field(default_factory=Pods)
+    claims: Claims = field(default_factory=Claims)
+    answering: Sequence[Publisher] = ()
+    is_journal_checked: bool = True
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
+
+
+def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
+    """Whether the object is to be left alone, by its spec or by an annotation."""
+    return suspend or metadata.annotations.get(PAUSED) == "true"
+
+
+def hindrance(
+    metadata: Metadata,
+    journal_name: str,
+    around: WorkloadContext,
+    mounts: Sequence[SecretMount],
+    *,
+    suspend: bool,
+) -> Sequence[Finding] | None:
+    """Why nothing is made at the moment; None when nothing stands in the way.
+
+    Args:
+        metadata: Of the object.
+        journal_name: The Journal that it names.
+        around: What was observed.
+        mounts: Secrets of the user's that the agents need besides those of the journal.
+        suspend: What its spec says.
+    """
+    if is_paused(metadata, suspend=suspend):
+        return suspended(suspend=suspend)
+    if around.journal is None:
+        return stalled("JournalMissing", f"no valid Journal {journal_name}")
+    conflict = _conflict_of(around.journal)
+    if conflict is not None:
+        return conflict
+    if not around.is_journal_checked:
+        text = f"waiting for Journal {journal_name}: agents start or change after its brokers and topics are checked"
+        return under_way(_NOT_CHECKED, text)
+    missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
+    return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+
+
+def is_checked(journal: Journal, *, has_agents: bool) -> bool:
+    """Whether the operator has checked the Journal's spec, so that a conflict over its cluster would be known.
+
+    New agents start on topics that are the Journal's. Agents that run stay while topics are not ready. Brokers that do
+    not answer count as checked: the agents wait for them too.
+    """
+    observed = journal.status.observed_generation
+    if observed is not None and observed < (journal.metadata.generation or 0):
+        return False
+    if has_agents:
+        return True
+    known = {one.type: one for one in journal.status.conditions}
+    found, stuck = known.get(READY), known.get(STALLED)
+    if found is None or stuck is None:
+        return False
+    return found.reason != TOPICS_NOT_READY or stuck.status is ConditionStatus.TRUE
+
+
+def pause_before_start(findings: Sequence[Finding]) -> float | None:
+    """How soon to look again at an object that waits for its Journal's topics; None if it waits for something else."""
+    return _NOT_CHECKED_SECONDS if findings[0].reason == _NOT_CHECKED else None
+
+
+def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
+    """That the topics are not the Journal's: agents would publish into the log of others."""
+    found = next(
+        (one for one in journal.status.conditions if one.type == STALLED and one.status is ConditionStatus.TRUE), None
+    )
+    if found is None or found.reason not in CONFLICTS:
+        return None
+    return stalled(found.reason, f"Journal {journal.metadata.name}: {found.message}")
+
+
+def _missing_entries(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> Iterator[str]:
+    for mount in mounts:
+        secret = found.get(mount.secret)
+        if secret is None:
+            yield f"Secret {mount.secret}"
+        else:
+            yield from (f"entry {key} of Secret {mount.secret}" for key in mount.keys if key not in secret.keys)
+
+
+def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> str:
+    """Changes with the content of the Secrets, so that agents are restarted with new credentials."""
+    return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
+
+
+def name_conflict(wanted: Sequence[Manifest], around: WorkloadContext, uid: str) -> Sequence[Finding] | None:
+    """That a name is somebody else's; None when all are free or ours."""
+    taken = taken_name(around.children, wanted, uid)
+    if taken is None:
+        return None
+    message = f"{taken.kind} {taken.name} exists and belongs to another owner; it is not changed. Use another name"
+    return stalled("NameTaken", message)
+
+
+def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> Sequence[Finding]:
+    """How far the pods are, and why they are no further."""
+    is_pool = isinstance(resource, SubscriberPool)
+    replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
+    workload = around.children.get(ChildKey("StatefulSet", resource.metadata.name), {})
+    status = workload.get("status") or {}
+    count = int(status.get("readyReplicas") or 0)
+    text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
+    if is_rolled_out(workload, replicas):
+        return ready(text)
+    trouble = trouble_of(around.pods)
+    cause = _journal_cause(around.journal) if trouble is None else trouble.message
+    text = text if cause is None else f"{text}; {cause}"
+    if trouble is not None and trouble.reason == MISCONFIGURED:
+        return stalled(*trouble._replace(message=text))
+    if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=is_pool):
+        return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
+    if trouble is not None:
+        return under_way(*trouble._replace(message=text))
+    is_short = count < replicas or int(status.get("replicas") or 0) != replicas
+    return under_way("PodsNotReady" if is_short else "RollingOut", text)
+
+
+def _journal_cause(journal: Journal | None) -> str | None:
+    """That agents wait for the Journal; None if it is ready. Its own message may change at each look: not repeated."""
+    found = next((one for one in journal.status.conditions if one.type == READY), None) if journal else None
+    if journal is None or found is None or found.status is not ConditionStatus.FALSE:
+        return None
+    return f"waiting for Journal {journal.metadata.name}: {found.reason}"
+
+
+def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
+    """Whether all pods of a StatefulSet are ready and of its present template.
+
+    Args:
+        workload: The StatefulSet; empty where there is none.
+        replicas: How many there should be; None takes what the StatefulSet says.
+    """
+    spec, status = workload.get("spec") or {}, workload.get("status") or {}
+    wanted = int(spec.get("replicas") or 0) if replicas is None else replicas
+    is_seen = status.get("observedGeneration", 0) >= workload.get("metadata", {}).get("generation", 1)
+    is_current = status.get("updateRevision") == status.get("currentRevision")
+    has_all = int(status.get("readyReplicas") or 0) >= wanted and int(status.get("replicas") or 0) == wanted
+    return bool(workload) and is_seen and is_current and has_all
+
+
+def count_of(live: Live, name: str, key: str) -> int:
+    """A number of the workload's status."""
+    status: Mapping[str, Any] = live.get(ChildKey("StatefulSet", name), {}).get("status") or {}
+    return int(status.get(key) or 0)

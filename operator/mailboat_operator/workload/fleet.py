@@ -1,0 +1,90 @@
+"""What a publisher's agent tells of everybody on its journal, and what is made of it for one object.
+
+Lag is health, never a reason for more members: each has everything to import, so one more only adds its own backlog.
+Figures change all the time, so what is judged by them has two thresholds, one to begin and a lower one to end. Where
+nobody can be asked, what was known last stays. Pure; called by the plans of publishers, pools and distributions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
+
+from mailboat_operator.definition.conditions import REASON
+
+FOLLOW_SECONDS: Final = 30.0
+"""How often publishers and pools are reconciled for their figures alone."""
+
+_LONGEST_MESSAGE: Final = 512
+_SOONEST_SECONDS: Final = 2.0
+
+_STOPPED: Final = "stopped"
+_FAILURES: Final = 2
+"""A package that failed once may well come through at the next attempt."""
+
+
+def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusView]:
+    """The subscribers that import what a publisher publishes."""
+    return [one for one in status.subscribers if not one.follow or publisher in one.follow]
+
+
+def members_of(status: StatusView, pool: str) -> Sequence[SubscriberStatusView]:
+    """The subscribers that are named like the pods of a pool."""
+    return [one for one in status.subscribers if ordinal_of(one.name, pool) is not None]
+
+
+def published_at(status: StatusView) -> Mapping[str, datetime]:
+    """The time of each publisher's last append, as far as it is known."""
+    found = status.publishers
+    return {one.name: one.last_published_at for one in found if one.last_published_at is not None}
+
+
+def is_blocked(member: SubscriberStatusView) -> bool:
+    """Whether a package fails repeatedly, or the subscriber stopped in a named state."""
+    return member.attempts >= _FAILURES or (member.state == _STOPPED and member.error is not None)
+
+
+def is_gone(member: SubscriberStatusView) -> bool:
+    """Whether the subscriber does not run."""
+    return member.state in {_STOPPED, "silent", "new"}
+
+
+def problem_of(cause: CauseView) -> tuple[str, str]:
+    """A reason that a condition accepts, and a message of bounded length."""
+    return reason_of(cause.code, "Unknown"), cause.message[:_LONGEST_MESSAGE]
+
+
+def reason_of(name: str, otherwise: str) -> str:
+    """An error's name as the reason of a condition; the alternative where a condition would refuse the name."""
+    is_valid = len(name) <= REASON.max_length and re.fullmatch(REASON.pattern, name)
+    return name if is_valid else otherwise
+
+
+def pause_before_asking(fleet: StatusView | None, ready_since: datetime, now: datetime) -> float:
+    """When to ask again, in seconds: soon after a pod is ready, and less and less often while no agent answers."""
+    if fleet is not None:
+        return FOLLOW_SECONDS
+    return min(max((now - ready_since).total_seconds() / 2, _SOONEST_SECONDS), FOLLOW_SECONDS)
+
+
+def ordinal_of(member: str, pool: str) -> int | None:
+    """Which member of a pool has that name: 3 for `edge-3` of `edge`; None for none."""
+    match = re.fullmatch(r"(0|[1-9][0-9]{0,5})", member[len(pool) + 1 :]) if member.startswith(f"{pool}-") else None
+    return None if match is None else int(match[0])
+
+
+def max_lag(members: Sequence[SubscriberStatusView]) -> int | None:
+    """Of the slowest; None where unknown."""
+    return max((one.lag for one in members if one.lag is not None), default=None)
+
+
+def coarse(lag: int | None) -> int | None:
+    """A lag with two digits that count, upwards: what is written of it changes seldom."""
+    if lag is None or lag < 100:
+        return lag
+    step: int = 10 ** (len(str(lag)) - 2)
+    return -(-lag // step) * step

@@ -1,0 +1,145 @@
+"""The children that publishers and pools have alike: configuration, Services, and a StatefulSet with its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mailboat.config.document import Config
+
+from mailboat_operator.definition.amounts import format_size
+from mailboat_operator.plan.manifest import Manifest, Owner
+from mailboat_operator.workload.configuration import CONFIG_FILE, HTTP_PORT, config_text
+from mailboat_operator.workload.pods import HTTP_PORT_NAME, AgentPod, pod_template
+from mailboat_operator.workload.template import Template, Volume
+
+CONFIG_ENDING = "config"
+TOKEN_ENDING = "token"  # noqa: S105  # the end of a name
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPolicy:
+    """What the operator's settings say of all agents.
+
+    Attributes:
+        open_metrics: Whether agents serve metrics without a token.
+        ingress: Peers of a NetworkPolicy that may reach the agents' API; None makes no NetworkPolicy.
+    """
+
+    open_metrics: bool = False
+    ingress: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What decides on the children of a publisher or pool beside the specs.
+
+    Attributes:
+        replicas: Members that run for now.
+        has_keda: Whether KEDA is installed.
+        claim_bytes: Size in the claim template of the StatefulSet that exists, which can't be changed; None if there
+            is none.
+        policy: What the operator's settings say.
+    """
+
+    replicas: int = 1
+    has_keda: bool = False
+    claim_bytes: int | None = None
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
+
+    def config(self, config: Config) -> Config:
+        """A configuration with what the operator's settings say."""
+        return replace(config, http=replace(config.http, open_metrics=self.policy.open_metrics))
+
+    def volume(self, volume: Volume) -> Volume:
+        """The volume as the claim template has it."""
+        return volume if self.claim_bytes is None else replace(volume, size_bytes=self.claim_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The pods of one owner.
+
+    Attributes:
+        pod: Each of them.
+        replicas: How many.
+        service: Name of the headless Service that gives each a name.
+        volume: The claim of each.
+        when_deleted: What becomes of the claims with the owner: `Retain` or `Delete`.
+        when_scaled: And of those of members that are too many.
+    """
+
+    pod: AgentPod
+    replicas: int
+    service: str
+    volume: Volume
+    when_deleted: str
+    when_scaled: str
+
+
+def config_map(owner: Owner, config: Config) -> Manifest:
+    """The agent's configuration; it holds no secret."""
+    return owner.child("ConfigMap", CONFIG_ENDING, {"data": {CONFIG_FILE: config_text(config)}})
+
+
+def token_secret(owner: Owner) -> Manifest:
+    """The Secret of the API's token, without its value, which is made where it is written."""
+    return owner.child("Secret", TOKEN_ENDING, {"type": "Opaque"})
+
+
+def agent_service(owner: Owner, ending: str = "", *, is_headless: bool = False) -> Manifest:
+    """A Service that leads to the agents' HTTP API; a headless one gives members names, before they are ready too."""
+    spec: dict[str, Any] = {
+        "selector": owner.selector,
+        "ports": [{"name": HTTP_PORT_NAME, "port": HTTP_PORT, "targetPort": HTTP_PORT_NAME, "protocol": "TCP"}],
+    }
+    if is_headless:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    return owner.child("Service", ending, {"spec": spec})
+
+
+def network_policies(owner: Owner, template: Template, policy: AgentPolicy) -> Sequence[Manifest]:
+    """At most one: the agents' API for the peers of the settings, ports of the user's containers for all.
+
+    The policies of a namespace add up, so that users can let more peers in with policies of their own.
+    """
+    if policy.ingress is None:
+        return []
+    ports = [
+        {"port": port.container_port, "protocol": str(port.protocol)}
+        for container in template.spec.containers
+        for port in container.ports
+    ]
+    ingress: list[Manifest] = [{"from": list(policy.ingress), "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]}]
+    if ports:
+        ingress.append({"ports": ports})
+    spec = {"podSelector": {"matchLabels": owner.selector}, "policyTypes": ["Ingress"], "ingress": ingress}
+    return [owner.child("NetworkPolicy", "", {"spec": spec})]
+
+
+def stateful_set(owner: Owner, members: Members) -> Manifest:
+    """Pods that keep their names and claims, and with them what they are to the others."""
+    spec = {
+        "replicas": members.replicas,
+        "serviceName": members.service,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": owner.selector},
+        "template": pod_template(members.pod, owner.labels),
+        "volumeClaimTemplates": [_claim(owner, members)],
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": members.when_deleted,
+            "whenScaled": members.when_scaled,
+        },
+    }
+    return owner.child("StatefulSet", "", {"spec": spec})
+
+
+def _claim(owner: Owner, members: Members) -> Mapping[str, Any]:
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": format_size(members.volume.size_bytes)}},
+    }
+    if members.volume.storage_class_name is not None:
+        spec["storageClassName"] = members.volume.storage_class_name
+    return {"metadata": {"name": members.pod.volume, "labels": owner.labels}, "spec": spec}

@@ -1,0 +1,191 @@
+"""Why pods do not run: the first cause among a workload's pods and Events, and the deadline for progress.
+
+A cause has a fixed message: the kubelet alternates between two reasons while it backs off, and each change would be a
+write of the status. Pure; called by `workload`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.plan.manifest import Manifest
+from mailboat_operator.workload.template import AGENT_CONTAINER
+
+PROGRESS_DEADLINE: Final = timedelta(minutes=10)
+DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+MISCONFIGURED: Final = "ContainerMisconfigured"
+
+_IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
+_CONFIG_REASONS: Final = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "InvalidImageName", "RunContainerError"}
+)
+_CREATING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+_VOLUME_EVENTS: Final = frozenset({"FailedAttachVolume", "FailedMount", "FailedMapVolume"})
+_NOT_CREATED: Final = "FailedCreate"
+_LONGEST_TEXT: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods of a workload, and the Events of what has not started.
+
+    Attributes:
+        found: The pods, without those that are being deleted, in order of their ordinals.
+        events: Warnings about the subject (see `subject_uid`).
+    """
+
+    found: Sequence[Manifest] = ()
+    events: Sequence[Manifest] = ()
+
+
+class PodProblem(NamedTuple):
+    """Why a pod does not run.
+
+    Attributes:
+        reason: In one word.
+        message: In a sentence, with the next step.
+    """
+
+    reason: str
+    message: str
+
+
+def present(pods: Iterable[Manifest]) -> Sequence[Manifest]:
+    """The pods that are not being deleted, in order of their ordinals."""
+    kept = [one for one in pods if "deletionTimestamp" not in one["metadata"]]
+    # by length first: `pool-10` comes after `pool-9`
+    return sorted(kept, key=lambda one: (len(one["metadata"]["name"]), one["metadata"]["name"]))
+
+
+def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
+    """The object whose Events say what its status does not; None where statuses say all.
+
+    A pod that quota or admission refuses exists only as an Event of its StatefulSet, a volume that can't be mounted
+    only as an Event of its pod.
+    """
+    creating = next((one for one in pods if _is_creating(one)), None)
+    if creating is not None:
+        return str(creating["metadata"]["uid"])
+    if len(pods) < int(workload["spec"].get("replicas") or 0):
+        return str(workload["metadata"]["uid"])
+    return None
+
+
+def trouble_of(pods: Pods) -> PodProblem | None:
+    """The first cause found; None where pods run, or where it is too early to know."""
+    found = (_pod_trouble(one) for one in pods.found)
+    return next((one for one in found if one is not None), None) or _event_trouble(pods.events)
+
+
+def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, can_catch_up: bool) -> bool:
+    """Whether nothing has progressed for so long that a person has to look.
+
+    Progress is a new pod, a pod whose readiness changed, or the beginning of the roll-out. A member that restores a
+    snapshot or catches up progresses too, however long that takes: `CaughtUp`, `Lagging` and `Blocked` describe it.
+
+    Args:
+        pods: Of the workload.
+        before: Conditions of the object: the moment since when it has been reconciling.
+        now: This moment.
+        can_catch_up: Whether an agent that runs and is not ready has a backlog to import.
+    """
+    if can_catch_up and pods.found and all(map(_is_catching_up, pods.found)):
+        return False
+    moments = [_moment(one["metadata"].get("creationTimestamp")) for one in pods.found]
+    moments += [_moment(_condition(one, "Ready").get("lastTransitionTime")) for one in pods.found]
+    known = {one.type: one for one in before}
+    stalled, moving = known.get("Stalled"), known.get("Reconciling")
+    was_over = stalled is not None and stalled.status is ConditionStatus.TRUE and stalled.reason == DEADLINE_EXCEEDED
+    if not was_over:
+        is_moving = moving is not None and moving.status is ConditionStatus.TRUE
+        moments.append(moving.last_transition_at if moving is not None and is_moving else now)
+    newest = max((one for one in moments if one is not None), default=None)
+    return newest is None or now - newest >= PROGRESS_DEADLINE
+
+
+def _pod_trouble(pod: Manifest) -> PodProblem | None:
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return PodProblem("PodUnschedulable", f"{name}: no node takes the pod: {_shortened(scheduled.get('message'))}")
+    if status.get("phase") == "Failed":
+        return PodProblem(
+            "PodFailed", f"{name}: {status.get('reason') or 'failed'}: {_shortened(status.get('message'))}"
+        )
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    found = (_container_trouble(name, one) for one in containers if not one.get("ready"))
+    return next((one for one in found if one is not None), None)
+
+
+def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | None:
+    """Of one that is not ready. A crash stays the cause while the container runs again between two crashes."""
+    place = f"{pod}: container {container['name']}"
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason = waiting.get("reason")
+    if reason in _IMAGE_REASONS:
+        text = f"{place}: image {container.get('image')} can't be pulled; check its name and the pull secrets"
+        return PodProblem("ImagePullFailed", f"{text} (`kubectl describe pod {pod}` has the registry's answer)")
+    if reason in _CONFIG_REASONS:
+        return PodProblem(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
+    states = (container.get("state") or {}, container.get("lastState") or {})
+    ended = next((one["terminated"] for one in states if one.get("terminated")), None)
+    if ended is None or ended.get("exitCode") == 0:
+        return None
+    cause = "" if ended.get("reason") in {None, "Error"} else f", {ended['reason']}"
+    text = f"{place} ends with exit code {ended.get('exitCode')}{cause}"
+    return PodProblem("ContainerCrashing", f"{text}; see `kubectl logs {pod} -c {container['name']} --previous`")
+
+
+def _event_trouble(events: Sequence[Manifest]) -> PodProblem | None:
+    found = sorted((one for one in events if one.get("type") == "Warning"), key=_time_of_event)
+    for event in reversed(found):
+        subject, text = event["involvedObject"]["name"], _shortened(event.get("message"))
+        if event.get("reason") == _NOT_CREATED:
+            return PodProblem("PodNotCreated", text)
+        if event.get("reason") in _VOLUME_EVENTS:
+            return PodProblem("VolumeNotMounted", f"{subject}: {text}")
+    return None
+
+
+def _time_of_event(event: Manifest) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _is_creating(pod: Manifest) -> bool:
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    reasons = [((one.get("state") or {}).get("waiting") or {}).get("reason") for one in containers]
+    return any(reason in _CREATING for reason in reasons)
+
+
+def _is_catching_up(pod: Manifest) -> bool:
+    """Whether a snapshot is being restored, or the agent runs and the pod waits for no other container."""
+    status = pod.get("status") or {}
+    if any("running" in (one.get("state") or {}) for one in status.get("initContainerStatuses") or ()):
+        return True
+    containers = status.get("containerStatuses") or ()
+    agents = [one for one in containers if one["name"] == AGENT_CONTAINER]
+    others = [one for one in containers if one["name"] != AGENT_CONTAINER]
+    has_run = all(one.get("started") and _crash_free(one) for one in agents)
+    return bool(agents) and has_run and all(one.get("ready") for one in others)
+
+
+def _crash_free(container: Mapping[str, Any]) -> bool:
+    return bool(container.get("ready")) or not (container.get("lastState") or {}).get("terminated")
+
+
+def _condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _shortened(text: str | None) -> str:
+    return (text or "the cluster gives no cause")[:_LONGEST_TEXT]

@@ -1,0 +1,262 @@
+"""Pods of agents: the agent's container, the user's containers, and what the restricted profile asks for.
+
+A template's records have no field for anything privileged; what the profile wants beside is set here, for every
+container alike, so that nothing of a template can weaken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from mailboat_operator.definition.encoder import encode, encode_field
+from mailboat_operator.definition.fields import keys_of
+from mailboat_operator.plan.labels import COMPONENT, CONFIG_DIGEST, INSTANCE, NAME
+from mailboat_operator.plan.manifest import digest_of
+from mailboat_operator.workload.configuration import (
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    HOME_FOLDER,
+    HTTP_PORT,
+    SECRETS_FOLDER,
+    SecretMount,
+)
+from mailboat_operator.workload.placement import Placement
+from mailboat_operator.workload.template import (
+    AGENT_CONTAINER,
+    PREPARATION_CONTAINER,
+    Amounts,
+    Container,
+    InitContainer,
+    NamedVolume,
+    Resources,
+    Template,
+)
+
+HTTP_PORT_NAME: Final = "mailboat"
+GRACE_SECONDS: Final = 45
+"""For the current package (25 s at most by the agent's own default), the farewell, and a margin."""
+
+CONTAINER_SECURITY: Final = MappingProxyType(
+    {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+)
+POD_SECURITY: Final = MappingProxyType(
+    {
+        "runAsNonRoot": True,
+        "fsGroup": 65532,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+)
+_OVER_NODES: Final = MappingProxyType(
+    {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+)
+"""Without leaving a pod unscheduled where there are too few nodes."""
+_LEAST: Final = Amounts("20m", 128 * 1024**2)
+_LONGEST_NAME: Final = 63
+_READ_ONLY_FILES: Final = 0o440
+
+
+@dataclass(frozen=True, slots=True)
+class AgentImage:
+    """What agents run.
+
+    Attributes:
+        name: With registry and tag.
+        pull_policy: As Kubernetes calls it; None leaves it to the cluster.
+    """
+
+    name: str
+    pull_policy: str | None = None
+
+    def of(self, name: str | None) -> AgentImage:
+        """The image that an object names; this one where it names none."""
+        return self if name is None else replace(self, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPod:
+    """A pod to render.
+
+    Attributes:
+        image: What the agent runs.
+        config_map: Name of the ConfigMap with the configuration.
+        config_digest: Of everything that the agent reads at its start.
+        secrets: That the agent reads.
+        volume: Name of the claim template with the agent's home.
+        arguments: Of `mailboat agent run`, besides configuration and home.
+        resources: Of the agent.
+        volumes: More volumes of the pod.
+        agent_mounts: Of these, in the agent.
+        user_mounts: Of these, in each of the user's containers.
+        preparation: Arguments of `mailboat` that run before the agent, with its configuration and home; none: nothing.
+        service_account: Of the pod; None for the namespace's default.
+        is_spread: Whether members go to different nodes as far as that is possible.
+        drain_seconds: The user's containers are stopped so long after the pod was taken out of its Service.
+        template: The user's containers, and where pods may run.
+    """
+
+    image: AgentImage
+    config_map: str
+    config_digest: str
+    secrets: Sequence[SecretMount]
+    volume: str
+    arguments: Sequence[str]
+    resources: Resources
+    template: Template
+    volumes: Sequence[Mapping[str, Any]] = ()
+    agent_mounts: Sequence[Mapping[str, Any]] = ()
+    user_mounts: Sequence[Mapping[str, Any]] = ()
+    preparation: Sequence[str] = ()
+    service_account: str | None = None
+    is_spread: bool = False
+    drain_seconds: int = 0
+
+
+def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The pod template of a workload."""
+    wanted = pod.template
+    before = [*([_preparation(pod)] if pod.preparation else []), *map(_init_container, wanted.spec.init_containers)]
+    return {
+        "metadata": {
+            "labels": {**wanted.metadata.labels, **labels},
+            "annotations": {**wanted.metadata.annotations, CONFIG_DIGEST: pod.config_digest},
+        },
+        "spec": {
+            **placed(wanted.spec, labels, is_spread=pod.is_spread),
+            **({} if pod.service_account is None else {"serviceAccountName": pod.service_account}),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
+            **({"initContainers": before} if before else {}),
+            "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
+            "volumes": _volumes(pod),
+        },
+    }
+
+
+def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool = False) -> dict[str, Any]:
+    """What a pod's spec says of its nodes, its pull secrets and its ids.
+
+    Args:
+        placement: What the object says.
+        labels: Of its pods; constraints without a selector count these.
+        is_spread: Whether pods go to different nodes as far as that is possible, unless the object says more.
+    """
+    own = {key: labels[key] for key in (NAME, COMPONENT, INSTANCE)}
+    said = {
+        key.name: encode_field(key, getattr(placement, key.attribute))
+        for key in keys_of(Placement)
+        if getattr(placement, key.attribute)
+    }
+    said["securityContext"] = {**POD_SECURITY, **said["securityContext"]}
+    spread = said.get("topologySpreadConstraints") or ([_OVER_NODES] if is_spread else [])
+    if spread:
+        said["topologySpreadConstraints"] = [{"labelSelector": {"matchLabels": own}, **one} for one in spread]
+    return said
+
+
+def _promised(resources: Resources) -> Resources:
+    """With requests, so that no pod is BestEffort and the first to be evicted; a limit counts as a request."""
+    return resources if resources.requests or resources.limits else replace(resources, requests=_LEAST)
+
+
+def _agent(pod: AgentPod) -> dict[str, Any]:
+    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
+    container: dict[str, Any] = {
+        "name": AGENT_CONTAINER,
+        "image": pod.image.name,
+        "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
+        "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
+        "resources": encode(_promised(pod.resources)),
+        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            {"name": pod.volume, "mountPath": HOME_FOLDER},
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # the pod's own, a volume in memory of nobody else
+            *map(secret_mount, pod.secrets),
+            *pod.agent_mounts,
+        ],
+    }
+    if pod.image.pull_policy is not None:
+        container["imagePullPolicy"] = pod.image.pull_policy
+    return container
+
+
+def _probe(path: str) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": HTTP_PORT_NAME}, "timeoutSeconds": 2}
+
+
+def _preparation(pod: AgentPod) -> dict[str, Any]:
+    """The agent's image once more, with its rights and volumes, before it."""
+    agent = _agent(pod)
+    shared: dict[str, Any] = {
+        name: agent[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in agent
+    }
+    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
+    return {
+        "name": PREPARATION_CONTAINER,
+        **shared,
+        "args": [*pod.preparation, "--config", config, "--home", HOME_FOLDER],
+        "volumeMounts": agent["volumeMounts"],
+    }
+
+
+def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
+    document = _init_container(container)
+    document["volumeMounts"] = [*document["volumeMounts"], *pod.user_mounts]
+    if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
+        document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
+    return document
+
+
+def _init_container(container: InitContainer) -> dict[str, Any]:
+    document = encode(container)
+    mounts = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
+    security = {**document.get("securityContext", {}), **CONTAINER_SECURITY}
+    return {**document, "volumeMounts": mounts, "securityContext": security}
+
+
+def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
+    return [
+        {"name": "config", "configMap": {"name": pod.config_map}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+        *(secret_volume(one) for one in pod.secrets),
+        *pod.volumes,
+        *map(_user_volume, pod.template.spec.volumes),
+    ]
+
+
+def _user_volume(volume: NamedVolume) -> Mapping[str, Any]:
+    if volume.secret is not None:
+        return {"name": user_volume_name(volume.name), "secret": {"secretName": volume.secret.name}}
+    return {**encode(volume), "name": user_volume_name(volume.name)}
+
+
+def user_volume_name(name: str) -> str:
+    """What a volume of a template is called in the pod, so that it never has the name of one of ours."""
+    return f"u-{name}" if len(name) <= _LONGEST_NAME - 2 else f"u-{name[:40]}-{digest_of(name)}"
+
+
+def secret_mount(mount: SecretMount) -> Mapping[str, Any]:
+    """A Secret in a container."""
+    return {"name": mount.folder, "mountPath": f"{SECRETS_FOLDER}/{mount.folder}", "readOnly": True}
+
+
+def secret_volume(mount: SecretMount) -> Mapping[str, Any]:
+    """A Secret of a pod, with the entries that are needed."""
+    items = [{"key": key, "path": key} for key in mount.keys]
+    secret = {"secretName": mount.secret, "items": items, "defaultMode": _READ_ONLY_FILES}
+    return {"name": mount.folder, "secret": secret}

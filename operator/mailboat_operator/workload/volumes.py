@@ -1,0 +1,103 @@
+"""Volumes that grow: which claims are smaller than the spec says, and what becomes of them.
+
+The claim template of a StatefulSet can't be changed, so it keeps its first size, and claims are enlarged one by one;
+those of new members too, once they exist. Claims are looked at only if the spec differs from the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mailboat_operator.definition.amounts import format_size
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.plan.actions import Enlarge
+from mailboat_operator.plan.children import Live, quantity
+from mailboat_operator.plan.findings import Finding
+from mailboat_operator.plan.manifest import ChildKey, Manifest
+from mailboat_operator.workload.template import Volume
+
+VOLUMES_RESIZED: Final = "VolumesResized"
+_LONGEST_TEXT: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a workload whose volumes were enlarged since it was made.
+
+    Attributes:
+        found: Those of the members that there are.
+        refused: Why the API server lets one of them not grow; None if it refused nothing.
+    """
+
+    found: Sequence[Manifest] = ()
+    refused: str | None = None
+
+
+def template_bytes(live: Live, name: str) -> int | None:
+    """The size of the claims that a StatefulSet makes; None where there is none."""
+    templates = (live.get(ChildKey("StatefulSet", name), {}).get("spec") or {}).get("volumeClaimTemplates") or ()
+    sizes = [_requested(one) for one in templates]
+    return None if not sizes or sizes[0] == 0 else sizes[0]
+
+
+def is_enlarged(live: Live, name: str, wanted: Volume) -> bool:
+    """Whether claims of the StatefulSet are made smaller than the spec says."""
+    made = template_bytes(live, name)
+    return made is not None and made < wanted.size_bytes
+
+
+def members_claims(found: Sequence[Manifest], workload: Manifest) -> Sequence[Manifest]:
+    """The claims of the members that should exist, in order; one of a member scaled away grows when that returns."""
+    spec, name = workload["spec"], workload["metadata"]["name"]
+    (template,) = spec["volumeClaimTemplates"]
+    claims = {one["metadata"]["name"]: one for one in found}
+    names = [f"{template['metadata']['name']}-{name}-{number}" for number in range(int(spec.get("replicas") or 0))]
+    return [claims[one] for one in names if one in claims]
+
+
+def too_small(claims: Sequence[Manifest], size_bytes: int) -> Iterator[Manifest]:
+    """The claims that ask for less."""
+    return (one for one in claims if _requested(one) < size_bytes)
+
+
+def plan_volumes(claims: Claims, size_bytes: int) -> Iterator[Enlarge]:
+    """Actions for the claims that are too small; none while the API server refuses one of them."""
+    if claims.refused is None:
+        yield from (Enlarge(claim, format_size(size_bytes)) for claim in too_small(claims.found, size_bytes))
+
+
+def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:
+    """Whether all volumes have the size that the spec says; nothing for volumes that were never enlarged."""
+    size = format_size(size_bytes)
+    if claims.refused is not None:
+        text = f"claims can't grow to {size}: {claims.refused}"[:_LONGEST_TEXT]
+        return (Finding(VOLUMES_RESIZED, ConditionStatus.FALSE, "ResizeRefused", text),)
+    if not claims.found:
+        return ()
+    waiting = [one for one in claims.found if _bytes((one.get("status") or {}).get("capacity")) < size_bytes]
+    if not waiting:
+        return (Finding(VOLUMES_RESIZED, ConditionStatus.TRUE, "Resized", f"{len(claims.found)} claims have {size}"),)
+    text = f"{len(claims.found) - len(waiting)} of {len(claims.found)} claims have {size}"
+    word = next(filter(None, map(_word_of, waiting)), "")
+    return (Finding(VOLUMES_RESIZED, ConditionStatus.UNKNOWN, "Resizing", f"{text}{word}"[:_LONGEST_TEXT]),)
+
+
+def _word_of(claim: Manifest) -> str:
+    """What the cluster says of a claim that has not grown yet."""
+    status, name = claim.get("status") or {}, claim["metadata"]["name"]
+    for one in status.get("conditions") or ():
+        if one.get("status") == "True" and one.get("message"):
+            return f"; {name}: {one['type']}: {one['message']}"
+    state = (status.get("allocatedResourceStatuses") or {}).get("storage")
+    return f"; {name}: {state}" if state else ""
+
+
+def _requested(claim: Mapping[str, Any]) -> int:
+    return _bytes((claim["spec"].get("resources") or {}).get("requests"))
+
+
+def _bytes(amounts: Mapping[str, Any] | None) -> int:
+    size = quantity((amounts or {}).get("storage"))
+    return 0 if size is None else int(size)
