@@ -28,11 +28,14 @@ from mailboat.model.jobs import (
     JobMissingError,
     JobQueueMissingError,
     JobResult,
+    JobScheduleMissingError,
+    Missed,
     NewJob,
     Outcome,
     QueueKind,
     QueueSettings,
     Renewal,
+    Schedule,
     Token,
     parse_job_id,
 )
@@ -88,10 +91,21 @@ def test_every_verb_answers_the_same_over_http(client: HttpControl, journal: Mem
     assert there.command(JobAction.REMOVE, [second])[0].state == "ended"
     assert there.clear("cdn").dropped == 1
     assert there.remove_queue("cdn").queue == "cdn"
+    nightly = Schedule("nightly", NewJob("report", b'{"n": 1}', "k"), cron="0 3 * * *", zone="Europe/Berlin")
+    once = Schedule("once", NewJob("report"), at_ms=4_000_000_000_000, missed=Missed.ALL)
+    assert [there.set_schedule(each) for each in (nightly, once)] == list(here.schedules()) == list(there.schedules())
+    assert there.set_schedule(nightly) == there.schedule("nightly")
+    assert (there.schedule("nightly").data, there.schedule("once").missed) == ({"n": 1}, "all")
+    assert there.fire("nightly").state == "unassigned"
+    assert there.remove_schedule("nightly").schedule == "nightly"
     for missing, call in (
         (JobMissingError, lambda: there.show(JobId(1 << 40))),
         (JobQueueMissingError, lambda: there.clear("cdn")),
         (JobQueueMissingError, lambda: there.queue("cdn")),
+        (JobScheduleMissingError, lambda: there.schedule("nightly")),
+        (JobScheduleMissingError, lambda: there.fire("nightly")),
+        (JobScheduleMissingError, lambda: there.remove_schedule("nightly")),
+        (UsageError, lambda: there.set_schedule(nightly._replace(cron="no"))),
         (UsageError, lambda: there.add([NewJob("not a topic")])),
     ):
         with pytest.raises(missing):
@@ -244,7 +258,14 @@ def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) 
     with Workspace(Home(boat.home)) as workspace:
         service = JobService(lambda: workspace.journal, SystemClock(), random.Random(1))
         url = serve(FakeControl(), UNHURRIED, jobs=service).url
-        for words in (("ls",), ("queues",), ("ls", "--member", "site=blog"), ("ls", "--member", "site=x")):
+        boat.do("jobs", "schedule", "nightly", "report", "--cron", "0 3 * * *")
+        for words in (
+            ("ls",),
+            ("queues",),
+            ("schedules",),
+            ("ls", "--member", "site=blog"),
+            ("ls", "--member", "site=x"),
+        ):
             here, there = boat.do("jobs", *words).out, command_at(url, "jobs", *words)
             assert ageless(here) == ageless(there)
         service.close()

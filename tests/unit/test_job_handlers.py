@@ -307,6 +307,44 @@ def test_a_transaction_that_the_handler_began_is_refused(connections: Any) -> No
         run(effect_of(first), call_of(b"1"))
 
 
+class AutocommitConnection(sqlite3.Connection):
+    """As connections of Python 3.12 with autocommit=True, and those of psycopg."""
+
+    autocommit = True
+
+
+def test_a_connection_in_autocommit_mode_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "user.db", factory=AutocommitConnection)) as connection:
+        result = run(effect_of(connection), call_of(b"1"))
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    assert isinstance(result, Result)
+    assert (result.outcome, "is in autocommit mode" in result.message) == (Outcome.CANCEL, True)
+
+
+def test_a_connection_without_implicit_transactions_commits_token_and_effect_together(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "user.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE effect (token INTEGER)")
+        with pytest.raises(ValueError, match="no"):
+            run(effect_of(connection, fails=True), call_of(b"1", token=7))
+        assert effects(connection) == []
+        run(effect_of(connection), call_of(b"1", token=9, attempt=2))
+        assert (effects(connection), connection.in_transaction) == ([9], False)
+
+
+def test_a_handler_that_commits_itself_ends_its_job_as_error(connections: Any) -> None:
+    first, _ = connections
+    handlers = JobHandlers()
+
+    @handlers.job("**")
+    def write(_data: object, context: JobContext) -> None:
+        with context.transaction(first):
+            first.executescript("INSERT INTO effect VALUES (1); INSERT INTO effect VALUES (2);")
+
+    result = run(handlers, call_of(b"1"))
+    assert isinstance(result, Result)
+    assert (result.outcome, "committed inside of ctx.transaction" in result.message) == (Outcome.CANCEL, True)
+
+
 def test_rows_that_no_attempt_can_need_are_removed(connections: Any) -> None:
     first, _ = connections
     run(effect_of(first), call_of(b"1"))

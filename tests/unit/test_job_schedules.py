@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from mailboat.errors import UsageError
 from mailboat.jobs.fold import JobFold
-from mailboat.jobs.schedules import MAX_MISSED, check_schedule, plan_firing
+from mailboat.jobs.schedules import MAX_MISSED, Schedules, plan_firing, plan_schedule
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobsAdded, Missed, NewJob, Schedule, ScheduleDefined, ScheduleRemoved
 from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
@@ -21,7 +21,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 def a_fold(schedule: Schedule, now_ms: int = START) -> JobFold:
     fold = JobFold()
-    fold.apply(Offset(0), now_ms, ScheduleDefined(check_schedule(schedule, now_ms)))
+    fold.apply(Offset(0), now_ms, ScheduleDefined(plan_schedule(fold.schedules, schedule, now_ms)))
     return fold
 
 
@@ -57,7 +57,7 @@ def test_missed_due_times_of_a_long_time_are_bounded() -> None:
 
 
 def test_a_schedule_at_a_time_fires_once_and_ends() -> None:
-    fold = a_fold(Schedule("once", JOB, next_ms=START + MINUTE))
+    fold = a_fold(Schedule("once", JOB, at_ms=START + MINUTE))
     assert fired(fold, START + MINUTE - 1) == 0
     assert fired(fold, START + MINUTE) == 1
     assert [each.next_ms for each in fold.schedules.all()] == [None]
@@ -83,6 +83,17 @@ def test_a_job_in_the_hour_that_is_skipped_or_repeated_fires_once(now: str) -> N
     fold = a_fold(Schedule("nightly", JOB, cron="30 2 * * *", zone="Europe/Berlin"), at(now))
     first = at(now)
     assert sum(fired(fold, first + 10 * MINUTE * step, offset=5 * step) for step in range(1, 6 * 22)) == 1
+
+
+@pytest.mark.parametrize("when", [{"every_ms": MINUTE}, {"at_ms": START + 1}, {"cron": "* * * * *"}])
+def test_a_schedule_that_is_set_again_keeps_its_next_due_time(when: dict[str, int]) -> None:
+    wanted = Schedule("tick", JOB, **when)  # type: ignore[arg-type]  # one of several settings
+    fold = a_fold(wanted)
+    assert fired(fold, START + MINUTE) == 1
+    (before,) = fold.schedules.all()
+    assert plan_schedule(fold.schedules, wanted, START + MINUTE + 30_000) == before
+    changed = plan_schedule(fold.schedules, wanted._replace(job=NewJob("other")), START + MINUTE + 30_000)
+    assert changed.next_ms is not None
 
 
 def test_a_firing_for_another_due_time_does_not_count() -> None:
@@ -111,10 +122,12 @@ def test_schedules_survive_a_checkpoint_and_their_records_the_wire() -> None:
         (Schedule("a", JOB, cron="* * *"), "is not a cron expression"),
         (Schedule("a", JOB, cron="* * * * *", zone="Europe/Atlantis"), "is not a time zone"),
         (Schedule("a", JOB, cron="* * * * *", zone="../etc/passwd"), "is not a time zone"),
-        (Schedule("a", JOB), "is never due"),
+        (Schedule("a", JOB), "needs one of cron, every and at"),
+        (Schedule("a", JOB, cron="* * * * *", every_ms=MINUTE), "needs one of cron, every and at"),
+        (Schedule("a", JOB, every_ms=999), "the shortest is 1 s"),
         (Schedule("a", JOB, cron="0 0 30 2 *"), "is not a cron expression|is never due"),
     ],
 )
 def test_a_schedule_that_cannot_be_followed_is_refused(schedule: Schedule, text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        check_schedule(schedule, START)
+        plan_schedule(Schedules(), schedule, START)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from mailboat.api.job_records import JobDetailView, JobPage, JobQueueView, JobStateView, QueueChangeView
-from mailboat.model.jobs import JobAction, JobId, NewJob, QueueSettings
+from mailboat.api.job_records import (
+    JobDetailView,
+    JobPage,
+    JobQueueView,
+    JobScheduleView,
+    JobStateView,
+    QueueChangeView,
+)
+from mailboat.model.jobs import JobAction, JobId, NewJob, QueueSettings, Schedule
 
 
 class JobFilter(NamedTuple):
@@ -75,4 +82,24 @@ class JobControl(Protocol):
 
     def clear(self, queue: str) -> QueueChangeView:
         """Drop all queued jobs of a queue. Raises: JobQueueMissingError."""
+        ...
+
+    def schedules(self) -> Sequence[JobScheduleView]:
+        """All schedules, by name."""
+        ...
+
+    def schedule(self, schedule: str) -> JobScheduleView:
+        """One schedule. Raises: JobScheduleMissingError."""
+        ...
+
+    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
+        """Create a schedule, or replace it; one that is set as it is keeps its next due time. Raises: UsageError."""
+        ...
+
+    def remove_schedule(self, schedule: str) -> JobScheduleView:
+        """Remove a schedule; jobs that it added stay. Raises: JobScheduleMissingError."""
+        ...
+
+    def fire(self, schedule: str) -> JobStateView:
+        """Add the job of a schedule now; its next due time stays. Raises: JobScheduleMissingError."""
         ...

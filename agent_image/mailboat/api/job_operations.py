@@ -13,6 +13,7 @@ from mailboat.api.job_records import (
     JobDetailView,
     JobPage,
     JobQueueView,
+    JobScheduleView,
     JobStateView,
     QueueChangeView,
     ReportedView,
@@ -25,6 +26,7 @@ from mailboat.model.jobs import (
     NewJob,
     QueueSettings,
     Renewal,
+    Schedule,
     Token,
     show_job_id,
 )
@@ -87,6 +89,28 @@ class HttpJobs:
 
     def clear(self, queue: str) -> QueueChangeView:
         return self._ask(Operation("POST", f"{_queue(queue)}/clear", QueueChangeView))
+
+    # Schedules
+
+    def schedules(self) -> Sequence[JobScheduleView]:
+        return self._ask(Operation("GET", f"{_PREFIX}/schedules", tuple[JobScheduleView, ...]))
+
+    def schedule(self, schedule: str) -> JobScheduleView:
+        return self._ask(Operation("GET", _schedule(schedule), JobScheduleView))
+
+    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
+        job = _job_body(schedule.job)
+        for field in ("due_ms", "delay_ms", "request_id"):
+            del job[field]
+        times = {"cron": schedule.cron, "zone": schedule.zone, "every_ms": schedule.every_ms, "at_ms": schedule.at_ms}
+        body = {"job": job, **times, "missed": schedule.missed.name.lower()}
+        return self._ask(Operation("PUT", _schedule(schedule.name), JobScheduleView, body=body))
+
+    def remove_schedule(self, schedule: str) -> JobScheduleView:
+        return self._ask(Operation("DELETE", _schedule(schedule), JobScheduleView))
+
+    def fire(self, schedule: str) -> JobStateView:
+        return self._ask(Operation("POST", f"{_schedule(schedule)}/fire", JobStateView))
 
     # Workers
 
@@ -152,6 +176,10 @@ def _job_body(job: NewJob) -> dict[str, Any]:
 
 def _queue(name: str) -> str:
     return f"{_PREFIX}/queues/{quote(name, safe='')}"
+
+
+def _schedule(name: str) -> str:
+    return f"{_PREFIX}/schedules/{quote(name, safe='')}"
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:

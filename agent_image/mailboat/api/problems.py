@@ -38,7 +38,12 @@ from mailboat.errors import (
     UntrustedInputError,
     UsageError,
 )
-from mailboat.model.jobs import JobLeaseLostError, JobMissingError, JobQueueMissingError
+from mailboat.model.jobs import (
+    JobLeaseLostError,
+    JobMissingError,
+    JobQueueMissingError,
+    JobScheduleMissingError,
+)
 
 NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
 """Packages whose errors no caller can receive: the layers above the control API, and the tests' doubles."""
@@ -60,6 +65,7 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (CommandMissingError, HTTPStatus.NOT_FOUND),
     (JobMissingError, HTTPStatus.NOT_FOUND),
     (JobQueueMissingError, HTTPStatus.NOT_FOUND),
+    (JobScheduleMissingError, HTTPStatus.NOT_FOUND),
     (JobLeaseLostError, HTTPStatus.CONFLICT),
     (RequestConflictError, HTTPStatus.CONFLICT),
     (QueueNotClearableError, HTTPStatus.CONFLICT),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from mailboat.cli.job_topic import open_topic, parse_duration_ms
-from mailboat.cli.options import command
-from mailboat.cli.output import ABSENT, Column, Report, Table
+from mailboat.api.job_records import JobScheduleView
+from mailboat.api.records import document_of
+from mailboat.cli.job_access import open_jobs, parse_duration_ms
+from mailboat.cli.options import remote_command
+from mailboat.cli.output import ABSENT, Column, Report, Table, time_text
 from mailboat.cli.session import Session
-from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import UsageError
-from mailboat.jobs.fold import JobFold
-from mailboat.jobs.schedules import MAX_SCHEDULES, check_schedule
-from mailboat.model.jobs import Missed, NewJob, Schedule, ScheduleDefined, ScheduleRemoved, parse_topic, show_job_id
+from mailboat.model.jobs import Missed, NewJob, Schedule, parse_topic
 
 _COLUMNS: Final = (Column("SCHEDULE"), Column("TOPIC"), Column("WHEN"), Column("MISSED"), Column("NEXT"))
 NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="A schedule's name.")]
@@ -30,7 +29,7 @@ class MissedOption(enum.StrEnum):
     ALL = "all"
 
 
-@command
+@remote_command
 def schedule(
     session: Session,
     name: NameArgument,
@@ -53,48 +52,40 @@ def schedule(
     """
     if [cron, every, at].count(None) != 2:
         raise UsageError("specify one of --cron, --every and --at")
-    job = NewJob(parse_topic(topic), data.encode(), key=key)
     every_ms = 0 if every is None else parse_duration_ms(every)
     if every is not None and every_ms < 1_000:
         raise UsageError("--every must be at least 1s")
-    next_ms = None if at is None else parse_time_ms(at)
-    wanted = Schedule(name, job, cron or "", zone, every_ms, Missed[missed.name], next_ms)
-    with open_topic(session) as opened:
-        known = opened.fold.schedules
-        if known.find(name) is None and len(known.all()) >= MAX_SCHEDULES:
-            raise UsageError(f"there are already {MAX_SCHEDULES} schedules")
-        now_ms = max(opened.fold.now_ms, int(SystemClock().now().timestamp() * 1000))
-        checked = check_schedule(wanted, now_ms)
-        opened.append(ScheduleDefined(checked))
-    document = _document(checked)
-    session.show(Report(document, [name], lambda: [f"schedule {name} is next due at {document['next_at']}"]))
+    times = cron or "", zone, every_ms, 0 if at is None else parse_time_ms(at)
+    wanted = Schedule(name, NewJob(parse_topic(topic), data.encode(), key=key), *times, Missed[missed.name])
+    with open_jobs(session) as control:
+        found = control.set_schedule(wanted)
+    session.show(Report(document_of(found), [name], lambda: [_next_line(found)]))
 
 
-@command
+@remote_command
 def schedules(session: Session) -> None:
     """List schedules and their next due time."""
-    with open_topic(session) as opened:
-        found = [_document(each) for each in opened.fold.schedules.all()]
-    rows = [
-        [each["schedule"], each["topic"], each["when"], each["missed"], each["next_at"] or ABSENT] for each in found
-    ]
-    session.show(Report(found, [each["schedule"] for each in found], lambda: [Table(_COLUMNS, rows)]))
+    with open_jobs(session) as control:
+        found = control.schedules()
+    rows = [[each.schedule, each.topic, _when(each), each.missed, time_text(each.next_at) or ABSENT] for each in found]
+    table = Table(_COLUMNS, rows, empty="no schedules")
+    session.show(Report(document_of(found), [each.schedule for each in found], lambda: [table]))
 
 
-@command
+@remote_command
 def fire(session: Session, name: NameArgument) -> None:
     """Add the job of a schedule now; its next due time stays."""
-    with open_topic(session) as opened:
-        (job,) = opened.add([_known(opened.fold, name).job])
-    session.show(Report({"schedule": name, "job": show_job_id(job)}, [show_job_id(job)], lambda: [show_job_id(job)]))
+    with open_jobs(session) as control:
+        added = control.fire(name)
+    line = f"{added.job}  {added.reason}".rstrip()
+    session.show(Report({"schedule": name, "job": added.job}, [added.job], lambda: [line]))
 
 
-@command
+@remote_command
 def unschedule(session: Session, name: NameArgument) -> None:
     """Remove a schedule. Jobs that it added stay."""
-    with open_topic(session) as opened:
-        _known(opened.fold, name)
-        opened.append(ScheduleRemoved(name))
+    with open_jobs(session) as control:
+        control.remove_schedule(name)
     session.show(Report({"schedule": name}, [name], lambda: [f"schedule {name} is removed"]))
 
 
@@ -109,19 +100,13 @@ def parse_time_ms(text: str) -> int:
     return max(1, int(moment.timestamp() * 1000))
 
 
-def _known(fold: JobFold, name: str) -> Schedule:
-    found = fold.schedules.find(name)
-    if found is None:
-        raise UsageError(f"there is no schedule {name!r}", next_step="mailboat jobs schedules")
-    return found
+def _when(schedule: JobScheduleView) -> str:
+    if schedule.cron:
+        return f"{schedule.cron} {schedule.zone}"
+    return "once" if schedule.every_seconds is None else f"every {schedule.every_seconds:g} s"
 
 
-def _document(schedule: Schedule) -> dict[str, Any]:
-    when = f"{schedule.cron} {schedule.zone}" if schedule.cron else f"every {schedule.every_ms / 1000:g} s"
-    return {
-        "schedule": schedule.name,
-        "topic": schedule.job.topic,
-        "when": when if schedule.cron or schedule.every_ms else "once",
-        "missed": schedule.missed.name.lower(),
-        "next_at": None if schedule.next_ms is None else moment_of(schedule.next_ms).isoformat(timespec="seconds"),
-    }
+def _next_line(schedule: JobScheduleView) -> str:
+    if schedule.next_at is None:  # set again after its only due time
+        return f"schedule {schedule.schedule} has ended"
+    return f"schedule {schedule.schedule} is next due at {time_text(schedule.next_at)}"

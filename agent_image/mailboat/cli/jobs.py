@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import enum
-import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
-from mailboat.api.client import HttpControl
-from mailboat.api.job_control import JobControl, JobFilter
+from mailboat.api.job_control import JobFilter
 from mailboat.api.job_records import JobQueueView, JobStateView, JobView, QueueChangeView
 from mailboat.api.records import document_of
 from mailboat.cli import job_schedules
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.job_topic import parse_duration_ms
+from mailboat.cli.job_access import open_jobs, parse_duration_ms
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.clock import SystemClock
-from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
 from mailboat.jobs.selection import UNASSIGNED
 from mailboat.model.jobs import (
@@ -161,7 +156,7 @@ def add(
         request_id=request_id,
         keep=keep,
     )
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         _show_states(session, control.add([new]))
 
 
@@ -180,7 +175,7 @@ def list_jobs(
     """List jobs that are not over, and those that failed in the last days."""
     wanted = JobFilter(None if state is None else state.value, queue, topic, members or ())
     found: list[JobView] = []
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         page = control.list_jobs(wanted, None, min(limit, _PAGE_JOBS))
         found += page.items
         while page.next_page is not None and len(found) < limit:
@@ -199,7 +194,7 @@ def show(
 ) -> None:
     """Show a job: its payload, why it is pending or failed, and its worker."""
     number = parse_job_id(job)
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         found = control.show(number)
     document = document_of(found)
     document = {**document.pop("view"), **document}
@@ -223,14 +218,14 @@ def remove(session: Session, jobs: JobsArgument) -> None:
 def retry(session: Session, jobs: JobsArgument) -> None:
     """Add jobs that ended again, with new ids and no attempts."""
     numbers = [parse_job_id(text) for text in jobs]
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         _show_states(session, control.retry(numbers))
 
 
 @remote_command
 def queues(session: Session) -> None:
     """List the queues with their jobs and limits."""
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         found = control.queues()
     rows = [_queue_row(queue) for queue in found]
     names = [queue.queue for queue in found]
@@ -279,14 +274,14 @@ def set_queue(
         retries,
         parse_duration_ms(retry_delay),
     )
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         _show_change(session, control.set_queue(settings), "is set")
 
 
 @remote_command
 def remove_queue(session: Session, queue: QueueArgument) -> None:
     """Remove a queue. It finishes the jobs that it holds; new ones go to other queues."""
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         _show_change(session, control.remove_queue(queue), "is removed")
 
 
@@ -298,7 +293,7 @@ def suspend(
 ) -> None:
     """Start no further jobs of a queue; running ones go on."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         changed = control.suspend(queue, seconds)
     until = "until it is resumed" if changed.until_at is None else f"until {time_text(changed.until_at)}"
     _show_change(session, changed, f"is suspended {until}")
@@ -307,34 +302,19 @@ def suspend(
 @remote_command
 def resume(session: Session, queue: QueueArgument) -> None:
     """End the suspension of a queue."""
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         _show_change(session, control.resume(queue), "is resumed")
 
 
 @remote_command
 def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> None:
     """Drop all queued jobs of a queue; running ones go on."""
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         waiting = next((each.queued for each in control.queues() if each.queue == queue), 0)
         ask(f"Drop {count_text(waiting, 'queued job')} of {queue}?", "nothing was dropped", is_sure=yes)
         changed = control.clear(queue)
     text = f"{count_text(changed.dropped or 0, 'job')} of {queue} dropped"
     session.show(Report({"queue": queue, "dropped": changed.dropped}, [queue], lambda: [text]))
-
-
-@contextmanager
-def _jobs_of(session: Session) -> Iterator[JobControl]:
-    """Jobs, of the agent at the URL, else of the home itself."""
-    if session.url is not None:
-        with closing(HttpControl(session.url, session.token)) as client:
-            yield client.jobs
-        return
-    chance = random.Random()  # noqa: S311  # it spreads the records of workers
-    with (
-        session.workspace() as workspace,
-        closing(JobService(lambda: workspace.journal, SystemClock(), chance)) as jobs,
-    ):
-        yield jobs
 
 
 def parse_rate(text: str) -> tuple[int, int]:
@@ -381,7 +361,7 @@ def _queue_row(queue: JobQueueView) -> list[str]:
 
 def _command(session: Session, action: JobAction, texts: Sequence[str]) -> None:
     jobs = [parse_job_id(text) for text in texts]
-    with _jobs_of(session) as control:
+    with open_jobs(session) as control:
         found = control.command(action, jobs)
     lines = [f"{each.job} {'stop requested' if each.stop_requested else each.state}" for each in found]
     session.show(Report([{"job": each.job, "state": each.state} for each in found], texts, lambda: lines))

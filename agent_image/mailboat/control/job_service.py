@@ -17,7 +17,15 @@ from itertools import islice
 from typing import Final
 
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_records import JobDetailView, JobPage, JobQueueView, JobStateView, JobView, QueueChangeView
+from mailboat.api.job_records import (
+    JobDetailView,
+    JobPage,
+    JobQueueView,
+    JobScheduleView,
+    JobStateView,
+    JobView,
+    QueueChangeView,
+)
 from mailboat.clock import Clock, moment_of
 from mailboat.errors import ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
@@ -27,6 +35,7 @@ from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.progress import decode_progress, eta_ms
+from mailboat.jobs.schedules import plan_schedule
 from mailboat.jobs.selection import position, shown_state, why_pending
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
@@ -40,6 +49,7 @@ from mailboat.model.jobs import (
     JobQueueMissingError,
     JobRecord,
     JobResult,
+    JobScheduleMissingError,
     JobsCommanded,
     JobState,
     NewJob,
@@ -49,6 +59,9 @@ from mailboat.model.jobs import (
     QueueRemoved,
     QueueSettings,
     Renewal,
+    Schedule,
+    ScheduleDefined,
+    ScheduleRemoved,
     parse_job_id,
     parse_pattern,
     show_job_id,
@@ -182,7 +195,7 @@ class JobService:
             return self._queue_views(fold, [fold.queues[queue]])[0]
 
     def _queue_views(self, fold: JobFold, queues: Sequence[Queue]) -> Sequence[JobQueueView]:
-        now_ms = max(fold.now_ms, int(self._clock.now().timestamp() * 1000))
+        now_ms = self._now_ms(fold)
         # On an idle log no record says that a delay is over: a queue without a worker would never look due.
         since: dict[Queue, list[int]] = {}
         for job in fold.due_between(now_ms):
@@ -224,6 +237,39 @@ class JobService:
             _check_queue(topic.fold, queue)
             _append(topic, record)
         return QueueChangeView(queue)
+
+    # Schedules
+
+    def schedules(self) -> Sequence[JobScheduleView]:
+        with self._opened() as source:
+            return [_schedule_view(each) for each in source.topic.fold.schedules.all()]
+
+    def schedule(self, schedule: str) -> JobScheduleView:
+        with self._opened() as source:
+            return _schedule_view(_known_schedule(source.topic.fold, schedule))
+
+    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
+        with self._opened() as source:
+            known = source.topic.fold.schedules
+            planned = plan_schedule(known, schedule, self._now_ms(source.topic.fold))
+            if planned != known.find(schedule.name):
+                _append(source.topic, ScheduleDefined(planned))
+            return _schedule_view(planned)
+
+    def remove_schedule(self, schedule: str) -> JobScheduleView:
+        with self._opened() as source:
+            known = _known_schedule(source.topic.fold, schedule)
+            _append(source.topic, ScheduleRemoved(schedule))
+            return _schedule_view(known)
+
+    def fire(self, schedule: str) -> JobStateView:
+        with self._opened() as source:
+            (job,) = source.topic.add([_known_schedule(source.topic.fold, schedule).job])
+            return _state_view(source.topic.fold, job)
+
+    def _now_ms(self, fold: JobFold) -> int:
+        """The later one of the log's time and the clock's: an idle log stands still."""
+        return max(fold.now_ms, int(self._clock.now().timestamp() * 1000))
 
     # Workers without access to the journal
 
@@ -365,6 +411,28 @@ def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence
         settings.merge,
         tuple(settings.topics),
     )
+
+
+def _schedule_view(schedule: Schedule) -> JobScheduleView:
+    return JobScheduleView(
+        schedule.name,
+        schedule.job.topic,
+        schedule.job.key,
+        payload_value(schedule.job.payload),
+        schedule.cron,
+        schedule.zone,
+        schedule.every_ms / 1000 if schedule.every_ms else None,
+        moment_of(schedule.at_ms) if schedule.at_ms else None,
+        schedule.missed.name.lower(),
+        None if schedule.next_ms is None else moment_of(schedule.next_ms),
+    )
+
+
+def _known_schedule(fold: JobFold, name: str) -> Schedule:
+    found = fold.schedules.find(name)
+    if found is None:
+        raise JobScheduleMissingError(f"there is no schedule {name!r}", next_step="mailboat jobs schedules")
+    return found
 
 
 def _check_job(fold: JobFold, job: JobId) -> None:

@@ -41,6 +41,7 @@ from mailboat.http.routes import (
     distributions,
     failures,
     job_requests,
+    job_schedules,
     log,
     members,
     process,
@@ -112,7 +113,19 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for one in (members, distributions, builds, queues, failures, job_requests, log, storage, process, sling):
+    for one in (
+        members,
+        distributions,
+        builds,
+        queues,
+        failures,
+        job_schedules,
+        job_requests,
+        log,
+        storage,
+        process,
+        sling,
+    ):
         app.include_router(one.router)
     app.include_router(queues.commands)
     app.include_router(distributions.changes)

@@ -27,6 +27,7 @@ from mailboat.api.job_records import (
     ClaimsView,
     JobDetailView,
     JobQueueView,
+    JobScheduleView,
     JobStateView,
     JobView,
     QueueChangeView,
@@ -204,6 +205,9 @@ JOB_DETAIL: Final[Document] = document_of(JobDetailView(_JOB, "news", {"keys": [
 JOB_STATE: Final[Document] = document_of(JobStateView("1042-0", "unassigned", _WAITS))
 JOB_QUEUE: Final[Document] = document_of(
     JobQueueView("cdn", "keyed", 12, 9, 2, _AT, 3.5, 1, 0, False, 2, "100/1s", 1, ("purge.*",))  # a row
+)
+JOB_SCHEDULE: Final[Document] = document_of(
+    JobScheduleView("nightly", "report.build", "", None, "0 3 * * *", "Europe/Berlin", None, None, "once", _AT)
 )
 QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
 JOB_CLAIMS: Final[Document] = document_of(

@@ -14,7 +14,7 @@ import msgspec
 from mailboat.clock import Clock
 from mailboat.errors import UsageError
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
-from mailboat.jobs.user_transaction import Connection, EffectExistsError, commit_once
+from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
 from mailboat.jobs.worker import Call, Handler, Result
 from mailboat.model.jobs import JobId, NewJob, Outcome, parse_pattern, show_job_id
 
@@ -185,7 +185,9 @@ class JobContext:
         The fencing token is stored in the same transaction, in the table `mailboat_job`. If an earlier attempt has
         committed, the handler ends here and the job succeeds.
 
-        Raises: JobLeaseLostError: a later attempt, or this one, has committed.
+        Raises:
+            JobLeaseLostError: A later attempt, or this one, has committed.
+            TransactionSplitError: The connection is in autocommit mode, or the handler committed itself.
         """
         job = f"{self._call.log}/{self._only_job()}"
         now_ms = int(self._ports.clock.now().timestamp() * 1000)
@@ -251,6 +253,8 @@ def _caller(
             returned = function(data if is_merged else data[0], JobContext(call, ports))
         except EffectExistsError:
             return Result()
+        except TransactionSplitError as error:  # a retry could take a part of the effect for all of it
+            return Result(Outcome.CANCEL, str(error))
         if isinstance(returned, Completion):
             return returned.result
         if returned is None or isinstance(returned, Result):

@@ -22,6 +22,7 @@ MAX_SCHEDULES: Final = 1_000
 MAX_MISSED: Final = 100
 """Firings that make up for missed due times; older ones are dropped."""
 
+_SHORTEST_EVERY_MS: Final = 1_000
 MISSED_AFTER_MS: Final = 30_000
 """A due time that a worker sees so late was missed: none was there, or the journal was not available."""
 
@@ -68,13 +69,26 @@ class Schedules:
         return True
 
 
-def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
-    """Check a new schedule, and set its first due time unless it has one. Raises: UsageError."""
-    if schedule.next_ms is None:
-        schedule = schedule._replace(next_ms=_next_ms(schedule, now_ms))
-    if schedule.next_ms is None:
-        raise UsageError(f"schedule {schedule.name} is never due")
-    return schedule
+def plan_schedule(known: Schedules, wanted: Schedule, now_ms: int) -> Schedule:
+    """Check a schedule, and set its first due time; one that is known as it is wanted keeps its next due time.
+
+    Raises: UsageError.
+    """
+    times = [bool(wanted.cron), bool(wanted.every_ms), bool(wanted.at_ms)]
+    if sum(times) != 1:
+        raise UsageError(f"schedule {wanted.name} needs one of cron, every and at")
+    if 0 < wanted.every_ms < _SHORTEST_EVERY_MS:
+        raise UsageError(f"schedule {wanted.name} has an interval of {wanted.every_ms} ms; the shortest is 1 s")
+    found = known.find(wanted.name)
+    # Set again, for example by a program that repeats itself: an interval must not begin again each time.
+    if found is not None and found._replace(next_ms=None) == wanted:
+        return found
+    if found is None and len(known.all()) >= MAX_SCHEDULES:
+        raise UsageError(f"there are already {MAX_SCHEDULES} schedules")
+    next_ms = wanted.at_ms or _next_ms(wanted, now_ms)
+    if next_ms is None:
+        raise UsageError(f"schedule {wanted.name} is never due")
+    return wanted._replace(next_ms=next_ms)
 
 
 def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:

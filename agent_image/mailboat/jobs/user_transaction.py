@@ -22,6 +22,13 @@ class EffectExistsError(Exception):
     """An earlier attempt has committed: the handler ends, and the job succeeds."""
 
 
+class TransactionSplitError(UsageError):
+    """The job's token and its effect would not be committed together. The job ends as `error`; retry it later.
+
+    Open the connection without autocommit, and leave commits to `ctx.transaction`.
+    """
+
+
 class Connection(Protocol):
     """A DB-API connection, as far as it is used here."""
 
@@ -45,6 +52,7 @@ def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> 
     Raises:
         EffectExistsError: An earlier attempt has committed.
         JobLeaseLostError: A later attempt, or this one, has committed.
+        TransactionSplitError: The connection commits each statement, or the handler committed meanwhile.
         UsageError: A transaction is open already.
     """
     style = _parameter_style(connection)
@@ -55,10 +63,22 @@ def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> 
     except BaseException:
         connection.rollback()
         raise
+    # `executescript` of sqlite3 commits before it begins.
+    if getattr(connection, "in_transaction", True) is False:
+        raise TransactionSplitError(
+            "the handler committed inside of ctx.transaction, so what follows is not part of it",
+            next_step="leave out commit(), rollback() and executescript() there",
+        )
     connection.commit()
 
 
 def _begin(connection: Connection, style: str) -> None:
+    # Otherwise `commit` does nothing, and the token would be committed apart from the effect.
+    if getattr(connection, "autocommit", False) is True:
+        raise TransactionSplitError(
+            "the connection is in autocommit mode, so the token and the effect would be committed apart",
+            next_step="open the connection with autocommit=False, or with the driver's default",
+        )
     if getattr(connection, "in_transaction", False):
         raise UsageError("a transaction is open on the connection; begin it with ctx.transaction")
     if style == "?":
@@ -83,8 +103,8 @@ def _take(cursor: Any, style: str, job: str, token: Token, now_ms: int) -> None:
 
 def _parameter_style(connection: Connection) -> str:
     """The placeholder of the connection's driver, which PEP 249 has it declare."""
-    driver = sys.modules[type(connection).__module__.partition(".")[0]]
-    style = getattr(driver, "paramstyle", None)
-    if style not in ("qmark", "format", "pyformat"):
-        raise UsageError(f"{driver.__name__} is not a database driver with the parameter style qmark or format")
-    return "?" if style == "qmark" else "%s"
+    drivers = [sys.modules[each.__module__.partition(".")[0]] for each in type(connection).__mro__]
+    styles = [style for driver in drivers if (style := getattr(driver, "paramstyle", None)) is not None]
+    if not styles or styles[0] not in ("qmark", "format", "pyformat"):
+        raise UsageError(f"{drivers[0].__name__} is not a database driver with the parameter style qmark or format")
+    return "?" if styles[0] == "qmark" else "%s"

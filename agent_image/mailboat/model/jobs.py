@@ -43,6 +43,10 @@ class JobQueueMissingError(UsageError):
     """There is no queue of jobs with that name. `mailboat jobs queues` lists the queues."""
 
 
+class JobScheduleMissingError(UsageError):
+    """There is no schedule of jobs with that name. `mailboat jobs schedules` lists the schedules."""
+
+
 class JobLeaseLostError(PermanentError):
     """The lease of the job is over or belongs to another worker, so this result or renewal does not count.
 
@@ -234,6 +238,7 @@ class Schedule(NamedTuple):
         job: The job.
         cron: Five or six fields, in the time zone `zone`; empty for `every_ms`, or for one time.
         every_ms: The time between two due times; 0 for none.
+        at_ms: The only due time, milliseconds since 1970 UTC; 0 for none.
         missed: Of due times that passed unseen.
         next_ms: The next due time; None when it has ended.
     """
@@ -243,6 +248,7 @@ class Schedule(NamedTuple):
     cron: str = ""
     zone: str = "UTC"
     every_ms: int = 0
+    at_ms: int = 0
     missed: Missed = Missed.ONCE
     next_ms: int | None = None
 

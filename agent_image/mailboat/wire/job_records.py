@@ -108,10 +108,12 @@ def _encode_schedule(schedule: Schedule) -> pb.ScheduleDefined:
 def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
     _check(len(message.job.payload) <= MAX_SCHEDULE_PAYLOAD_BYTES, "payload bytes", len(message.job.payload))
     _check(0 <= message.every_ms <= MAX_MS and 0 <= message.next_ms <= MAX_MS, "every_ms", message.every_ms)
-    _check(not message.cron or not message.every_ms, "both cron and every_ms", message.every_ms)
+    _check(0 <= message.at_ms <= MAX_MS, "at_ms", message.at_ms)
+    kinds_of_times = [message.cron, message.every_ms, message.at_ms]
+    _check(sum(map(bool, kinds_of_times)) <= 1, "more than one of cron, every_ms, at_ms", kinds_of_times)
     next_ms = message.next_ms if message.HasField("next_ms") else None
-    fields = name(message.name), _decode_job(message.job), name(message.cron), name(message.zone), message.every_ms
-    return Schedule(*fields, Missed(message.missed), next_ms)
+    times = name(message.cron), name(message.zone), message.every_ms, message.at_ms
+    return Schedule(name(message.name), _decode_job(message.job), *times, Missed(message.missed), next_ms)
 
 
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:

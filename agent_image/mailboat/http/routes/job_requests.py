@@ -67,8 +67,8 @@ _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.1
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Payloads of one answer to a worker; what is claimed beyond it comes with the next answer."""
-_MAX_MS: Final = 10**13
-_MAX_DELAY_MS: Final = (1 << 32) - 1
+MAX_MS: Final = 10**13
+MAX_DELAY_MS: Final = (1 << 32) - 1
 
 JobText = Annotated[str, Field(max_length=24, description="A job id, `OFFSET-INDEX`.")]
 JobPath = Annotated[str, Path(description="The job's id.", max_length=24, examples=["1042-0"])]
@@ -82,9 +82,11 @@ WorkerPath = Annotated[
         examples=["renderer-1-9f86d081884c"],
     ),
 ]
+PayloadText = Annotated[str, Field(max_length=400_000)]
+PriorityName = Literal["high", "normal", "low"]
 StrictInt = Annotated[int, Field(strict=True)]
 TokenNumber = Annotated[int, Field(strict=True, ge=0, le=MAX_OFFSET)]
-DelaySeconds = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS / 1000)]
+DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_MS / 1000)]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -110,13 +112,13 @@ class JobOrder:
 
     topic: Annotated[str, Field(max_length=700)]
     data: Any = None
-    payload: Annotated[str, Field(max_length=400_000)] | None = None
+    payload: PayloadText | None = None
     key: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
-    priority: Literal["high", "normal", "low"] = "normal"
-    due_ms: Annotated[int, Field(ge=0, le=_MAX_MS)] = 0
-    delay_ms: Annotated[int, Field(ge=0, le=_MAX_DELAY_MS)] = 0
+    priority: PriorityName = "normal"
+    due_ms: Annotated[int, Field(ge=0, le=MAX_MS)] = 0
+    delay_ms: Annotated[int, Field(ge=0, le=MAX_DELAY_MS)] = 0
     retries: Annotated[int, Field(ge=-1, le=30_000)] | None = None
-    retry_delay_ms: Annotated[int, Field(ge=0, le=_MAX_DELAY_MS)] | None = None
+    retry_delay_ms: Annotated[int, Field(ge=0, le=MAX_DELAY_MS)] | None = None
     lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = DEFAULT_LEASE_MS
     unique: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
     request_id: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
@@ -188,7 +190,7 @@ class SuspendOrder:
         seconds: When it ends; null leaves that to `resume`.
     """
 
-    seconds: Annotated[float, Field(gt=0, le=_MAX_DELAY_MS / 1000)] | None = None
+    seconds: Annotated[float, Field(gt=0, le=MAX_DELAY_MS / 1000)] | None = None
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -473,18 +475,9 @@ async def _command(ports: ApiPorts, call: CurrentCall, action: JobAction, order:
 
 
 def _new_job(order: JobOrder) -> NewJob:
-    if order.data is not None and order.payload is not None:
-        raise UsageError("a job has `data` or `payload`, not both")
-    if order.payload is not None:
-        try:
-            payload = base64.b64decode(order.payload, validate=True)
-        except binascii.Error as error:
-            raise UsageError(f"payload: it is not Base64: {error}") from error
-    else:
-        payload = b"" if order.data is None else json.dumps(order.data, ensure_ascii=False).encode()
     return NewJob(
         parse_topic(order.topic),
-        payload,
+        decode_payload(order.data, order.payload),
         order.key,
         Priority[order.priority.upper()],
         order.due_ms,
@@ -496,6 +489,18 @@ def _new_job(order: JobOrder) -> NewJob:
         order.request_id,
         order.keep,
     )
+
+
+def decode_payload(data: object, payload: str | None) -> bytes:
+    """The payload of a job from one of its two forms, JSON and Base64. Raises: UsageError."""
+    if data is not None and payload is not None:
+        raise UsageError("a job has `data` or `payload`, not both")
+    if payload is None:
+        return b"" if data is None else json.dumps(data, ensure_ascii=False).encode()
+    try:
+        return base64.b64decode(payload, validate=True)
+    except binascii.Error as error:
+        raise UsageError(f"payload: it is not Base64: {error}") from error
 
 
 def _claims_view(polled: PollResult, told: set[CallId]) -> ClaimsView:

@@ -134,6 +134,7 @@ class ScheduleDefined(_message.Message):
     EVERY_MS_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     cron: _builtins.str
     zone: _builtins.str
@@ -141,6 +142,7 @@ class ScheduleDefined(_message.Message):
     missed: _builtins.int
     next_ms: _builtins.int
     """absent: it has ended"""
+    at_ms: _builtins.int
     @_builtins.property
     def job(self) -> Global___JobsAdded.Job: ...
     def __init__(
@@ -153,10 +155,11 @@ class ScheduleDefined(_message.Message):
         every_ms: _builtins.int | None = ...,
         missed: _builtins.int | None = ...,
         next_ms: _builtins.int | None = ...,
+        at_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cron", b"cron", "every_ms", b"every_ms", "job", b"job", "missed", b"missed", "name", b"name", "next_ms", b"next_ms", "zone", b"zone"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "cron", b"cron", "every_ms", b"every_ms", "job", b"job", "missed", b"missed", "name", b"name", "next_ms", b"next_ms", "zone", b"zone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cron", b"cron", "every_ms", b"every_ms", "job", b"job", "missed", b"missed", "name", b"name", "next_ms", b"next_ms", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "cron", b"cron", "every_ms", b"every_ms", "job", b"job", "missed", b"missed", "name", b"name", "next_ms", b"next_ms", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
