@@ -33,7 +33,31 @@ class JobFilter(NamedTuple):
     members: Sequence[str] = ()
 
 
-class JobControl(Protocol):
+class ScheduleControl(Protocol):
+    """What may be asked of schedules of jobs."""
+
+    def schedules(self) -> Sequence[JobScheduleView]:
+        """All schedules, by name."""
+        ...
+
+    def schedule(self, schedule: str) -> JobScheduleView:
+        """One schedule. Raises: JobScheduleMissingError."""
+        ...
+
+    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
+        """Create a schedule, or replace it; one that is set as it is keeps its next due time. Raises: UsageError."""
+        ...
+
+    def remove_schedule(self, schedule: str) -> JobScheduleView:
+        """Remove a schedule; jobs that it added stay. Raises: JobScheduleMissingError."""
+        ...
+
+    def fire(self, schedule: str) -> JobStateView:
+        """Add the job of a schedule now; its next due time stays. Raises: JobScheduleMissingError."""
+        ...
+
+
+class JobControl(ScheduleControl, Protocol):
     """What may be asked of jobs. Methods may be called from several threads, and raise MailboatError."""
 
     def add(self, jobs: Sequence[NewJob]) -> Sequence[JobStateView]:
@@ -82,24 +106,4 @@ class JobControl(Protocol):
 
     def clear(self, queue: str) -> QueueChangeView:
         """Drop all queued jobs of a queue. Raises: JobQueueMissingError."""
-        ...
-
-    def schedules(self) -> Sequence[JobScheduleView]:
-        """All schedules, by name."""
-        ...
-
-    def schedule(self, schedule: str) -> JobScheduleView:
-        """One schedule. Raises: JobScheduleMissingError."""
-        ...
-
-    def set_schedule(self, schedule: Schedule) -> JobScheduleView:
-        """Create a schedule, or replace it; one that is set as it is keeps its next due time. Raises: UsageError."""
-        ...
-
-    def remove_schedule(self, schedule: str) -> JobScheduleView:
-        """Remove a schedule; jobs that it added stay. Raises: JobScheduleMissingError."""
-        ...
-
-    def fire(self, schedule: str) -> JobStateView:
-        """Add the job of a schedule now; its next due time stays. Raises: JobScheduleMissingError."""
         ...
