@@ -50,9 +50,9 @@ class SystemClock:
         try:
             now = datetime.now(UTC)
         except (OverflowError, ValueError) as error:
-            raise ClockImplausibleError("the clock says a time after the year 9999", next_step=_STEP) from error
+            raise ClockImplausibleError("the clock is after the year 9999", next_step=_STEP) from error
         if not 1970 <= now.year <= _LAST_YEAR:
-            raise ClockImplausibleError(f"the clock says the year {now.year}", next_step=_STEP)
+            raise ClockImplausibleError(f"the clock is in the year {now.year}", next_step=_STEP)
         return now
 
     def monotonic(self) -> float:

@@ -99,7 +99,7 @@ def test_roots_and_columns_can_be_chosen_and_the_bytes_of_files_are_one(spark: S
     [
         ({"tasks": "none"}, "tasks is 'none'"),
         ({"roots": "/en"}, "not a JSON list"),
-        ({"roots": "[]"}, "wants a JSON list"),
+        ({"roots": "[]"}, "must be a JSON list"),
         ({"roots": '["en"]'}, "does not start with '/'"),
         ({"roots": '["/fr"]'}, "SourceMissing"),
         ({"root": '["/en"]'}, "unknown option 'root'; did you mean 'roots'"),

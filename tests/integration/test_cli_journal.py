@@ -144,7 +144,7 @@ def test_a_subscriber_of_another_log_is_found(full: Any, tmp_path: Path) -> None
     other.do("init")
     Home(other.home).remember_subscriber(Home(full.home).known_subscribers()[0])
     ran = other.run("journal", "verify")
-    assert (ran.code, "web stands in another log" in ran.out) == (1, True)
+    assert (ran.code, "web is in another log" in ran.out) == (1, True)
 
 
 def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:

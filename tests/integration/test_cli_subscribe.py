@@ -306,7 +306,7 @@ def test_what_was_given_up_is_imported_once_its_cause_is_gone(
 ) -> None:
     shutil.move(tmp_path / "away", given_up)
     (line,) = boat.do("errors", "redrive", "web", "1").lines
-    assert line.startswith("web: asked, no answer yet; the command is ")
+    assert line.startswith("web: sent, no answer yet; the command is ")
     ran = boat.do("subscribe", "web", "--until", "caught-up")
     assert ran.lines == ["web: 1 re-driven, at offset 2"]
     assert "1 re-driven" in ran.err

@@ -126,7 +126,7 @@ def test_who_would_lose_packages_is_known(boat: Any, site: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "problem", "code"),
     [
-        ("replaced", "web stands in another log", "JournalReplaced"),
+        ("replaced", "web is in another log", "JournalReplaced"),
         ("shorter", "position of web is beyond the end of the log", "JournalShorter"),
     ],
 )

@@ -135,13 +135,13 @@ def test_a_member_that_is_not_known_is_refused_with_a_suggestion(
     assert "there is no such member" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(("kind", "said"), [(None, "nothing"), ("application/x-www-form-urlencoded", "'application/x")])
+@pytest.mark.parametrize(("kind", "said"), [(None, "missing"), ("application/x-www-form-urlencoded", "'application/x")])
 def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx2.Client, kind: str | None, said: str) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     body = b'{"action": "ADD", "paths": ["/a"]}'
     answer = agent.post("/api/v1/publishers/author/distributions", content=body, headers=headers)
     assert answer.status_code == 400
-    assert answer.json()["detail"].startswith(f"the body must be JSON, but the header Content-Type says {said}")
+    assert answer.json()["detail"].startswith(f"the body must be JSON, but the header Content-Type is {said}")
     assert answer.json()["next_step"] == "send the header Content-Type: application/json"
 
 

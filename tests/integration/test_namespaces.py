@@ -46,7 +46,7 @@ def test_packages_that_disagree_are_imported_and_refused_in_filevault(boat: Any,
     build = "packages", "build", target, "/content/site", "--into", tmp_path / "x.zip"
     refused = boat.run(*build)
     assert refused.code == 2
-    assert "'acme' stands for several namespaces: https://acme.example/ns, urn:other" in refused.err
+    assert "'acme' has several namespaces: https://acme.example/ns, urn:other" in refused.err
     boat.do(*build, "--property", "xmlns:acme=https://acme.example/ns")
     assert DECLARED in zipfile.ZipFile(tmp_path / "x.zip").read(ENTRY)
     boat.do("packages", "build", target, "/content/site", "--into", tmp_path / "x.tree", "--type", "tree")

@@ -143,8 +143,8 @@ def test_what_became_of_a_command_can_be_asked_later(run: Any) -> None:
 @pytest.mark.parametrize(
     ("state", "wait", "ended"),
     [
-        ("sent", 5, (3, "edge-2: asked, no answer yet; the command is c-1")),
-        ("sent", 0, (0, "edge-2: asked, no answer yet; the command is c-1")),
+        ("sent", 5, (3, "edge-2: sent, no answer yet; the command is c-1")),
+        ("sent", 0, (0, "edge-2: sent, no answer yet; the command is c-1")),
         ("refused", 5, (1, "edge-2: refused: stands elsewhere")),
         ("done", 5, (0, "edge-2: 3 packages dropped, up to offset 2")),
     ],

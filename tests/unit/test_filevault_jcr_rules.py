@@ -70,7 +70,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.PATH, "/a*", "has '\\*'"),
         (PropertyType.NAME, "a|b", "has '\\|'"),
         (PropertyType.NAME, "", "it is empty"),
-        (PropertyType.NAME, "{urn:x}", "stands between a prefix and a name"),
+        (PropertyType.NAME, "{urn:x}", "allowed between prefix and name"),
         (PropertyType.NAME, "{urn:x}a|b", "has '\\|'"),
         (PropertyType.PATH, f"[{UUID}]", "has '\\['"),
     ],

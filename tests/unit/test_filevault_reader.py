@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "default": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns="urn:x" b="1"/>')}, "without prefix"),
     "odd uri": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns:q="urn: x" b="1"/>')}, "can't be parsed"),
     "surrogate": ({"c/.content.xml": document(f'{UNSTRUCTURED} _xd800_="1"')}, "is not a name"),
-    "twice": ({"c/.content.xml": document(f'{UNSTRUCTURED} a="1" _x0061_="2"')}, "stands twice"),
+    "twice": ({"c/.content.xml": document(f'{UNSTRUCTURED} a="1" _x0061_="2"')}, "duplicate property"),
     "slash": ({"c/.content.xml": document(UNSTRUCTURED, '<a_x002f_b c="1"/>')}, "has a slash"),
     "dots": ({"c/.content.xml": document(UNSTRUCTURED, '<_x002e__x002e_ c="1"/>')}, "is not a content path"),
     "order": ({"c/.content.xml": document(UNSTRUCTURED, "<_x002e__x002e_/>")}, "can't name a node"),
@@ -241,7 +241,7 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "two files": ({"c/%61": b"", "c/a": b""}, "two entries"),
     "two bytes": (
         {"c/a": b"1", "c/a.dir/.content.xml": document(FILE_TYPE), "c/a.dir/_jcr_content": b"2"},
-        "two entries stand for the bytes",
+        "two entries have the bytes",
     ),
     "no content": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}"')}, "has no content"),
     "inline": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}abcd"')}, "referred to"),
@@ -419,7 +419,7 @@ def test_a_prefix_of_several_namespaces_is_refused_until_one_is_named() -> None:
     node = Node(NodePath("/c"), "nt:unstructured", properties=(Property("acme:a", ("1",)),))
     table = {"acme": ("urn:1", "urn:2"), "unused": ("urn:1", "urn:2")}
     contents = PackageContents(filter_for((), [node.path]), [node], namespaces=table, is_for_repositories=True)
-    with pytest.raises(NamespaceUnresolvedError, match="'acme' stands for several namespaces: urn:1, urn:2"):
+    with pytest.raises(NamespaceUnresolvedError, match="'acme' has several namespaces: urn:1, urn:2"):
         FilevaultCodec().write(contents, io.BytesIO())
     into = io.BytesIO()
     FilevaultCodec(FilevaultSettings(namespaces={"acme": "urn:2"})).write(contents, into)

@@ -23,7 +23,7 @@ def lines(log: ClientLog, count: int, kind: str = "FAIL") -> None:
 def test_one_line_of_a_kind_passes_in_an_interval(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     log = ClientLog(clock, interval_seconds=30.0)
     lines(log, 500)
-    assert [record.getMessage() for record in caplog.records] == ["the Kafka client says: Connection refused"]
+    assert [record.getMessage() for record in caplog.records] == ["Kafka client: Connection refused"]
     clock.advance(31.0)
     lines(log, 3)
     assert len(caplog.records) == 2
@@ -37,7 +37,7 @@ def test_what_only_the_librarys_authors_want_to_know_is_left_out(
 ) -> None:
     text = "[thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
     ClientLog(clock).log(logging.ERROR, "%s [%s] %s", "FAIL", "mailboat#producer-1", text)
-    assert caplog.messages == ["the Kafka client says: Connect to ipv4#127.0.0.1:1 failed: Connection refused"]
+    assert caplog.messages == ["Kafka client: Connect to ipv4#127.0.0.1:1 failed: Connection refused"]
 
 
 def test_kinds_do_not_hide_each_other(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:

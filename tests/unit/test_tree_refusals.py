@@ -120,7 +120,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "ancestors out of order": (
         package(header(text(1, "/a/b/c"), ancestors=ancestor("/a/b") + ancestor("/a"))),
         PackageCorruptError,
-        "twice or after",
+        "twice, or after",
     ),
     "a node that is not covered": (package(header(), node("/d")), PackageCorruptError, "does not cover"),
     "a node beside the root with its name as a start": (package(header(), node("/cc")), PackageCorruptError, "cover"),
@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "the root of all after others": (
         package(header(text(1, "/")), node("/a"), node("/")),
         PackageCorruptError,
-        "twice or after",
+        "twice, or after",
     ),
     "names that differ in case": (package(header(), node("/c/A"), node("/c/a")), LimitExceededError, "case"),
     "folders that differ in case": (package(header(), node("/c/A/x"), node("/c/a/y")), LimitExceededError, "case"),
@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "a piece that says it is not the last": (
         package(header(), data(3, data(1, FULL) + number(2, 0))),
         PackageCorruptError,
-        "not the last",
+        "is_last false",
     ),
     "a record of two gigabytes": (header() + LATE_LENGTH, UntrustedInputError, "limit|not a tree"),
     "a length that never ends": (header() + b"\x12" + b"\xff" * 20, PackageCorruptError, "length|not a tree"),

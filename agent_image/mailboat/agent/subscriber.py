@@ -375,7 +375,7 @@ def check_exposable(name: str, target: str) -> None:
     if location.kind != GENERATIONS:
         raise UsageError(
             f"{name} can't expose builds as a whole: {location.kind}: targets show every package when it is imported",
-            next_step=f"import into generations:DIR, which shows whole versions, or say expose: {Expose.PACKAGE}",
+            next_step=f"import into generations:DIR, which shows whole versions, or set expose: {Expose.PACKAGE}",
         )
 
 

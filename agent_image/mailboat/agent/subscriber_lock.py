@@ -37,7 +37,7 @@ class SubscriberLock:
             self.release()
             raise SubscriberBusyError(
                 f"a subscriber {name} runs on this home already, into another target",
-                next_step="stop that one, or choose another name",
+                next_step="stop it, or choose another name",
                 lock=file,
             ) from error
         except OSError:

@@ -128,7 +128,7 @@ class _CheckedContent(io.RawIOBase):
 
     def _check_end(self) -> None:
         if self._hash.digest() != self._digest:
-            raise blob_corrupt(self._digest, "has other content than its digest says")
+            raise blob_corrupt(self._digest, "does not have the content of its digest")
         # one byte more shows content that goes on behind the promised length, also when the caller stops there
         if self._source.read(1):
             raise blob_corrupt(self._digest, f"is longer than the {self._length_bytes} bytes promised")

@@ -77,7 +77,7 @@ def conflict(found: Build) -> BuildConflictError:
     by = f" by the publisher {recipe.publisher}" if recipe.publisher else ""
     return BuildConflictError(
         f"the build {found.build_id} was begun{by} for {recipe.source} {' '.join(recipe.roots)[:200]}",
-        next_step="give another --build-id, or none",
+        next_step="use another --build-id, or omit it",
         build=found.build_id,
     )
 

@@ -135,7 +135,7 @@ def _store_blocks(found: SweepView) -> list[Block]:
         SweepDecision.REFERENCED: f"named by the log's {count_text(found.messages, 'message')}"
         + (f" or {count_text(found.snapshots, 'snapshot')}" if found.snapshots else ""),
         SweepDecision.YOUNG: f"younger than {seconds_text(found.grace_seconds)}",
-        SweepDecision.REMOVABLE: "named by none" if found.unreadable is None else "named by none that can be read",
+        SweepDecision.REMOVABLE: "named by none" if found.unreadable is None else "no readable message refers to it",
     }
     whys = {str(fate): why for fate, why in reasons.items()}
     columns = (Column("FATE"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))

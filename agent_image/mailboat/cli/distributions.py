@@ -244,7 +244,7 @@ def _lines(one: DistributionView) -> Iterator[str]:
     yield f"package    {one.package_id} at offset {one.offset}, from {one.publisher}"
     yield f"request    {one.action} {' '.join(one.paths)}".rstrip()
     yield from ([f"id         {one.request_id}"] if one.request_id else [])
-    yield from ([f"asked by   {one.user_id}"] if one.user_id else [])
+    yield from ([f"requester  {one.user_id}"] if one.user_id else [])
     size = f", {bytes_text(one.package_bytes)}" if one.package_bytes else ""
     yield f"published  {time_text(one.published_at) or ABSENT}{size}"
     yield f"state      {one.state}"

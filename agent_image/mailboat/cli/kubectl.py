@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="kubectl mailboat",
         usage="kubectl mailboat [options] COMMAND …",
         description="Asks the agent of a Publisher, through a forwarded port.",
-        epilog=f"commands:\n{commands}\n\n`kubectl mailboat COMMAND --help` says more.",
+        epilog=f"commands:\n{commands}\n\n`kubectl mailboat COMMAND --help` has details.",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
@@ -201,7 +201,7 @@ def _kubectl(given: argparse.Namespace) -> Kubectl:
 
 def _failed(what: str, words: str) -> KubectlFailedError:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return KubectlFailedError(f"{what}: {lines[-1] if lines else 'it says nothing'}")
+    return KubectlFailedError(f"{what}: {lines[-1] if lines else 'it printed nothing'}")
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

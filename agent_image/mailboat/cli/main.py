@@ -97,7 +97,7 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         if not argument or _EMPTY_OPTION.fullmatch(argument):
             before = arguments[number - 1] if number and not argument else argument.removesuffix("=")
             where = f"after {before}" if number and not argument else f"of {before}" if argument else "at the beginning"
-            raise UsageError(f"the value {where} is empty", next_step="see that the variable that it comes from is set")
+            raise UsageError(f"the value {where} is empty", next_step="check that its variable is set")
 
 
 def _is_verbose(defaults: Defaults) -> bool:

@@ -291,7 +291,7 @@ def _content_path(text: str) -> NodePath:
 
 
 def _roots_of(source: Source) -> tuple[NodePath, ...]:
-    """What a source says itself that it is of. Raises: UsageError when it says nothing: all is never just assumed."""
+    """The roots that a source declares. Raises: UsageError without roots; `/` is never assumed."""
     roots = own_roots(source)
     if roots:
         return roots

@@ -89,7 +89,7 @@ def _maintain(session: Session, workspace: Workspace) -> None:
     try:
         maintain(workspace)
     except MailboatError as error:
-        what = "what was published stands; retention or sweep failed, and is due again within the hour"
+        what = "the publication is complete; retention or sweep failed and is retried within the hour"
         print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
 
 

@@ -175,7 +175,7 @@ def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
     raise UsageError(
         f"{known.name} has the target {known.target}, and a subscriber has one",
         next_step=f"choose another name for {wanted}, or\n"
-        f"mailboat subscribe {known.name}   (goes on with the target that it has)\n"
+        f"mailboat subscribe {known.name}   (continues with its target)\n"
         f"mailboat subscribers forget {known.name}   (leaves that target as it is, and lets the name have another)",
     )
 

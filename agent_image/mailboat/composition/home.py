@@ -408,4 +408,4 @@ def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscri
                 return KnownSubscriber(
                     name, target, followed, max_retries, None if expose is None else Expose(str(expose))
                 )
-    raise ConfigInvalidError(f"{file} does not say target, follow and max_retries", path=file)
+    raise ConfigInvalidError(f"{file} has no target, follow and max_retries", path=file)

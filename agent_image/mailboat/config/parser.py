@@ -102,7 +102,7 @@ def _refuse_repeated(mapping: yaml.MappingNode, file: Path) -> None:
         if name in lines:
             raise ConfigInvalidError(
                 f"{file}:{line}: the key {name} is there twice, first in line {lines[name]}",
-                next_step="put what stands below both under one",
+                next_step="merge the two sections into one",
                 key=name,
             )
         lines[name] = line

@@ -77,7 +77,7 @@ class TreeHash:
                 self._open_absent(top, parent)
                 break
             if top == path:
-                raise ValueError(f"{path} comes twice or after its descendants")
+                raise ValueError(f"{path} comes twice, or after its descendants")
             self._close()
         opened.append((path, path[cut + 1 :].encode(), digest, []))
 
@@ -101,7 +101,7 @@ class TreeHash:
     def _add_root(self, digest: bytes) -> None:
         _, _, own, children = self._open[0]
         if len(self._open) > 1 or own != ABSENT or children:
-            raise ValueError("/ comes twice or after its descendants")
+            raise ValueError("/ comes twice, or after its descendants")
         self._open[0] = ("", b"", digest, children)
 
     def _open_absent(self, above: str, path: str) -> None:

@@ -140,7 +140,7 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
         stream.seek(package_end)
         tail = _decode_tail(stream.read(tail_bytes))
         if tail.package_bytes != package_end - package_at:
-            raise ValueError("the package has another length than it says")
+            raise ValueError("the package does not have its declared length")
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
         raise SnapshotCorruptError(f"{file} can't be understood: {error}", file=file) from error
     return Snapshot(head, tail, cast("BinaryIO", io.BufferedReader(_Window(stream, package_at, package_end))))
@@ -153,9 +153,7 @@ def _check_digest(stream: BinaryIO, size: int, file: Path) -> None:
         total.update(chunk)
         left -= len(chunk)
     if left != 0 or stream.read(_DIGEST_BYTES) != total.digest():
-        raise SnapshotCorruptError(
-            f"{file} is damaged or cut short: it does not have the digest that it says", file=file
-        )
+        raise SnapshotCorruptError(f"{file} is damaged or truncated: its digest does not match", file=file)
 
 
 def _framed(document: bytes) -> bytes:

@@ -80,7 +80,7 @@ def opened_view(text: str) -> Iterator[TargetView]:
         with closing(source):
             yield _view(source, TargetLedger(connection, text), text, _held_back_at(location, connection))
         if folder is not None and not folder.is_dir():
-            raise SourceChangedError(f"{text} went on so fast that the generation being read was thrown away")
+            raise SourceChangedError(f"{text} changed so fast that the generation being read was removed")
 
 
 def _view(source: Source, ledger: Ledger, text: str, held_back_at: Offset | None) -> TargetView:

@@ -34,7 +34,7 @@ _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
 _LISTED_RECORDS: Final = 2_000
 _DONE_WHILE_FOLLOWED: Final = frozenset({None, OutcomeReason.STAGED})
-_GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up, and does not say why")
+_GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up without a cause")
 
 
 class Found(NamedTuple):

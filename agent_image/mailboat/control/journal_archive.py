@@ -179,7 +179,7 @@ class JournalArchive:
                     return message_view(record, message)
         raise DistributionMissingError(
             f"the package topic has no package at offset {offset}; it holds {bounds.earliest_offset} up to "
-            f"{bounds.next_offset}, without that one",
+            f"{bounds.next_offset}, but not this one",
             topic=topic,
             offset=offset,
         )

@@ -280,7 +280,7 @@ def position_findings(workspace: Workspace) -> Sequence[Finding]:
     found = []
     for one in directory_of(workspace).members():
         if one.identity is not None and one.identity != identity:
-            found.append(Finding(topic, None, f"{one.name} stands in another log: {one.identity}"))
+            found.append(Finding(topic, None, f"{one.name} is in another log: {one.identity}"))
         elif one.next_offset is not None and one.next_offset > bounds.next_offset:
             found.append(Finding(topic, one.next_offset, f"position of {one.name} is beyond the end of the log"))
         elif one.next_offset is not None and one.next_offset < bounds.earliest_offset:
@@ -346,7 +346,7 @@ def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
     for one in members:
         if one.is_running:
             raise UsageError(
-                f"{name} is {one.state}: one that runs would announce itself again", next_step="stop it first"
+                f"{name} is {one.state}: a running subscriber would announce itself again", next_step="stop it first"
             )
     instances = tuple(one.key.sling_id for one in members if one.heard_ms is not None)
     for instance in instances:

@@ -57,7 +57,7 @@ _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
+_SUMMARY: Final = "Publish content to any number of subscribers, and see which have it."
 
 
 def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
@@ -176,9 +176,9 @@ def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str
 
 
 def _undeclared(kind: str) -> UsageError:
-    said = repr(kind[:_SHOWN_KIND]) if kind else "nothing"
+    said = repr(kind[:_SHOWN_KIND]) if kind else "missing"
     return UsageError(
-        f"the body must be JSON, but the header Content-Type says {said}",
+        f"the body must be JSON, but the header Content-Type is {said}",
         next_step="send the header Content-Type: application/json",
     )
 

@@ -46,7 +46,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, max_seconds:
     Raises:
         BodyTooLargeError: It is larger than `max_bytes`; a bit more of it was read and thrown away.
         ClientGoneError: The client went away.
-        TimeoutError: It did not come within `max_seconds`.
+        TimeoutError: It was not received within `max_seconds`.
     """
     if not has_body(scope):
         return b""

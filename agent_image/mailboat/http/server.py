@@ -163,5 +163,5 @@ def _listen(config: HttpConfig) -> socket.socket:
 
 def _port_taken(config: HttpConfig, error: Exception) -> PortTakenError:
     reason = getattr(error, "strerror", None) or str(error)
-    message = f"{config.host} port {config.port} can't be listened at: {reason}"
+    message = f"{config.host} port {config.port} is not available: {reason}"
     return PortTakenError(message, next_step="choose another http.port, or 0 for any free one")

@@ -152,7 +152,7 @@ def _next_step(kind: type[MailboatError], error: KafkaError) -> str | None:
     if is_distrust(error):
         return "check `journal.kafka.tls.ca_file`, when the brokers' certificates expire, and which hosts they name"
     if _CERTIFICATE_REFUSED.search(error.str()):
-        return "check `journal.kafka.tls.certificate_file`: who signed it, and when it expires"
+        return "check issuer and expiry of `journal.kafka.tls.certificate_file`"
     if _NO_TOKEN in error.str():
         return "check `journal.kafka.sasl`: token_url, user and password, and that the token server answers"
     if error.code() in _LOGIN_CODES:

@@ -57,7 +57,7 @@ class ClientLog:
         more = f" ({left_out} more of this kind since the last)" if left_out else ""
         told = _THREAD.sub("", details[-1] if details else form)
         level = logging.DEBUG if kind in _ROUTINE else min(level, logging.WARNING)  # it goes on trying by itself
-        _LOGGER.log(level, "the Kafka client says: %s%s", told, more, extra={"error": kind})
+        _LOGGER.log(level, "Kafka client: %s%s", told, more, extra={"error": kind})
 
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""

@@ -100,7 +100,7 @@ class KafkaLookup:
             if error.code() not in MISSING and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise mapped(error, "reading", topic)
         raise JournalUnavailableError(
-            f"offset {offset} of topic {topic} did not come within {self._settings.request_seconds:g} seconds",
+            f"offset {offset} of topic {topic} was not received within {self._settings.request_seconds:g} seconds",
             topic=topic,
             offset=offset,
         )

@@ -285,7 +285,7 @@ class KafkaTopics:
             try:
                 self._hear()
             except Exception:  # noqa: BLE001  # a callback's: without this thread the queues would grow without a bound
-                _LOG.exception("reading the log lines of the Kafka client failed by a defect; it goes on")
+                _LOG.exception("internal error while reading log lines of the Kafka client; continuing")
 
     def _hear(self) -> None:
         self._admin.poll(0)

@@ -237,4 +237,4 @@ def file_identity(path: Path | str) -> tuple[int, int]:
 def check_same_file(path: Path | str, known: tuple[int, int]) -> None:
     """Notice that the journal's file was removed or swapped. Raises: JournalReplacedError, JournalUnavailableError."""
     if file_identity(path) != known:
-        raise JournalReplacedError(f"the file {path} is not the one that was opened: it was replaced", path=path)
+        raise JournalReplacedError(f"the file {path} was replaced since it was opened", path=path)

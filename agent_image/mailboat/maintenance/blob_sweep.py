@@ -240,7 +240,7 @@ def _check_is_alone(workspace: Workspace) -> None:
     if others:
         raise BlobStoreSharedError(
             f"the journal {others[0]} stores packages in {workspace.blobs.description}, too; this one is {own}",
-            next_step=f"give each a place of its own, or, when that journal was deleted:\n"
+            next_step=f"give each its own place or, if that journal was deleted:\n"
             f"mailboat blobs sweep --forget-journal {others[0]}",
             others=len(others),
         )

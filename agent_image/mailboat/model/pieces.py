@@ -74,7 +74,7 @@ def parse_run(reference: str, message_offset: int) -> PieceRun:
     """
     match = _FORM.fullmatch(reference)
     if match is None:
-        raise PackageCorruptError(f"{reference[:_SHOWN]!r} does not say where pieces are", offset=message_offset)
+        raise PackageCorruptError(f"{reference[:_SHOWN]!r} is not a reference to pieces", offset=message_offset)
     first, last, count, length = map(int, match.groups())
     if not first <= last < message_offset <= _LARGEST_OFFSET or not count <= min(last - first + 1, length):
         raise PackageCorruptError(

@@ -38,7 +38,7 @@ class PackageContents:
         properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …; and
             `xmlns:<prefix>`, the namespace of a prefix.
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
-            None where it says nothing, and will not.
+            None if it makes none known, and will not.
         is_for_repositories: Refuse names and values that a JCR repository can't hold.
         limits: What readers of the same configuration accept: nothing beyond it is written.
     """

@@ -74,7 +74,7 @@ class Declarations(Mapping[str, str]):
             if not found:
                 raise KeyError(prefix)
             if len(found) > 1:
-                raise unresolved(prefix, f"stands for several namespaces: {', '.join(found)}"[:1000])
+                raise unresolved(prefix, f"has several namespaces: {', '.join(found)}"[:1000])
             known = self._resolved[prefix] = found[0]
         return known
 

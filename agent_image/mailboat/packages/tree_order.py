@@ -75,7 +75,7 @@ class PathOrder:
                 break
             shared += 1
         if shared == len(names):
-            raise PackageCorruptError("a node comes twice or after its descendants", path=path)
+            raise PackageCorruptError("a node comes twice, or after its descendants", path=path)
         del opened[shared:]
         del self._children[shared + 1 :]
         for name in names[shared:]:
@@ -90,7 +90,7 @@ class PathOrder:
 
     def _check_root(self) -> None:
         if self._has_any:
-            raise PackageCorruptError("a node comes twice or after its descendants", path="/")
+            raise PackageCorruptError("a node comes twice, or after its descendants", path="/")
         self._has_any = True
 
     def _refuse(self, path: NodePath, name: str, other: str) -> None:

@@ -185,7 +185,7 @@ class TreePackageReader:
             raise PackageCorruptError("a binary travels without a node that names it", record=raw.number)
         check_trailer(decode_trailer(raw.content, raw.number), self._node_count, self._records.digest())
         if self._records.next() is not None:
-            raise PackageCorruptError("a tree package goes on after its trailer", record=raw.number)
+            raise PackageCorruptError("a tree package has bytes after its trailer", record=raw.number)
 
     def _open(self, carried: Mapping[bytes, _CarriedBinary], digest: bytes) -> BinaryIO:
         found = carried.get(digest)
@@ -248,7 +248,7 @@ def check_trailer(trailer: Trailer, node_count: int, digest: bytes | None) -> No
 def check_digest(said: bytes, computed: bytes) -> None:
     """That the bytes before the trailer are those that were written. Raises: PackageCorruptError."""
     if said != computed:
-        raise PackageCorruptError("a tree package does not have the digest that its trailer says")
+        raise PackageCorruptError("a tree package does not match the digest in its trailer")
 
 
 def not_covered(path: NodePath) -> PackageCorruptError:

@@ -201,7 +201,7 @@ class Appender:
         found = self._ports.journal.record_at(self._topic, offset)
         if found is None or found.value != appended.value:
             raise JournalUnavailableError(
-                "the journal took a message but does not give it back", topic=self._topic, offset=offset
+                "read-back after append returned a different record", topic=self._topic, offset=offset
             )
 
     def _is_there(self, offset: Offset, package_id: PackageId) -> bool:
@@ -280,7 +280,7 @@ class Appender:
         Without it a record that only the leader has is not found, its
         request is published again, and both come to be seen when the other replicas are back.
         """
-        _LOG.info("topic %s gets a TEST message: what it took without an answer comes before it", self._topic)
+        _LOG.info("appending a TEST message to topic %s to settle unanswered appends", self._topic)
         test = self._builder.draft(DistributionRequest(Action.TEST), self._builder.new_package_id())
         headers, value = encode_message(test)
         self._ports.journal.append(self._topic, [NewRecord(value, headers)])

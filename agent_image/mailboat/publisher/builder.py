@@ -349,7 +349,7 @@ def _missing(path: NodePath, source: Source) -> SourceMissingError:
     if path == ROOT:
         return SourceMissingError(
             f"{source.uri} has no node of its own at /, or nothing at all",
-            next_step="publish paths below it; with --shallow, / alone is asked for",
+            next_step="publish paths below it, or / alone with --shallow",
             path=path,
         )
     return SourceMissingError(

@@ -318,7 +318,7 @@ class EventRun:
         gone = self._awaited.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
         for queue in gone:
             _LOG.warning(
-                "events of %s no longer wait for %s, which said nothing for %g s",
+                "events of %s no longer wait for %s, which was silent for %g s",
                 self._settings.publisher,
                 queue,
                 self._settings.silent_seconds,

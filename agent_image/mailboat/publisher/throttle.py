@@ -62,7 +62,7 @@ class Throttle:
         wait_seconds = self._place(caller, delay)
         if wait_seconds > PATIENCE_SECONDS:
             raise ThrottledError(
-                f"a subscriber whose queue can be cleared is {backlog} packages behind: a request is held up for "
+                f"a subscriber whose queue can be cleared is {backlog} packages behind: a request is delayed by "
                 f"{delay:.1f} seconds",
                 # Retry-After is a whole number of seconds (RFC 9110, 10.2.3)
                 retry_after_seconds=math.ceil(wait_seconds),

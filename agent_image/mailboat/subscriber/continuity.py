@@ -110,7 +110,7 @@ def check_following(
         named = ", ".join(_PUBLISHER_TEXTS.get(one, one) for one in missed[:_NAMED]) + (", …" * (len(missed) > _NAMED))
         raise FollowWidenedError(
             f"{name} follows {named} now, and did not when packages of it were in the journal: the target lacks them",
-            next_step="follow the publishers that were followed before, give the subscriber a new target, or publish"
+            next_step="follow the publishers that were followed before, use a new target, or publish"
             " the whole tree of that publisher again and start with --accept-gap",
             subscriber=name,
             publishers=named,
@@ -124,7 +124,7 @@ def _diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShort
     The log lost its tail and has grown again, so that other records stand where this subscriber was (KIP-320).
     """
     return JournalShorterError(
-        f"{name} stands where the journal lost records and was written again: {refusal.message}",
+        f"{name} is at an offset where the journal lost records and has new ones: {refusal.message}",
         next_step="publish the lost requests again, then replay what the journal holds with --accept-gap",
         **refusal.where,
     )
@@ -145,7 +145,7 @@ def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> Jou
     return JournalReplacedError(
         f"{name} is at offset {position.next_offset} of the journal "
         f"{position.identity}, this is the journal {identity}",
-        next_step="point the subscriber at its former journal, or give it a new target",
+        next_step="use the subscriber's former journal, or a new target",
         subscriber=name,
         position=position.next_offset,
     )

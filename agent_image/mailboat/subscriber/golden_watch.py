@@ -57,7 +57,7 @@ def decide_precondition(
         status: What the golden subscriber confirmed of it; None when nothing is known.
         offset: The package's.
         is_status_lost: Retention may have removed the confirmation.
-        golden_next_offset: What the golden subscriber says that it reads next; None when it says nothing.
+        golden_next_offset: The offset that the golden subscriber announced to read next; None if it announced none.
     """
     if status is PackageStatus.IMPORTED:
         return Precondition.ACCEPT

@@ -278,7 +278,7 @@ class Importer:
         message = decode_message(record.headers, record.value)
         if isinstance(message, PackageMessage):
             return message
-        raise MessageCorruptError(f"a {type(message).__name__} stands on the package topic", offset=record.offset)
+        raise MessageCorruptError(f"a {type(message).__name__} is on the package topic", offset=record.offset)
 
     def _undecodable(self, record: Record, error: Exception) -> Exception:
         if self._settings.undecodable is Undecodable.GIVE_UP or not isinstance(error, UntrustedInputError):

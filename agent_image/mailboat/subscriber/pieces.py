@@ -302,7 +302,7 @@ class PieceStore:
                 yield from (record for record in batch.records if record.offset <= run.last_offset)
                 # The message was read, so its pieces exist: this read got an older end of the log, which is transient.
                 if not batch.records and batch.is_at_end:
-                    raise RetryableError("the journal gives no pieces before a package's message", topic=self._topic)
+                    raise RetryableError("the journal returned no pieces before a package's message", topic=self._topic)
 
 
 def _decoded(record: Record) -> PieceMessage | None:

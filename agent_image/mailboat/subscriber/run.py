@@ -285,7 +285,7 @@ class ImportRun:
         if start != stored or accepted or reports != known:
             ledger.reset_position(start, accepted, reports)
             if is_replayed:
-                self._commands.refuse_clears("the log lost its end, and other packages may stand there now")
+                self._commands.refuse_clears("the log lost its end, so the offsets may hold other packages now")
         self._commands.listen()
         if self._golden is not None:
             self._golden.start_at(start.next_offset)

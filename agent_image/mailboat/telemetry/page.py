@@ -15,7 +15,7 @@ _TITLES: Final = (
     ("http", "The HTTP API"),
     ("agent", "The process"),
 )
-_COLUMNS: Final = ("| name | kind | unit | labels | meaning | Sling's metric |", "|---|---|---|---|---|---|")
+_COLUMNS: Final = ("| name and labels | kind | meaning | Sling's metric |", "|---|---|---|---|")
 _HEAD: Final = """# Metrics
 
 Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics),
@@ -26,10 +26,11 @@ and of Python (`process_…`, `python_…`) are served too.
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 ```
 
-- Counters start at 0 with the process. An unknown value has no sample.
+- A name ends with its unit (`_seconds`, `_bytes`); all others are counts. Counters start at 0 with the process. An
+  unknown value has no sample.
 - Values of labels come from the configuration, from fixed lists, or from error names (at most 50).
 - The last column has the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
-  component. Sling measures each package, Mailboat each transaction of one or more packages.
+  component. Sling measures each package, Mailboat each transaction.
 """
 
 
@@ -56,10 +57,9 @@ def metrics_page() -> str:
 
 
 def _row(metric: Metric) -> str:
-    kind = metric.kind.value
-    labels = ", ".join(f"`{one}`" for one in metric.labels)
+    labels = "".join(f" `{one}`" for one in metric.labels)
     buckets = f" Buckets up to {_bound_of(metric)}." if metric.kind is Kind.HISTOGRAM else ""
-    return f"| `{metric.shown_name}` | {kind} | {metric.unit} | {labels} | {metric.text}{buckets} | {metric.original} |"
+    return f"| `{metric.shown_name}`{labels} | {metric.kind.value} | {metric.text}{buckets} | {metric.original} |"
 
 
 def _bound_of(metric: Metric) -> str:

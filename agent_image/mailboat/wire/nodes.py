@@ -262,7 +262,7 @@ def _check_values(path: NodePath, shape: Shape, values: list[str]) -> None:
 
 def _check_binaries(path: NodePath, shape: Shape, body: tree_pb2.NodeBody) -> None:
     if not body.HasField("binaries") or shape.binary_count == 0:
-        raise PackageCorruptError("a node's binaries are not those that its shape says", path=path)
+        raise PackageCorruptError("a node's binaries do not match its shape", path=path)
     count = len(body.binaries.value)
     if count != shape.binary_count:
         raise PackageCorruptError(f"a node has {count} binaries for {shape.binary_count}", path=path)

@@ -32,7 +32,7 @@ def parse(kind: type[P], value: bytes) -> P:
 
 
 def wall_ms(value: int) -> int | None:
-    """A field with milliseconds since 1970 UTC; None where it says nothing. Raises: MessageCorruptError."""
+    """A field with milliseconds since 1970 UTC; None if it is not set. Raises: MessageCorruptError."""
     if not 0 <= value <= MAX_MS:
         raise MessageCorruptError(f"{value} ms is not a valid time")
     return value or None

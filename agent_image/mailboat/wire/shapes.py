@@ -128,9 +128,9 @@ def _parse_shape(encoded: bytes) -> Shape:
     _check_names([shape.primary_type, *shape.mixin, *names, *binaries])
     for column in (tuple(shape.mixin), names, binaries):
         if list(column) != sorted(set(column)):
-            raise PackageCorruptError("names of a node stand twice or are not sorted")
+            raise PackageCorruptError("names of a node are duplicated or not sorted")
     if not _KEPT_ELSEWHERE.union(binaries).isdisjoint(names) or not _KEPT_ELSEWHERE.isdisjoint(binaries):
-        raise PackageCorruptError("a property is both a text and a binary, or one that is kept elsewhere")
+        raise PackageCorruptError("a property is both text and binary, or an external binary")
     types = _checked_types(names, tuple(shape.property_type))
     texts = _slots(names, types, shape.property_count)
     carried = _slots(binaries, [PropertyType.BINARY] * len(binaries), shape.binary_count)

@@ -194,7 +194,7 @@ def decode_piece(content: bytes, number: int) -> tuple[bytes, bool]:
         return content[len(_FULL_PIECE) : _FULL_PIECE_BYTES], beyond > 0
     piece = _parse_strictly(pb.TreeBinaryPiece, content, number)
     if piece.HasField("is_last") != piece.is_last:
-        raise PackageCorruptError("a piece says that it is not the last", record=number)
+        raise PackageCorruptError("a piece has is_last false, which must be omitted", record=number)
     return piece.data, piece.is_last
 
 

@@ -38,7 +38,7 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 class Row(NamedTuple):
-    """A record and what it says; `error` is why it says nothing."""
+    """A record and its decoded content; `error` is why it has none."""
 
     record: Record
     message: Message | None

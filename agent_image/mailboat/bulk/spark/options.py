@@ -56,7 +56,7 @@ def number_of(options: Mapping[str, str], name: str, default: int) -> int:
     """An option that is a whole number, or `default`. Raises: UsageError."""
     text = options.get(name, str(default))
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{name} is {text!r}, and wants a number")
+        raise UsageError(f"{name} is {text!r}, but must be a number")
     return int(text)
 
 
@@ -64,7 +64,7 @@ def positive_of(options: Mapping[str, str], name: str, default: int) -> int:
     """The same of an option that can't be 0. Raises: UsageError."""
     found = number_of(options, name, default)
     if found == 0:
-        raise UsageError(f"{name} is 0, and wants a number above it")
+        raise UsageError(f"{name} is 0, but must be a number above 0")
     return found
 
 
@@ -87,5 +87,5 @@ def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:
     except ValueError as error:
         raise UsageError(f"{name} is not a JSON list: {error}") from error
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or not found:
-        raise UsageError(f'{name} wants a JSON list of texts, such as ["/en", "/de"]')
+        raise UsageError(f'{name} must be a JSON list of strings, such as ["/en", "/de"]')
     return found

@@ -153,7 +153,7 @@ class PackageWriter(DataSourceArrowWriter):
             if row.get("recipe") != fingerprint:
                 raise FrameMismatchError(
                     "these rows were cut from another source, with other roots, another budget or another configuration"
-                    " than the options say, so none is built: use the same values for `bins_frame` and for the options"
+                    " than in the options, so none is built: use the same values for `bins_frame` and for the options"
                 )
             items.append(cut_of(row))
         kept = [one for one in items if isinstance(one, Bin | UnlistedEntry)]

@@ -372,5 +372,5 @@ def _inlined(value: Binary) -> Binary:
     with value.open() as stream:
         data = stream.read(INLINE_BYTES + 1)
     if len(data) != value.length_bytes:
-        raise SourceChangedError(f"a binary has {len(data)} bytes where its node says {value.length_bytes}")
+        raise SourceChangedError(f"a binary has {len(data)} bytes, but its node has {value.length_bytes}")
     return Binary(data)

@@ -46,7 +46,7 @@ def readable_source(disk: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise SourceChangedError(f"{disk!a} went away while the source was read") from error
+        raise SourceChangedError(f"{disk!a} disappeared while the source was read") from error
     except ForeignEntryError as error:
         raise SourceChangedError(f"{error.filename!a} {error.strerror}, which it was not before") from error
     except OSError as error:

@@ -229,7 +229,7 @@ class Aggregates:
             child = _child(place, children, name, file.entry)
             is_taken, child.file = child.file is not None, file
         if is_taken:
-            raise PackageCorruptError("two entries stand for one node", entry=file.entry, path=child.path)
+            raise PackageCorruptError("two entries are the same node", entry=file.entry, path=child.path)
 
     # ---------------------------------------------------------------------------------------------- what it says
 
@@ -272,7 +272,7 @@ class Aggregates:
             data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))
             return said._replace(binaries=(*said.binaries, data))
         if content.file is not None:
-            raise PackageCorruptError("two entries stand for the bytes of a file", entry=file.entry, path=said.path)
+            raise PackageCorruptError("two entries have the bytes of the same file", entry=file.entry, path=said.path)
         content.file, content.is_resource = file, True
         return said
 
@@ -345,7 +345,7 @@ def _child(place: Place, children: dict[str, Place], name: str, entry: str) -> P
 def _add_directory(place: Place, children: dict[str, Place], platform: str, directory: VaultDirectory) -> None:
     child = _child(place, children, repository_name(platform).removesuffix(DIRECTORY_SUFFIX), directory.entry)
     if child.directory is not None:
-        raise PackageCorruptError("two directories stand for one node", entry=directory.entry, path=child.path)
+        raise PackageCorruptError("two directories are the same node", entry=directory.entry, path=child.path)
     child.directory = directory
 
 

@@ -54,7 +54,7 @@ def find_tail(stream: BinaryIO, length_bytes: int) -> Tail:
     if disk or first_disk or here != count:
         raise PackageCorruptError("the package is one of several parts")
     if offset + size != end or size < count * CENTRAL.size or size > MAX_DIRECTORY_BYTES:
-        raise PackageCorruptError("the central directory is not where or as large as the end record says")
+        raise PackageCorruptError("the central directory does not match the end record")
     stream.seek(offset)
     return Tail(stream.read(size), offset, count)
 

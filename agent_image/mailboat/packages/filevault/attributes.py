@@ -39,7 +39,7 @@ def plan_attributes(names: tuple[str, ...]) -> AttributePlan:
     """Understand and check names. Raises: PackageCorruptError."""
     places = {name: place for place, name in enumerate(names)}
     if len(places) != len(names):
-        raise PackageCorruptError(f"a property stands twice: {', '.join(names)[:200]}")
+        raise PackageCorruptError(f"duplicate property: {', '.join(names)[:200]}")
     primary, mixins = places.pop(PRIMARY_TYPE, None), places.pop(MIXIN_TYPES, None)
     held = tuple(sorted(places))
     for name in held:

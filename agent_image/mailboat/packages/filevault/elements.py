@@ -163,7 +163,7 @@ def _check_names(said: NodeText, properties: Sequence[Property]) -> None:
     previous = ""
     for one in properties:
         if one.name == previous or is_refused_name(one.name) or one.name in (PRIMARY_TYPE, MIXIN_TYPES):
-            raise refused(said, f"{one.name[:80]!r} is not a property's name, or stands twice")
+            raise refused(said, f"{one.name[:80]!r} is not a property's name, or a duplicate")
         previous = one.name
 
 

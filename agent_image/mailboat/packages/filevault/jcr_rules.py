@@ -98,7 +98,7 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
     if not colon:
         local = prefix
     elif not _PREFIX.match(prefix) or not local or ":" in local:
-        return "a colon stands between a prefix and a name only"
+        return "a colon is allowed between prefix and name only"
     elif prefix not in namespaces:
         raise unresolved(prefix, "has no namespace")
     if local[0].isspace() or local[-1].isspace():

@@ -92,11 +92,11 @@ class Namespaces:
         return self._by_prefix
 
     def check_binding(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> None:
-        """Take note of a declaration. Raises: PackageCorruptError where one prefix stands for two namespaces."""
+        """Take note of a declaration. Raises: PackageCorruptError where one prefix has two namespaces."""
         if self._by_prefix.get(prefix) == uri:
             return
         if uri not in self._by_namespace and (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) != uri:
-            raise PackageCorruptError(f"the prefix {prefix!r} stands for two namespaces", entry=entry)
+            raise PackageCorruptError(f"the prefix {prefix!r} has two namespaces", entry=entry)
 
     def resolve(self, expanded: str, entry: str) -> str:
         """The name of expat's `namespace local prefix`. Raises: PackageCorruptError."""

@@ -68,7 +68,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
     mapping = properties.get("Path-Mapping", "").strip()
     if mapping:
         raise UnknownRequiredFeatureError(
-            f"the package wants its paths mapped on import ({mapping[:200]!r}), which is not supported",
+            f"the package maps paths on import ({mapping[:200]!r}), which is not supported",
             next_step="export the package without a path mapping",
         )
     version = properties.get("packageFormatVersion", "").strip() or "2"
