@@ -81,7 +81,7 @@ _ASKED: Final = 3
 _RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
 
 
-class Sight:
+class ClusterReader:
     """Reads, and never writes."""
 
     def __init__(

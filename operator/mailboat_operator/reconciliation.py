@@ -24,20 +24,9 @@ from mailboat.errors import (
 
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.definition.decoder import decode
-from mailboat_operator.kinds.distribution.observe import look_at_distribution
-from mailboat_operator.kinds.journal.observe import look_at_journal
-from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.package_build.observe import look_at_build
-from mailboat_operator.kinds.package_build.spec import PackageBuild
-from mailboat_operator.kinds.publisher.observe import look_at_publisher
-from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.registry import Resource
-from mailboat_operator.kinds.subscriber_pool.observe import look_at_pool
-from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.kinds.topic.observe import look_at_topic
-from mailboat_operator.kinds.topic.spec import Topic
+from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.plan.actions import (
     Action,
     Apply,
@@ -52,6 +41,7 @@ from mailboat_operator.plan.actions import (
     Hold,
     Plan,
     Report,
+    RequestPackage,
     Severity,
 )
 from mailboat_operator.plan.invalid import plan_invalid, plan_undecodable
@@ -107,7 +97,7 @@ class Reconciler:
         self._cluster = cluster
         self._agents = agents
         self._systems = Systems() if systems is None else systems
-        self._sight = Sight(cluster, agents, image, self._systems, _now)
+        self._reader = ClusterReader(cluster, agents, image, self._systems, _now)
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -144,23 +134,17 @@ class Reconciler:
             await self._cluster.write_status(found, plan.status)
 
     async def _plan_for(self, found: Manifest) -> Plan:
+        """Observe and plan, and do the effects that the status depends on."""
         try:
-            return await self._plan(decode(found))
+            resource = decode(found)
         except UntrustedInputError as error:
             return plan_undecodable(found, error, datetime.now(UTC))
-
-    async def _plan(self, resource: Resource) -> Plan:
-        if isinstance(resource, Publisher):
-            return await look_at_publisher(self._sight, resource)
-        if isinstance(resource, SubscriberPool):
-            return await look_at_pool(self._sight, resource)
-        if isinstance(resource, Journal):
-            return await look_at_journal(self._sight, resource)
-        if isinstance(resource, Topic):
-            return await look_at_topic(self._sight, resource)
-        if isinstance(resource, PackageBuild):
-            return await look_at_build(self._sight, resource)
-        return await look_at_distribution(self._sight, resource)
+        controller = CONTROLLERS[type(resource)]
+        seen = await controller.observe(self._reader, resource)
+        plan = controller.plan(resource, seen)
+        if controller.effects is None:
+            return plan
+        return await controller.effects(self._reader, resource, seen, plan)
 
     async def _act(self, owner: Manifest, action: Action) -> None:
         match action:
@@ -178,8 +162,8 @@ class Reconciler:
                 await self._deregister(action)
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
-            case CreateTopic() | Grow() | Configure() | DeleteTopic():
-                pass  # done while planning, since the status tells what came of it
+            case CreateTopic() | Grow() | Configure() | DeleteTopic() | RequestPackage():
+                pass  # done by the effects of its kind, since the status tells what came of it
 
     async def _enlarge(self, action: Enlarge) -> bool:
         """Whether the API server accepts the larger size; a refusal is noted for the next plan."""
@@ -194,7 +178,7 @@ class Reconciler:
         """Deregister a member. Agents' errors are logged: the next reconciliation tries again."""
         for publisher in action.publishers:
             try:
-                address = await self._sight.address(publisher)
+                address = await self._reader.address(publisher)
                 if address is not None:
                     await self._agents.forget(address, action.member)
                     return

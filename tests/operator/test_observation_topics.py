@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mailboat.errors import BrokersUnreachableError
 from mailboat_operator.brokers import ClusterFound, Credentials, client_options
 from mailboat_operator.connections import Connections
 from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.kinds.journal.spec import Kafka
-from mailboat_operator.kinds.topic import observe as observation
-from mailboat_operator.kinds.topic.observe import look_at_topic
+from mailboat_operator.kinds.topic import effects
 from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, TopicFound
+from mailboat_operator.kinds.topic.spec import Topic
 from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
@@ -75,9 +76,17 @@ class Around:
         return None
 
 
+async def planned(around: Around, topic: Any) -> Plan:
+    """Observe, plan, and act on the brokers, as `Reconciler` does."""
+    controller, reader = CONTROLLERS[type(topic)], cast("Any", around)
+    seen = await controller.observe(reader, topic)
+    assert controller.effects is not None
+    return await controller.effects(reader, topic, seen, controller.plan(topic, seen))
+
+
 def plan_with(brokers: LateBrokers) -> Plan:
     known = replace(TOPIC, status=replace(TOPIC.status, topic_id=SMALL.topic_id))
-    return asyncio.run(look_at_topic(Around(brokers), known))  # type: ignore[arg-type]  # sees as `Sight` does
+    return asyncio.run(planned(Around(brokers), known))
 
 
 def told(plan: Plan) -> tuple[Any, str]:
@@ -93,9 +102,16 @@ def test_a_topic_that_grows_is_waited_for_until_the_brokers_tell_of_all_its_part
 
 
 def test_a_topic_whose_partitions_nobody_tells_of_is_looked_at_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observation, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(effects, "_PAUSES", (0.0, 0.0))
     plan = plan_with(LateBrokers(9))
     assert (told(plan), plan.again_seconds) == ((None, "TopicMade"), 2.0)
+
+
+def test_observing_a_topic_changes_nothing_on_the_brokers() -> None:
+    brokers = LateBrokers(0)
+    known = replace(TOPIC, status=replace(TOPIC.status, topic_id=SMALL.topic_id))
+    seen = asyncio.run(CONTROLLERS[Topic].observe(cast("Any", Around(brokers)), known))
+    assert (seen.found, brokers.was_asked) == (SMALL, False)
 
 
 class SilentBrokers(LateBrokers):
@@ -131,7 +147,7 @@ def plan_of_deletion(topic: Any, journal: Any, brokers: LateBrokers, *, was_conn
     around.found = journal
     if was_connected:
         around.systems.connections.to("shop", "main", journal.spec.kafka, {"login": {"username": "u", "password": "p"}})
-    return asyncio.run(look_at_topic(around, topic))  # type: ignore[arg-type]  # sees as `Sight` does
+    return asyncio.run(planned(around, topic))
 
 
 def reports(plan: Plan) -> list[str]:
@@ -185,6 +201,6 @@ def test_a_topic_of_another_cluster_is_neither_created_nor_deleted() -> None:
     journal = replace(journal, status=replace(journal.status, cluster_id="former"))
     around = Around(LateBrokers(0))
     around.found = journal
-    plan = asyncio.run(look_at_topic(around, TOPIC))  # type: ignore[arg-type]  # sees as `Sight` does
+    plan = asyncio.run(planned(around, TOPIC))
     assert (plan.actions, told(plan)[1]) == ((), "ClusterReplaced")
     assert reports(plan_of_deletion(deleted_topic(), journal, LateBrokers(0))) == ["TopicRetained"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mailboat.errors import ClusterRefusedError
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.plan.actions import Enlarge
 from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.systems import Systems
@@ -50,14 +50,14 @@ class PlayedCluster:
 
 
 class Bench:
-    """The operator's sight over a played cluster, at a moment of the test."""
+    """The operator's reader over a played cluster, at a moment of the test."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 23, tzinfo=UTC)
         self.cluster: Any = PlayedCluster()
         nothing: Any = None
         self.systems = Systems()
-        self.sight = Sight(self.cluster, nothing, AgentImage("mailboat:1"), self.systems, lambda: self.now)
+        self.reader = ClusterReader(self.cluster, nothing, AgentImage("mailboat:1"), self.systems, lambda: self.now)
 
     def look(self, gibibytes: int = 8) -> tuple[str | None, list[tuple[str, str]]]:
         """The refusal that plans report in the end, and what the API server was asked for it."""
@@ -69,7 +69,7 @@ class Bench:
 
     def _seen(self, volume: Volume) -> Claims:
         asked = len(self.cluster.asked)
-        seen = asyncio.run(self.sight.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", volume))
+        seen = asyncio.run(self.reader.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", volume))
         assert len(self.cluster.asked) == asked, "observing writes nothing"
         return seen
 

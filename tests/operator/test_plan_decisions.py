@@ -14,13 +14,13 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.decoder import decode
-from mailboat_operator.kinds.journal.plan import BrokersFound, plan_journal
+from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
-from mailboat_operator.kinds.topic.plan import TopicFound, plan_topic, plan_topic_status, wanted_topic
+from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topic_status, wanted_topic
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
-from mailboat_operator.plan.children import differing_field
+from mailboat_operator.plan.children import Live, differing_field
 from mailboat_operator.plan.findings import conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.invalid import plan_invalid
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
@@ -283,7 +283,7 @@ FOUND = TopicFound("id-1", 2, 1, {"retention.ms": "1000"})
 def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: list[type]) -> None:
     wish = topic(**spec)
     known = replace(wish, status=replace(wish.status, topic_id=found.topic_id))
-    plan = plan_topic(known, wanted_topic(wish, JOURNAL), found, NOW)
+    plan = plan_found(known, wanted_topic(wish, JOURNAL), found, NOW)
     assert [type(one) for one in plan.actions] == kinds
 
 
@@ -293,9 +293,13 @@ def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: 
 def test_what_brokers_never_do_is_said(spec: Any, reason: str) -> None:
     wish = topic(**spec)
     known = replace(wish, status=replace(wish.status, topic_id="id-1"))
-    plan = plan_topic(known, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    plan = plan_found(known, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == reason
+
+
+def seen(brokers: BrokersFound, live: Live | None = None) -> JournalObservation:
+    return JournalObservation(brokers, live or {}, (), NOW)
 
 
 def journal_after(cluster_id: str | None, annotations: dict[str, str] | None = None, **topics: Any) -> Any:
@@ -311,7 +315,7 @@ def ready_of(plan: Any) -> tuple[str, str]:
 
 
 def test_a_journal_whose_brokers_became_another_cluster_changes_nothing() -> None:
-    plan = plan_journal(journal_after("one"), BrokersFound("two", 3), {}, (), NOW)
+    plan = plan_journal(journal_after("one"), seen(BrokersFound("two", 3)))
     reason, message = ready_of(plan)
     assert (plan.actions, reason) == ((), "ClusterReplaced")
     assert message.endswith(f"{ACCEPTED_CLUSTER}=two")
@@ -320,9 +324,9 @@ def test_a_journal_whose_brokers_became_another_cluster_changes_nothing() -> Non
 
 
 def test_another_cluster_is_used_once_the_annotation_of_the_message_names_its_id() -> None:
-    replaced = plan_journal(journal_after("one"), BrokersFound("two", 3), {}, (), NOW)
+    replaced = plan_journal(journal_after("one"), seen(BrokersFound("two", 3)))
     name, _, cluster = ready_of(replaced)[1].rpartition("annotate this object with ")[2].partition("=")
-    plan = plan_journal(journal_after("one", {name: cluster}), BrokersFound("two", 3), {}, (), NOW)
+    plan = plan_journal(journal_after("one", {name: cluster}), seen(BrokersFound("two", 3)))
     assert len(plan.actions) == len(TopicRole)
     assert plan.status is not None
     assert plan.status["clusterId"] == "two"
@@ -330,7 +334,7 @@ def test_another_cluster_is_used_once_the_annotation_of_the_message_names_its_id
 
 @pytest.mark.parametrize(("missing", "reason"), [((), "AsAskedFor"), (("shop-package",), "TopicsMissing")])
 def test_a_journal_that_does_not_manage_topics_creates_none(missing: tuple[str, ...], reason: str) -> None:
-    plan = plan_journal(journal_after(None, manage=False), BrokersFound("one", 3, missing), {}, (), NOW)
+    plan = plan_journal(journal_after(None, manage=False), seen(BrokersFound("one", 3, missing), {}))
     assert (plan.actions, ready_of(plan)[0]) == ((), reason)
     assert plan.status is not None
     assert plan.status["topicsReady"] == f"{len(TopicRole) - len(missing)}/{len(TopicRole)}"
@@ -344,7 +348,7 @@ def topic_child(role: str, reason: str) -> Any:
 
 def test_a_journal_says_what_its_topics_say() -> None:
     live = {ChildKey("Topic", "main-package"): topic_child("package", "TopicTaken")}
-    reason, message = ready_of(plan_journal(journal_after(None), BrokersFound("one", 3), live, (), NOW))
+    reason, message = ready_of(plan_journal(journal_after(None), seen(BrokersFound("one", 3), live)))
     assert reason == "TopicTaken"
     assert message == "0 of 5 topics ready; main-package: TopicTaken: package is not ours"
 
@@ -367,17 +371,17 @@ def with_ready(wish: Any, reason: str) -> Any:
 def test_a_topic_is_created_after_the_status_says_so() -> None:
     """A crash between the creation and the status would else make a stranger of the topic."""
     wish = topic()
-    first = plan_topic(wish, wanted_topic(wish, JOURNAL), None, NOW)
+    first = plan_found(wish, wanted_topic(wish, JOURNAL), None, NOW)
     assert (first.actions, first.again_seconds) == ((), 0.0)
     assert first.status is not None
     assert first.status["conditions"][0]["reason"] == "TopicMade"
-    second = plan_topic(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), None, NOW)
+    second = plan_found(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), None, NOW)
     assert [type(one) for one in second.actions] == [CreateTopic]
 
 
 def test_a_topic_that_appears_while_it_is_being_created_is_this_objects() -> None:
     wish = topic(partitions=2)
-    plan = plan_topic(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), FOUND, NOW)
+    plan = plan_found(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert plan.status is not None
     assert plan.status["topicId"] == "id-1"
 
@@ -386,7 +390,7 @@ def test_a_topic_that_appears_while_it_is_being_created_is_this_objects() -> Non
 def test_a_topic_of_others_is_left_alone(annotation: str) -> None:
     wish = topic(partitions=5, retention={"time": "2s"}, reclaimPolicy="Delete")
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: annotation}))
-    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert [type(one) for one in plan.actions] == [Report]
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "TopicExists"
@@ -397,7 +401,7 @@ def test_a_topic_of_others_is_left_alone(annotation: str) -> None:
 def test_a_topic_of_others_is_managed_once_an_annotation_names_its_id() -> None:
     wish = topic(partitions=5)
     wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: "id-0,id-1"}))
-    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert [type(one) for one in plan.actions] == [Report, Grow]
     assert plan.status is not None
     assert plan.status["topicId"] == "id-1"
@@ -423,7 +427,7 @@ def test_an_empty_certificate_is_refused() -> None:
 
 def test_a_topic_that_somebody_made_anew_is_reported() -> None:
     wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
-    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["TopicReplaced"]
 
 

@@ -14,7 +14,7 @@ from mailboat_operator.definition.decoder import decode
 from mailboat_operator.kinds.distribution.plan import (
     PoolSize,
     obstacle_of,
-    plan_distribution,
+    plan_progress,
     plan_refused,
     plan_waiting,
 )
@@ -62,7 +62,7 @@ def delivered(*, is_new: bool = False, **seen: Any) -> DistributionView:
 
 
 def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
-    plan = plan_distribution(asked(), delivered(), [EDGE], NOW)
+    plan = plan_progress(asked(), delivered(), [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"], plan.status["offset"]) == ("Published", "0/3", 7)
     assert plan.status["pools"] == [
@@ -75,15 +75,15 @@ def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
 def test_a_distribution_with_a_deadline_fails_when_it_is_over() -> None:
     """It was made an hour before `NOW`, and is looked at again when the deadline is over."""
     delivery = delivered(imported=("edge-0",))
-    before = plan_distribution(asked(deadline=3601), delivery, [EDGE], NOW - timedelta(seconds=0.7))
+    before = plan_progress(asked(deadline=3601), delivery, [EDGE], NOW - timedelta(seconds=0.7))
     assert (condition(before), before.again_seconds) == (("False", "Published"), 0.5)
-    late = plan_distribution(asked(deadline=3600), delivery, [EDGE], NOW)
+    late = plan_progress(asked(deadline=3600), delivery, [EDGE], NOW)
     assert condition(late) == ("False", "DeadlineExceeded")
     assert late.status is not None
     assert (late.status["state"], late.status["done"]) == ("Failed", "1/3")
     assert "waiting for edge-1, edge-2" in late.status["conditions"][0]["message"]
     everybody = delivered(imported=("edge-0", "edge-1", "edge-2"))
-    assert condition(plan_distribution(asked(deadline=3600), everybody, [EDGE], NOW)) == ("True", "Distributed")
+    assert condition(plan_progress(asked(deadline=3600), everybody, [EDGE], NOW)) == ("True", "Distributed")
 
 
 def test_a_deadline_holds_while_the_publisher_can_not_be_asked() -> None:
@@ -100,7 +100,7 @@ def test_a_deadline_holds_while_the_publisher_can_not_be_asked() -> None:
 
 def test_it_is_distributed_once_everybody_has_it() -> None:
     delivery = delivered(imported=("edge-0", "edge-1", "edge-2", "laptop"))
-    plan = plan_distribution(asked(), delivery, [EDGE], NOW)
+    plan = plan_progress(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "4/4")
     assert (plan.status["publishedAt"], plan.status["finishedAt"]) == ("2026-11-21T12:00:00Z",) * 2
@@ -112,21 +112,21 @@ def test_it_is_distributed_once_everybody_has_it() -> None:
 
 def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:
     delivery = delivered(imported=("edge-0", "edge-1"), waiting=("edge-2", "edge-11"))
-    plan = plan_distribution(asked(), delivery, [PoolSize("edge", 2)], NOW)
+    plan = plan_progress(asked(), delivery, [PoolSize("edge", 2)], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "2/2")
 
 
 def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for() -> None:
     failed = {"edge-1": ("StorageFull", "no space is left")}
-    early = plan_distribution(asked(), delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW)
+    early = plan_progress(asked(), delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW)
     assert early.status is not None
     assert (early.status["state"], condition(early)) == ("Published", ("False", "GivenUp"))
     again = asked(early.status)
-    assert not plan_distribution(
+    assert not plan_progress(
         again, delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW
     ).actions
-    late = plan_distribution(again, delivered(is_new=True, imported=("edge-0", "edge-2"), failed=failed), [EDGE], NOW)
+    late = plan_progress(again, delivered(is_new=True, imported=("edge-0", "edge-2"), failed=failed), [EDGE], NOW)
     assert late.status is not None
     assert (late.status["state"], late.status["done"]) == ("Failed", "2/3")
     assert condition(late, "Stalled") == ("True", "GivenUp")
@@ -145,7 +145,7 @@ def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for()
 )
 def test_a_package_that_a_member_did_not_import_is_not_distributed(passed: dict[str, Any], text: str) -> None:
     delivery = delivered(imported=("edge-0", "edge-1"), **passed)
-    plan = plan_distribution(asked(), delivery, [EDGE], NOW)
+    plan = plan_progress(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Failed", "2/3")
     assert condition(plan) == ("False", "NotImported")
@@ -157,23 +157,23 @@ def test_a_package_that_a_member_did_not_import_is_not_distributed(passed: dict[
 def test_a_stranger_that_does_not_follow_the_publisher_is_not_counted() -> None:
     members = ("edge-0", "edge-1", "edge-2")
     delivery = delivered(imported=members, skipped={"laptop": "not-followed"})
-    plan = plan_distribution(asked(), delivery, [EDGE], NOW)
+    plan = plan_progress(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["done"], condition(plan)) == ("3/3", ("True", "Distributed"))
 
 
 def test_a_look_without_news_writes_nothing() -> None:
     delivery = delivered(imported=("edge-0",), waiting=("edge-1", "edge-2"))
-    first = plan_distribution(asked(), delivery, [EDGE], NOW)
-    later = plan_distribution(asked(first.status), delivery, [EDGE], NOW + timedelta(minutes=1))
+    first = plan_progress(asked(), delivery, [EDGE], NOW)
+    later = plan_progress(asked(first.status), delivery, [EDGE], NOW + timedelta(minutes=1))
     assert (later.status, later.actions) == (None, ())
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0, 0.5), (1, 0.5), (10, 2.0), (60, 12.0), (3600, 30.0)])
 def test_it_is_looked_at_less_and_less_often(seconds: int, pause: float) -> None:
     delivery = delivered(waiting=("edge-0",))
-    first = plan_distribution(asked(), delivery, [EDGE], NOW)
-    plan = plan_distribution(asked(first.status), delivery, [EDGE], NOW + timedelta(seconds=seconds))
+    first = plan_progress(asked(), delivery, [EDGE], NOW)
+    plan = plan_progress(asked(first.status), delivery, [EDGE], NOW + timedelta(seconds=seconds))
     assert plan.again_seconds == pause
 
 
@@ -235,7 +235,7 @@ def test_it_finishes_exactly_when_each_member_of_the_pool_has_spoken(
         for fate in ("imported", "waiting", "removed")
     }
     failed = {f"edge-{n}": ("X", "y") for n, one in fates.items() if one == "failed"}
-    plan = plan_distribution(asked(), delivered(failed=failed, **by), [PoolSize("edge", replicas)], NOW)
+    plan = plan_progress(asked(), delivered(failed=failed, **by), [PoolSize("edge", replicas)], NOW)
     assert plan.status is not None
     has_spoken = all(fates.get(number, "waiting") != "waiting" for number in range(replicas))
     assert ("finishedAt" in plan.status) == has_spoken

@@ -20,7 +20,7 @@ import yaml
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
@@ -230,7 +230,7 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
     assert yard.build()["status"]["phase"] == "Retrying"
     assert "exit code 3" in yard.condition()["message"]
 
-    monkeypatch.setattr(Sight, "now", property(lambda _: datetime.now(UTC) + timedelta(minutes=1)))
+    monkeypatch.setattr(ClusterReader, "now", property(lambda _: datetime.now(UTC) + timedelta(minutes=1)))
     yard.look("first")
     assert yard.applications(engine) == ["first-2"]
     monkeypatch.undo()
@@ -275,12 +275,12 @@ def test_a_time_of_a_schedule_becomes_one_build_whatever_crashes_between(
 ) -> None:
     yard.make("PackageBuild", "often", {**BUILD, "schedule": {"cron": "* * * * *"}})
     later = datetime.now(UTC) + timedelta(minutes=5)
-    monkeypatch.setattr(Sight, "now", property(lambda _: later))
+    monkeypatch.setattr(ClusterReader, "now", property(lambda _: later))
     monkeypatch.setattr(Cluster, "write_status", _crash)
     with pytest.raises(ConnectionResetError):
         yard.look("often")
     monkeypatch.undo()
-    monkeypatch.setattr(Sight, "now", property(lambda _: later))
+    monkeypatch.setattr(ClusterReader, "now", property(lambda _: later))
     yard.look("often")
     run = f"often-{int(later.timestamp()) // 60}"
     assert yard.builds() == ["often", run]

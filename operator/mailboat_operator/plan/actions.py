@@ -169,8 +169,13 @@ class Hold:
     is_held: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RequestPackage:
+    """Send the request of a Distribution to its publisher's agent."""
+
+
 TopicAction = CreateTopic | Grow | Configure | DeleteTopic
-Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction
+Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from mailboat.errors import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BucketRefusedError,
+    BucketUnreachableError,
+    MailboatError,
+    PermanentError,
+    RetryableError,
+    SecretMalformedError,
+    SecretMissingError,
+)
+
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.plan.labels import PAUSED
 
@@ -25,6 +37,16 @@ CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", 
 TOPICS_NOT_READY: Final = "TopicsNotReady"
 
 LONGEST_MESSAGE: Final = 1024
+
+UPSTREAM_ERRORS: Final = (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BucketRefusedError,
+    BucketUnreachableError,
+    SecretMalformedError,
+    SecretMissingError,
+)
+"""What brokers, buckets and the credentials for them may end in: conditions, all of them."""
 
 
 class Finding(NamedTuple):
@@ -63,6 +85,17 @@ def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corre
     cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
     message = f"{cause}: {effect}"
     return _standing(Finding(READY, ConditionStatus.UNKNOWN, "Suspended", message), moving=False, stuck=False)
+
+
+def problem_of(error: MailboatError) -> list[Finding]:
+    """What to say of one of `UPSTREAM_ERRORS`."""
+    needs_person = isinstance(error, PermanentError | SecretMalformedError | SecretMissingError)
+    return [*(stalled if needs_person else under_way)(error.name, error.message)]
+
+
+def pause_of(error: MailboatError) -> float | None:
+    """In how many seconds to ask again; None leaves it to the workers."""
+    return error.retry_after_seconds if isinstance(error, RetryableError) else None
 
 
 def is_ready(conditions: Iterable[Condition]) -> bool:

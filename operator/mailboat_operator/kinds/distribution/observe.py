@@ -1,91 +1,50 @@
-"""A Distribution: its publisher's agent, asked once by the object's uid, then asked for the outcome.
-
-A crash between the request and the word of it in the status does no harm: the same request is sent again, and the
-publisher finds it under its id.
-"""
+"""A Distribution: its Publisher, the pools that follow it, and the state of its package at the Publisher's agent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
 
-from mailboat.api.records import DistributionView
-from mailboat.errors import AgentRefusedError, AgentUnreachableError, PermanentError
-from mailboat.model.requests import DistributionRequest, parse_request
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
 
-from mailboat_operator.cluster_reader import Sight
-from mailboat_operator.kinds.distribution.plan import (
-    PoolSize,
-    obstacle_of,
-    plan_distribution,
-    plan_refused,
-    plan_waiting,
-)
+from mailboat_operator.agents import AgentAddress
+from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.kinds.distribution.plan import DistributionObservation, PoolSize, obstacle_of
 from mailboat_operator.kinds.distribution.spec import Distribution
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.actions import Plan
-from mailboat_operator.plan.finished import plan_finished
-
-_GONE: Final = "DistributionMissing"
-"""The journal does not hold the package any more, so its subscribers are unknown."""
 
 
-async def look_at_distribution(sight: Sight, distribution: Distribution) -> Plan:
-    """What to do for a Distribution."""
-    metadata, now = distribution.metadata, sight.now
-    if metadata.is_deleted:
-        return Plan((), None)
-    if distribution.status.finished_at is not None:
-        return plan_finished(distribution, now)
-    publisher = await sight.publisher(metadata.namespace, distribution.spec.publisher_ref.name)
-    obstacle = obstacle_of(distribution, publisher)
-    if obstacle is not None or publisher is None:
-        return plan_waiting(distribution, obstacle or ("PublisherMissing", ""), now, None)
-    return await _follow(sight, distribution, publisher)
-
-
-async def _follow(sight: Sight, distribution: Distribution, publisher: Publisher) -> Plan:
-    now = sight.now
+async def observe_distribution(reader: ClusterReader, distribution: Distribution) -> DistributionObservation:
+    """Read what a plan for it needs; the agent is asked for a package that the status names."""
+    metadata, seen = distribution.metadata, DistributionObservation(reader.now)
+    if metadata.is_deleted or distribution.status.finished_at is not None:
+        return seen
+    publisher = await reader.publisher(metadata.namespace, distribution.spec.publisher_ref.name)
+    seen = replace(seen, publisher=publisher)
+    package_id = distribution.status.package_id
+    if publisher is None or package_id is None or obstacle_of(distribution, publisher) is not None:
+        return seen
     try:
-        delivery = await _ask(sight, distribution, publisher)
-    except AgentUnreachableError as error:
-        reason = str(error.where.get("error", error.name))
-        if reason == _GONE:
-            return plan_refused(distribution, (reason, error.message), now)
-        return plan_waiting(distribution, (reason, error.message), now, error.retry_after_seconds)
-    except AgentRefusedError as error:
-        return plan_refused(distribution, (str(error.where["error"]), error.message), now)
-    return plan_distribution(distribution, delivery, await _pools(sight, publisher), now)
+        delivery = await reader.agents.delivery(await address_of(reader, publisher), package_id)
+    except (AgentUnreachableError, AgentRefusedError) as error:
+        return replace(seen, error=error)
+    return replace(seen, delivery=delivery, pools=await pools_of(reader, publisher))
 
 
-async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -> DistributionView:
-    address = await sight.address(publisher)
+async def address_of(reader: ClusterReader, publisher: Publisher) -> AgentAddress:
+    """The agent of a Publisher. Raises: AgentUnreachableError if its token does not exist yet."""
+    address = await reader.address(publisher)
     if address is None:
         raise AgentUnreachableError("the Secret with the publisher's token is not there yet", error="SecretMissing")
-    package_id = distribution.status.package_id
-    if package_id is None:
-        return await sight.agents.distribute(address, _request_of(distribution))
-    return await sight.agents.delivery(address, package_id)
+    return address
 
 
-def _request_of(distribution: Distribution) -> DistributionRequest:
-    """The request of a Distribution. Raises: AgentRefusedError for one that its publisher would refuse."""
-    spec = distribution.spec
-    deep_paths = [one.path for one in spec.paths if one.deep]
-    try:
-        return parse_request(
-            spec.action.upper(), [one.path for one in spec.paths], deep_paths, distribution.metadata.uid
-        )
-    except PermanentError as error:
-        raise AgentRefusedError(error.message, error=error.name) from error
-
-
-async def _pools(sight: Sight, publisher: Publisher) -> Sequence[PoolSize]:
+async def pools_of(reader: ClusterReader, publisher: Publisher) -> Sequence[PoolSize]:
     """The pools that follow the publisher."""
     name = publisher.metadata.name
     return [
         PoolSize(one.metadata.name, one.spec.replicas)
-        for one in await sight.pools(publisher.metadata.namespace)
+        for one in await reader.pools(publisher.metadata.namespace)
         if one.spec.journal_ref == publisher.spec.journal_ref
         and (not one.spec.publishers or name in one.spec.publishers)
     ]

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.api.records import DistributionView
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
@@ -22,14 +23,16 @@ from mailboat_operator.kinds.distribution.spec import (
     PoolProgress,
 )
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.actions import Action, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, under_way
-from mailboat_operator.plan.finished import pause_after_finishing
+from mailboat_operator.plan.finished import pause_after_finishing, plan_finished
 from mailboat_operator.workload.context import is_paused
 from mailboat_operator.workload.fleet import ordinal_of, problem_of
 
 DISTRIBUTED: Final = "Distributed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+_GONE: Final = "DistributionMissing"
+"""The journal no longer holds the package, so its subscribers are unknown."""
 _FOR_PERSONS: Final = frozenset({"PublisherMissing", "SecretMalformed"})
 _SHORTEST_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 30.0
@@ -51,6 +54,51 @@ class PoolSize:
 
     name: str
     replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionObservation:
+    """What was observed around a Distribution.
+
+    Attributes:
+        now: The time of the observation.
+        publisher: Its Publisher; None if there is none that can be decoded.
+        delivery: The package at the publisher's agent; None if it was not asked, or gave no answer.
+        pools: The pools that follow the publisher.
+        error: The agent's error instead of an answer.
+    """
+
+    now: datetime
+    publisher: Publisher | None = None
+    delivery: DistributionView | None = None
+    pools: Sequence[PoolSize] = ()
+    error: AgentUnreachableError | AgentRefusedError | None = None
+
+
+def plan_distribution(distribution: Distribution, seen: DistributionObservation) -> Plan:
+    """Decide what to do for a Distribution, and what to report of it."""
+    now = seen.now
+    if distribution.metadata.is_deleted:
+        return Plan((), None)
+    if distribution.status.finished_at is not None:
+        return plan_finished(distribution, now)
+    obstacle = obstacle_of(distribution, seen.publisher)
+    if obstacle is not None:
+        return plan_waiting(distribution, obstacle, now, None)
+    if seen.error is not None:
+        return _plan_error(distribution, seen.error, now)
+    if seen.delivery is None:
+        return Plan((RequestPackage(),), None)
+    return plan_progress(distribution, seen.delivery, seen.pools, now)
+
+
+def _plan_error(distribution: Distribution, error: AgentUnreachableError | AgentRefusedError, now: datetime) -> Plan:
+    if isinstance(error, AgentRefusedError):
+        return plan_refused(distribution, (str(error.where["error"]), error.message), now)
+    reason = str(error.where.get("error", error.name))
+    if reason == _GONE:
+        return plan_refused(distribution, (reason, error.message), now)
+    return plan_waiting(distribution, (reason, error.message), now, error.retry_after_seconds)
 
 
 def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tuple[str, str] | None:
@@ -85,10 +133,10 @@ def plan_refused(distribution: Distribution, problem: tuple[str, str], now: date
     return _finished(distribution, distribution.status, problem[0], f"Publisher {name}: {problem[1]}", now)
 
 
-def plan_distribution(
+def plan_progress(
     distribution: Distribution, delivery: DistributionView, pools: Sequence[PoolSize], now: datetime
 ) -> Plan:
-    """Say how far it got; the publisher has it."""
+    """Report the state of a package that the publisher has."""
     before = distribution.status
     missing = [one for one in _expected(pools) if one not in _named(delivery)]
     waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]

@@ -6,86 +6,55 @@ import base64
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 from mailboat.errors import (
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BucketRefusedError,
-    BucketUnreachableError,
-    MailboatError,
-    PermanentError,
-    RetryableError,
     SecretMalformedError,
-    SecretMissingError,
 )
 from mailboat.model.messages import TopicRole
 
 from mailboat_operator.brokers import Credentials, entry_of, word_of
 from mailboat_operator.buckets import check_bucket
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.connections import Connection
-from mailboat_operator.kinds.journal.plan import BrokersFound, journal_keys, plan_journal
+from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, journal_keys
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.plan.actions import Plan
-from mailboat_operator.plan.findings import Finding, stalled, under_way
+from mailboat_operator.plan.findings import UPSTREAM_ERRORS, pause_of, problem_of
 from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.workload.configuration import journal_mounts
 from mailboat_operator.workload.context import is_paused
 
-UPSTREAM_ERRORS: Final = (
-    BrokersRefusedError,
-    BrokersUnreachableError,
-    BucketRefusedError,
-    BucketUnreachableError,
-    SecretMalformedError,
-    SecretMissingError,
-)
-"""What brokers, buckets and the credentials for them may end in: conditions, all of them."""
 
-
-async def look_at_journal(sight: Sight, journal: Journal) -> Plan:
-    """What to do for a Journal."""
+async def observe_journal(reader: ClusterReader, journal: Journal) -> JournalObservation:
+    """Read the Topics of a Journal, and ask its brokers and bucket unless it is paused or deleted."""
     metadata = journal.metadata
-    children = await sight.children(metadata.namespace, journal_keys(journal))
-    reclaimed = sight.systems.claims.reclaimed(journal)
+    children = await reader.children(metadata.namespace, journal_keys(journal))
+    reclaimed = reader.systems.claims.reclaimed(journal)
     found = BrokersFound()
     if not metadata.is_deleted and not is_paused(metadata, suspend=journal.spec.suspend):
-        found = await _ask(sight, journal)
-    return plan_journal(journal, found, children, reclaimed, sight.now)
+        found = await _ask(reader, journal)
+    return JournalObservation(found, children, reclaimed, reader.now)
 
 
-async def connect(sight: Sight, journal: Journal) -> Connection:
+async def connect(reader: ClusterReader, journal: Journal) -> Connection:
     """A connection with the credentials of this moment, so that rotated ones are used at once.
 
     Raises: SecretMissingError, SecretMalformedError; ClusterUnavailableError, ClusterRefusedError.
     """
-    credentials = await _credentials(sight, journal, "kafka-")
+    credentials = await _credentials(reader, journal, "kafka-")
     metadata = journal.metadata
-    return sight.systems.connections.to(metadata.namespace, metadata.name, journal.spec.kafka, credentials)
+    return reader.systems.connections.to(metadata.namespace, metadata.name, journal.spec.kafka, credentials)
 
 
-def problem_of(error: MailboatError) -> list[Finding]:
-    """What to say of one of `UPSTREAM_ERRORS`."""
-    needs_person = isinstance(error, PermanentError | SecretMalformedError | SecretMissingError)
-    return [*(stalled if needs_person else under_way)(error.name, error.message)]
-
-
-def pause_of(error: MailboatError) -> float | None:
-    """In how many seconds to ask again; None leaves it to the workers."""
-    return error.retry_after_seconds if isinstance(error, RetryableError) else None
-
-
-async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
+async def _ask(reader: ClusterReader, journal: Journal) -> BrokersFound:
     try:
-        found = await (await connect(sight, journal)).cluster()
+        found = await (await connect(reader, journal)).cluster()
     except UPSTREAM_ERRORS as error:
         return BrokersFound(problem=problem_of(error), again_seconds=pause_of(error))
     around = BrokersFound(found.cluster_id, found.brokers)
     try:
-        await _check_bucket(sight, journal)
+        await _check_bucket(reader, journal)
         if not journal.spec.topics.manage:
-            brokers = await connect(sight, journal)
+            brokers = await connect(reader, journal)
             names = [journal.spec.topics.name_of(role) for role in TopicRole]
             missing = [name for name in names if await brokers.topic(name) is None]
             return replace(around, missing=missing)
@@ -94,25 +63,25 @@ async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
     return around
 
 
-async def _check_bucket(sight: Sight, journal: Journal) -> None:
+async def _check_bucket(reader: ClusterReader, journal: Journal) -> None:
     """With the agents' credentials; an identity of the pods themselves can't be tried from here."""
     s3 = None if journal.spec.blobs is None else journal.spec.blobs.s3
     if s3 is None or s3.credentials_secret_ref is None:
         return
-    credentials = await _credentials(sight, journal, "s3-")
+    credentials = await _credentials(reader, journal, "s3-")
     name = s3.credentials_secret_ref.name
     keys = word_of(credentials, name, "accessKeyId"), word_of(credentials, name, "secretAccessKey")
     if not all(key.isascii() for key in keys):
         raise SecretMalformedError(f"Secret {name} holds S3 keys with characters beyond ASCII")
     authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
-    async with sight.systems.waiting():
+    async with reader.systems.waiting():
         await check_bucket(s3, keys, authority)
 
 
-async def _credentials(sight: Sight, journal: Journal, prefix: str) -> Credentials:
+async def _credentials(reader: ClusterReader, journal: Journal, prefix: str) -> Credentials:
     namespace = journal.metadata.namespace
     names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith(prefix)]
-    found = {name: await sight.credentials(namespace, name) for name in dict.fromkeys(names)}
+    found = {name: await reader.credentials(namespace, name) for name in dict.fromkeys(names)}
     return {name: _entries(one) for name, one in found.items() if one is not None}
 
 

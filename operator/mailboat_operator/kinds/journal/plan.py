@@ -54,21 +54,31 @@ class BrokersFound:
     again_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JournalObservation:
+    """What was observed around a Journal.
+
+    Attributes:
+        brokers: What came of asking them.
+        live: The Topics of the five names, whatever made them.
+        reclaimed: Topics that need the Journal for the deletion of their topics.
+        now: The time of the observation.
+    """
+
+    brokers: BrokersFound
+    live: Live
+    reclaimed: Sequence[str]
+    now: datetime
+
+
 def journal_keys(journal: Journal) -> Sequence[ChildKey]:
     """The five Topics."""
     return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in TopicRole]
 
 
-def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
-    """Decide what to do for a Journal, and what to say of it.
-
-    Args:
-        journal: The object.
-        brokers: What came of asking them.
-        live: The Topics of the five names, whoever made them.
-        reclaimed: Topics that need the Journal for the deletion of their topics.
-        now: When this is.
-    """
+def plan_journal(journal: Journal, seen: JournalObservation) -> Plan:
+    """Decide what to do for a Journal, and what to report."""
+    brokers, live, reclaimed, now = seen.brokers, seen.live, seen.reclaimed, seen.now
     metadata = journal.metadata
     if metadata.is_deleted:
         return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)

@@ -27,6 +27,7 @@ from mailboat_operator.kinds.package_build.prerequisites import (
 )
 from mailboat_operator.kinds.package_build.spark_state import Application, ApplicationState, application_of
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus
+from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_timetable
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended, under_way
@@ -37,6 +38,17 @@ _WATCH_SECONDS: Final = 3.0
 _BLOCKED_SECONDS: Final = 15.0
 _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
+
+
+def plan_package_build(build: PackageBuild, seen: BuildObservation | BuildRuns) -> Plan:
+    """Decide what to do for a build, with a timetable or without, and what to report of it."""
+    if isinstance(seen, BuildObservation):
+        return plan_build(build, seen)
+    if build.metadata.is_deleted:
+        return Plan((), None)
+    if build.spec.schedule is None:
+        return plan_finished(build, seen.now)
+    return plan_timetable(build, seen.runs, seen.now)
 
 
 def plan_build(build: PackageBuild, seen: BuildObservation) -> Plan:

@@ -54,6 +54,19 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildRuns:
+    """What is read of a build without an application of its own: one with a timetable, finished or being deleted.
+
+    Attributes:
+        now: The time of the observation.
+        runs: Builds of the timetable.
+    """
+
+    now: datetime
+    runs: Sequence[Run] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """What the timetable says around now.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.publisher.manifests import user_mounts
-from mailboat_operator.kinds.publisher.plan import plan_publisher, publisher_keys
+from mailboat_operator.kinds.publisher.plan import publisher_keys
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.actions import Plan
 from mailboat_operator.workload.context import WorkloadContext, count_of, is_paused
 
 
-async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
-    """What to do for a Publisher."""
-    around = await sight.surroundings(
+async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> WorkloadContext:
+    """Read what a plan for it needs."""
+    around = await reader.surroundings(
         publisher.metadata.namespace,
         publisher.spec.journal_ref.name,
         publisher_keys(publisher),
@@ -22,19 +21,19 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
     )
     pools = [
         pool
-        for pool in await sight.pools(publisher.metadata.namespace)
+        for pool in await reader.pools(publisher.metadata.namespace)
         if pool.spec.journal_ref == publisher.spec.journal_ref
     ]
     metadata = publisher.metadata
-    pods = await sight.pods(metadata.namespace, around.children, metadata.name)
+    pods = await reader.pods(metadata.namespace, around.children, metadata.name)
     around = replace(around, pools=pools, pods=pods)
     is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
     if not is_left_alone:
-        claims = await sight.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
+        claims = await reader.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
         around = replace(around, claims=claims)
     if not is_left_alone and _is_running(around, publisher.metadata.name):
-        around = replace(around, answering=[publisher], fleet=await sight.fleet([publisher]))
-    return plan_publisher(publisher, around)
+        around = replace(around, answering=[publisher], fleet=await reader.fleet([publisher]))
+    return around
 
 
 def _is_running(around: WorkloadContext, name: str) -> bool:

@@ -6,50 +6,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mailboat_operator.cluster_reader import Sight
+from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.autoscaler import SCALED_OBJECT
-from mailboat_operator.kinds.subscriber_pool.plan import plan_pool, pool_keys
+from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.findings import is_ready
-from mailboat_operator.workload.context import GoldenPool, is_paused
+from mailboat_operator.workload.context import GoldenPool, WorkloadContext, is_paused
 
 _LONGEST_CHAIN: Final = 20
 
 
-async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
-    """What to do for a pool."""
+async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadContext:
+    """Read what a plan for it needs."""
     namespace, staging = pool.metadata.namespace, pool.spec.staging
-    has_keda = await sight.cluster.has_kind(SCALED_OBJECT, namespace)
+    has_keda = await reader.cluster.has_kind(SCALED_OBJECT, namespace)
     keys = pool_keys(pool, has_keda=has_keda)
-    around = await sight.surroundings(namespace, pool.spec.journal_ref.name, keys)
-    chain = {} if staging is None else await _chain(sight, namespace, staging.wait_for.name)
-    pods = await sight.pods(namespace, around.children, pool.metadata.name)
+    around = await reader.surroundings(namespace, pool.spec.journal_ref.name, keys)
+    chain = {} if staging is None else await _chain(reader, namespace, staging.wait_for.name)
+    pods = await reader.pods(namespace, around.children, pool.metadata.name)
     around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
-    publishers = await _publishers(sight, pool)
+    publishers = await _publishers(reader, pool)
     around = replace(around, publishers=frozenset(one.metadata.name for one in publishers))
     ready = [one for one in publishers if is_ready(one.status.conditions)]
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
-        return plan_pool(pool, around)
+        return around
     volume = pool.spec.target.store.volume
-    around = replace(around, claims=await sight.claims(namespace, around.children, pool.metadata.name, volume))
+    around = replace(around, claims=await reader.claims(namespace, around.children, pool.metadata.name, volume))
     if not ready:
-        return plan_pool(pool, around)
-    return plan_pool(pool, replace(around, answering=ready, fleet=await sight.fleet(ready)))
+        return around
+    return replace(around, answering=ready, fleet=await reader.fleet(ready))
 
 
-async def _publishers(sight: Sight, pool: SubscriberPool) -> Sequence[Publisher]:
+async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[Publisher]:
     """The publishers of its journal in its namespace; a ready one is asked for the members, as each knows them all."""
-    found = await sight.publishers(pool.metadata.namespace)
+    found = await reader.publishers(pool.metadata.namespace)
     return [one for one in found if one.spec.journal_ref == pool.spec.journal_ref]
 
 
-async def _chain(sight: Sight, namespace: str, name: str) -> Mapping[str, GoldenPool]:
+async def _chain(reader: ClusterReader, namespace: str, name: str) -> Mapping[str, GoldenPool]:
     """The chain of pools that are waited for, as far as it goes."""
     chain: dict[str, GoldenPool] = {}
     while name not in chain and len(chain) < _LONGEST_CHAIN:
-        pool = await sight.understood(namespace, "SubscriberPool", name)
+        pool = await reader.understood(namespace, "SubscriberPool", name)
         if not isinstance(pool, SubscriberPool):
             break
         next_one = pool.spec.staging

@@ -2,7 +2,12 @@
 
 Only what the spec says is kept as it is there; other configuration belongs to the brokers or to others. A topic that
 this object did not create, one that existed before it or was recreated under its name, is left alone until an
-annotation names its id. `plan.reclaiming` decides about the topic when the object is deleted.
+annotation names its id.
+
+A Topic whose reclaim policy is Delete has our finalizer before its topic is created, so its deletion waits for us.
+Only a topic that is known by its id as this object's is deleted, and only if no other Topic claims it; otherwise it
+stays on the brokers, and an Event gives the reason. No deletion hangs: policy Retain, of the object or of the Journal
+that made it, releases the object at once, and so does `RECLAIM_SECONDS` without an answer of the brokers.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from mailboat.errors import MailboatError
+from mailboat.errors import MailboatError, SecretMissingError
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
@@ -31,13 +36,26 @@ from mailboat_operator.plan.actions import (
     Severity,
     TopicWanted,
 )
-from mailboat_operator.plan.findings import READY, Finding, conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.findings import (
+    CLUSTER_REPLACED,
+    READY,
+    Finding,
+    conditions_after,
+    pause_of,
+    problem_of,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
 from mailboat_operator.plan.labels import ACCEPTED_TOPIC, FINALIZER
 from mailboat_operator.workload.context import is_paused
 
 _MILLISECONDS: Final = 1000
 _REPLACED: Final = "TopicReplaced"
 _MADE: Final = "TopicMade"
+_OTHER_CLUSTER: Final = "the Journal's brokers belong to another cluster than before; see the Journal"
+_UNSEEN_SECONDS: Final = 2.0
 _EXISTS: Final = "TopicExists"
 
 
@@ -71,6 +89,27 @@ class CompetingTopics:
     heir: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicObservation:
+    """What was observed around a Topic.
+
+    Attributes:
+        now: The time of the observation.
+        journal: The Journal that it names; None if there is none, or none that can be decoded.
+        rivals: Other Topics that claim the same topic.
+        found: The topic on the brokers; None if there is none, or if the brokers were not asked.
+        cluster_id: Of the brokers that answered.
+        error: One of `UPSTREAM_ERRORS`, instead of an answer of the brokers.
+    """
+
+    now: datetime
+    journal: Journal | None
+    rivals: CompetingTopics
+    found: TopicFound | None = None
+    cluster_id: str | None = None
+    error: MailboatError | None = None
+
+
 def topic_name(topic: Topic, journal: Journal) -> str:
     """What the topic is called on the brokers."""
     if topic.spec.role is None:
@@ -89,8 +128,69 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
     return TopicWanted(topic_name(topic, journal), spec.partitions, spec.replicas, config)
 
 
-def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
-    """Decide what to ask of the brokers, and what to say of the topic."""
+def needs_brokers(topic: Topic, seen: TopicObservation) -> bool:
+    """Whether the plan depends on what the brokers have."""
+    journal, metadata = seen.journal, topic.metadata
+    if journal is None:
+        return False
+    if metadata.is_deleted:
+        reason = reason_to_keep(topic, has_journal=True, rivals=seen.rivals)
+        return is_held(metadata) and reason is None and is_reclaimed(topic, journal)
+    if is_paused(metadata, suspend=topic.spec.suspend) or seen.rivals.owner is not None:
+        return False
+    return plan_hold(topic, is_owner=True) is None
+
+
+def plan_topic(topic: Topic, seen: TopicObservation) -> Plan:
+    """Decide what to do for a Topic, and what to report of it."""
+    metadata, journal, now = topic.metadata, seen.journal, seen.now
+    if metadata.is_deleted:
+        return _plan_deleted(topic, seen) if is_held(metadata) else Plan((), None)
+    if is_paused(metadata, suspend=topic.spec.suspend):
+        return plan_topic_status(topic, None, None, suspended(suspend=topic.spec.suspend), now)
+    if journal is None:
+        findings = stalled("JournalMissing", f"no valid Journal {topic.spec.journal_ref.name}")
+        return plan_topic_status(topic, None, None, findings, now)
+    hold = plan_hold(topic, is_owner=seen.rivals.owner is None)
+    return _plan_wanted(topic, journal, seen) if hold is None else hold
+
+
+def _plan_wanted(topic: Topic, journal: Journal, seen: TopicObservation) -> Plan:
+    """Decide about a topic whose object is neither deleted nor paused."""
+    wanted, owner, now = wanted_topic(topic, journal), seen.rivals.owner, seen.now
+    if owner is not None:
+        return plan_rival(topic, wanted, owner, now)
+    if seen.error is not None:
+        plan = plan_topic_status(topic, wanted, None, problem_of(seen.error), now)
+        return replace(plan, again_seconds=pause_of(seen.error))
+    if _is_other_cluster(journal, seen):
+        return plan_topic_status(topic, wanted, None, stalled(CLUSTER_REPLACED, _OTHER_CLUSTER), now)
+    return plan_found(topic, wanted, seen.found, now)
+
+
+def _plan_deleted(topic: Topic, seen: TopicObservation) -> Plan:
+    journal, error = seen.journal, seen.error
+    reason = reason_to_keep(topic, has_journal=journal is not None, rivals=seen.rivals)
+    if journal is None or reason is not None or not is_reclaimed(topic, journal):
+        return plan_kept(topic, reason)
+    if isinstance(error, SecretMissingError):
+        return plan_kept(topic, error.message)
+    if error is not None:
+        waiting = plan_waiting(topic, journal, error, seen.now)
+        pauses = [pause for pause in (waiting.again_seconds, pause_of(error)) if pause is not None]
+        return replace(waiting, again_seconds=min(pauses, default=None))
+    if _is_other_cluster(journal, seen):
+        return plan_kept(topic, _OTHER_CLUSTER)
+    return plan_reclaimed(topic, wanted_topic(topic, journal), seen.found)
+
+
+def _is_other_cluster(journal: Journal, seen: TopicObservation) -> bool:
+    """Whether the Journal has not accepted yet that these are its brokers: it decides, and reports it."""
+    return journal.status.cluster_id is not None and seen.cluster_id != journal.status.cluster_id
+
+
+def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
+    """Decide what to ask of brokers that answered, and what to report of the topic."""
     known = topic.status.topic_id
     if found is None:
         return _plan_missing(topic, wanted, now)
@@ -106,7 +206,8 @@ def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: 
     """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
     if found is None:
         findings = under_way(_MADE, f"{wanted.name} was created or extended; not yet on all brokers")
-        return plan_topic_status(topic, wanted, None, findings, now)
+        plan = plan_topic_status(topic, wanted, None, findings, now)
+        return replace(plan, again_seconds=_UNSEEN_SECONDS)
     findings = _refusal(wanted, found) or ready(f"{wanted.name} matches the spec")
     return plan_topic_status(topic, wanted, found, findings, now)
 
