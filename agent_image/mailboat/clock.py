@@ -64,6 +64,11 @@ class SystemClock:
         return event.wait(timeout_seconds)
 
 
+def thread_cpu_seconds() -> float:
+    """CPU seconds that the calling thread has used: the cost of work, however busy the machine is."""
+    return time.thread_time()
+
+
 def moment_of(milliseconds: float) -> datetime:
     """The time so many milliseconds after 1970, in UTC; the first or the last possible one for what lies beyond.
 

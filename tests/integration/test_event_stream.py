@@ -51,6 +51,28 @@ def status_of(client: socket.socket) -> int:
     return int(client.recv(64).split()[1])
 
 
+def test_look_that_waits_for_its_turn_does_not_delay_the_next_one(
+    control: FakeControl, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only CPU time lengthens the pause: 300 times what each look waits here would be beyond all patience."""
+    monkeypatch.setattr(event_stream, "_SHARE", 300)
+    status = control.status
+
+    def slow_status() -> Any:
+        threading.Event().wait(0.3)
+        return status()
+
+    monkeypatch.setattr(control, "status", slow_status)
+    with HttpControl(serve(control).url) as client:
+        stream = client.events()
+        assert next(stream).type == "snapshot"
+        for number in range(2):
+            began = time.monotonic()
+            control.distribute("author", parse_request("ADD", (f"/{number}",)))
+            assert [next(stream).type for _ in range(3)] == ["journal", "subscriber", "subscriber"]
+            assert time.monotonic() - began < PATIENCE_SECONDS
+
+
 def test_change_reaches_a_client_and_it_resumes_after_it(control: FakeControl, serve: Any) -> None:
     with HttpControl(serve(control).url) as client:
         stream = client.events()
