@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mailboat.agent.process import AgentProcess
+from mailboat.api.archive import BenchPlan
 from mailboat.api.client import HttpControl
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
@@ -78,6 +79,12 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 assert control.verify(reads_blobs=True).problems == ()
                 assert control.blobs().items == ()
                 assert control.sweep().dry_run
+                assert (control.truncate("package", 1).removed, control.topics()[0].earliest_offset) == (1, 0)
+                assert control.truncate("package", 1, is_dry_run=False).earliest_offset == 1
+                assert control.remove_expired().removed == 0
+                assert {one.name for one in control.retention().subscribers} == {"edge-1", "edge-2"}
+                assert all(one.is_right for one in control.ensure_topics().topics)
+                assert control.bench(BenchPlan(rounds=10, seconds=0.05)).append.rounds == 10
                 with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
                     control.store_snapshot(f"files:{tmp_path}", "stolen")
             assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.api.archive import BenchPlan
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView
@@ -85,6 +86,14 @@ def test_archive_operations_answer_the_same_over_http(control: FakeControl, clie
         lambda it: list(it.records("package", 0, 1)),
         lambda it: list(it.records("status")),
         lambda it: it.verify(reads_blobs=True),
+        lambda it: it.truncate("package", 1),
+        lambda it: it.truncate("package", 1, is_dry_run=False),
+        lambda it: it.remove_expired(),
+        lambda it: it.retention(),
+        lambda it: it.retention(is_applied=True),
+        lambda it: it.ensure_topics(),
+        lambda it: it.ensure_topics(is_dry_run=True),
+        lambda it: it.bench(BenchPlan(100, 20, 0.5)),
         lambda it: it.blobs(),
         lambda it: it.blobs(is_removable=True, max_items=1),
         lambda it: it.sweep(is_dry_run=False),
@@ -101,6 +110,8 @@ def test_archive_operations_answer_the_same_over_http(control: FakeControl, clie
         client.remove_snapshot("other")
     with pytest.raises(UsageError, match="no message at offset 5"):
         client.records("package", 5)
+    with pytest.raises(UsageError, match="beyond the end"):
+        client.truncate("package", 5)
 
 
 def test_changes_are_planned_and_published_over_http(control: FakeControl, client: HttpControl) -> None:

@@ -14,16 +14,28 @@ from typing import Final
 
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.api.archive import (
+    BatchRate,
+    BenchPlan,
     BlobList,
     BlobTally,
     BlobView,
+    CutOffView,
+    ExpiryView,
+    JournalFigures,
+    Latency,
     ProblemView,
     RecordView,
+    RetainerView,
+    RetentionView,
+    SettingDifference,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
     TargetSweepView,
+    TopicCheck,
+    TopicSetup,
     TopicView,
+    TruncationView,
     VerificationView,
 )
 from mailboat.api.records import (
@@ -402,6 +414,29 @@ class FakeArchive:
 
     def verify(self, *, reads_blobs: bool = False) -> VerificationView:
         return VerificationView(3, 1, reads_blobs, 1, (ProblemView("package", 1, "a binary is missing"),))
+
+    def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
+        (topic,) = self.topics()
+        if before > topic.next_offset:
+            raise UsageError(f"offset {before} is beyond the end of {role}, {topic.next_offset}")
+        return TruncationView(role, before, is_dry_run, before, before, topic.next_offset, (CutOffView("edge-7", 0),))
+
+    def remove_expired(self) -> ExpiryView:
+        return ExpiryView(2, automatic=True)
+
+    def retention(self, *, is_applied: bool = False) -> RetentionView:
+        retainers = (RetainerView("edge-1", True, 2, moment_of(0), 4.0),)
+        return RetentionView(True, is_applied, 0, 3, 2, "the slowest", 200, ("edge-7",), (), retainers)
+
+    def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
+        differences = (SettingDifference("retention", None, "7 days"),)
+        state = "different" if is_dry_run else "changed"
+        return TopicSetup("sqlite /journal.db", (TopicCheck("package", "package", state, differences),))
+
+    def bench(self, plan: BenchPlan) -> JournalFigures:
+        latency = Latency(1.0, 2.0, plan.rounds)
+        rates = (BatchRate(1, 10.0, 10.0 * plan.message_bytes, None),)
+        return JournalFigures("sqlite /journal.db", plan.message_bytes, latency, latency, rates, plan.seconds)
 
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         found = [

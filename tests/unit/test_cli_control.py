@@ -313,11 +313,11 @@ def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
     assert lines[2:] == ["  not yet by edge-1: importing", "  not yet by edge-2: retrying"]
 
 
-@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "bench"), ("subscribe", "x")])
+@pytest.mark.parametrize("words", [("content", "ls", "."), ("content", "diff", ".", "."), ("subscribe", "x")])
 def test_a_command_that_needs_files_says_so(run: Any, words: tuple[str, ...]) -> None:
     code, lines = run(*words)
     assert code == 2
-    name = " ".join(words[:2] if words[0] in {"content", "journal"} else words[:1])
+    name = " ".join(words[:2] if words[0] == "content" else words[:1])
     assert (
         lines[0] == f"! error: Usage: `mailboat {name}` works on the files of a home; an agent behind --url can't do it"
     )
@@ -331,6 +331,22 @@ def test_journal_commands_read_an_agent_s_journal(run: Any) -> None:
     found = json.loads("".join(lines))
     assert (code, found["problem_count"], found["blobs_read"]) == (1, 1, False)
     assert run("journal", "verify", "--deep", "-o", "name") == (1, ["package/1"])
+
+
+def test_journal_commands_change_an_agent_s_journal(run: Any) -> None:
+    lost = "would be cut off, and stop as JournalTrimmed: edge-7 is at offset 0"
+    code, lines = run("journal", "truncate", "--before", 1)
+    assert (code, lines[0]) == (2, f"! {lost}")
+    _, lines = run("journal", "truncate", "--before", 1, "--yes")
+    assert lines == ["package: 1 message removed", "oldest 1, next 3", f"! {lost}"]
+    assert run("journal", "truncate", "--expired")[1][0] == "2 messages removed"
+    assert run("journal", "retention")[1][0] == "head       0 of 3: the slowest"
+    assert json.loads("".join(run("journal", "retention", "--apply", "-o", "json")[1]))["applied"] is True
+    assert run("journal", "ensure")[0] == 0
+    code, lines = run("journal", "ensure", "--check", "-o", "name")
+    assert (code, lines[0]) == (1, "package")
+    found = json.loads("".join(run("journal", "bench", "--bytes", 50, "-o", "json")[1]))
+    assert (found["message_bytes"], found["rates"][0]["bytes_per_second"]) == (50, 500.0)
 
 
 def test_journal_show_reads_more_messages_than_one_answer_holds(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

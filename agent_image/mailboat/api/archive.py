@@ -234,7 +234,253 @@ class StoredSnapshotView:
     stored: bool
 
 
-class Archive(Protocol):
+@dataclass(frozen=True, slots=True)
+class CutOffView:
+    """A subscriber that loses packages when the head of the log moves.
+
+    Attributes:
+        name: Its name.
+        next_offset: What it reads next; None if it has read nothing.
+    """
+
+    name: str
+    next_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationView:
+    """The result of moving the head of a topic.
+
+    Attributes:
+        topic: Its name.
+        before: The first offset that is kept: at most the requested one, as a package in pieces stays whole.
+        dry_run: Nothing was removed.
+        removed: Number of messages removed, or that would be.
+        earliest_offset: The oldest record afterwards.
+        next_offset: The offset of the next record.
+        cut_off: Subscribers that lose packages.
+    """
+
+    topic: str
+    before: int
+    dry_run: bool
+    removed: int
+    earliest_offset: int
+    next_offset: int
+    cut_off: tuple[CutOffView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryView:
+    """The result of applying the retention of the configuration.
+
+    Attributes:
+        removed: Number of messages removed.
+        automatic: The log applies retention itself, at a time of its own.
+    """
+
+    removed: int
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetainerView:
+    """A subscriber that holds packages back.
+
+    Attributes:
+        name: Its name.
+        durable: Packages are kept for it while it is away, too.
+        next_offset: What it reads next.
+        announced_at: When it last announced itself.
+        silent_seconds: Time since then.
+    """
+
+    name: str
+    durable: bool
+    next_offset: int
+    announced_at: Moment
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionView:
+    """Where retention by consumption puts the head of the package topic, and why.
+
+    Attributes:
+        enabled: Agents apply it by themselves.
+        applied: The head was moved.
+        earliest_offset: The oldest record before.
+        next_offset: The offset of the next record.
+        head: The first offset to keep.
+        reason: Why it is there.
+        freed_bytes: About the size of what is before it.
+        losers: Subscribers that lose packages.
+        dropped: Durable subscribers that were deregistered because they were silent for too long.
+        subscribers: The subscribers that hold packages back.
+    """
+
+    enabled: bool
+    applied: bool
+    earliest_offset: int
+    next_offset: int
+    head: int
+    reason: str
+    freed_bytes: int = 0
+    losers: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    subscribers: tuple[RetainerView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDifference:
+    """A setting of a topic that is not as configured.
+
+    Attributes:
+        name: The setting.
+        found: Its value; None if it is not set.
+        wanted: The configured value.
+    """
+
+    name: str
+    found: str | None
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCheck:
+    """A topic compared with the configuration.
+
+    Attributes:
+        topic: Its name.
+        role: What it is for.
+        state: `right`, `made` or `changed`; `missing` or `different` if it is not as configured now.
+        differences: Where it differs, or differed before it was changed.
+    """
+
+    topic: str
+    role: str
+    state: str
+    differences: tuple[SettingDifference, ...] = ()
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is as configured now."""
+        return self.state not in {"missing", "different"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSetup:
+    """The topics of the journal compared with the configuration.
+
+    Attributes:
+        journal: The journal.
+        topics: All five topics.
+    """
+
+    journal: str
+    topics: tuple[TopicCheck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """How much of a journal is measured.
+
+    Attributes:
+        message_bytes: Size of a message; the bytes do not compress.
+        rounds: Number of single messages for each of the two latencies.
+        seconds: Time for each batch size.
+    """
+
+    message_bytes: int = 1000
+    rounds: int = 200
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A duration: the median, and what one in a hundred exceeds.
+
+    Attributes:
+        p50_ms: The median, in milliseconds.
+        p99_ms: The 99th percentile, in milliseconds.
+        rounds: Number of measurements.
+    """
+
+    p50_ms: float
+    p99_ms: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRate:
+    """What one thread appends, in batches of one size.
+
+    Attributes:
+        batch: Messages per append.
+        messages_per_second: Rate of messages.
+        bytes_per_second: Rate of bytes.
+        syncs_per_message: Number of fsyncs per message; None if the log does not say, as on Kafka, where replicas
+            stand for durability.
+    """
+
+    batch: int
+    messages_per_second: float
+    bytes_per_second: float
+    syncs_per_message: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFigures:
+    """What a journal gives.
+
+    Attributes:
+        journal: The journal.
+        message_bytes: Size of the messages.
+        append: One message, until it is durable.
+        wakeup: From the beginning of an append until a waiting reader of the same process has the message.
+        rates: Appending, by batch size.
+        read_per_second: Messages that a reader gets from the beginning of the topic.
+    """
+
+    journal: str
+    message_bytes: int
+    append: Latency
+    wakeup: Latency
+    rates: tuple[BatchRate, ...]
+    read_per_second: float
+
+
+class JournalUpkeep(Protocol):
+    """What changes or measures the journal as a whole."""
+
+    def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
+        """Remove the messages of a topic before an offset; a dry run names the subscribers that would lose packages.
+
+        Raises: UsageError for an offset beyond the end; TopicMissingError.
+        """
+        ...
+
+    def remove_expired(self) -> ExpiryView:
+        """Apply the configured retention to all topics now."""
+        ...
+
+    def retention(self, *, is_applied: bool = False) -> RetentionView:
+        """Where retention by consumption puts the head; `is_applied` moves it. Raises: UsageError for its settings."""
+        ...
+
+    def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
+        """Create missing topics and correct the settings of the others; a dry run only compares.
+
+        Raises: JournalAccessDeniedError; UsageError for what the brokers do not grant.
+        """
+        ...
+
+    def bench(self, plan: BenchPlan) -> JournalFigures:
+        """Measure the journal on a temporary topic. Raises: as `verify`; MessageTooLargeError."""
+        ...
+
+
+class Archive(JournalUpkeep, Protocol):
     """What is stored. Methods may be called from several threads; each raises MailboatError."""
 
     def topics(self) -> Sequence[TopicView]:

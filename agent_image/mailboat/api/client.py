@@ -19,12 +19,18 @@ import httpx2
 
 from mailboat.api import operations
 from mailboat.api.archive import (
+    BenchPlan,
     BlobList,
+    ExpiryView,
+    JournalFigures,
     RecordView,
+    RetentionView,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
+    TopicSetup,
     TopicView,
+    TruncationView,
     VerificationView,
 )
 from mailboat.api.events import MEDIA_TYPE, StreamEvent, read_events
@@ -198,6 +204,21 @@ class HttpControl:
 
     def verify(self, *, reads_blobs: bool = False) -> VerificationView:
         return self._ask(operations.verify(reads_blobs=reads_blobs))
+
+    def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
+        return self._ask(operations.truncate(role, before, is_dry_run=is_dry_run))
+
+    def remove_expired(self) -> ExpiryView:
+        return self._ask(operations.remove_expired())
+
+    def retention(self, *, is_applied: bool = False) -> RetentionView:
+        return self._ask(operations.retention(is_applied=is_applied))
+
+    def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
+        return self._ask(operations.ensure_topics(is_dry_run=is_dry_run))
+
+    def bench(self, plan: BenchPlan) -> JournalFigures:
+        return self._ask(operations.bench(plan))
 
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         return self._ask(operations.blobs(is_removable=is_removable, max_items=max_items))

@@ -15,12 +15,18 @@ import msgspec
 
 from mailboat.api.archive import (
     MAX_BLOBS,
+    BenchPlan,
     BlobList,
+    ExpiryView,
+    JournalFigures,
     RecordView,
+    RetentionView,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
+    TopicSetup,
     TopicView,
+    TruncationView,
     VerificationView,
 )
 from mailboat.api.problems import error_of, read_problem
@@ -194,6 +200,36 @@ def verify(*, reads_blobs: bool) -> Operation[VerificationView]:
     """`Archive.verify`; reading a large journal takes minutes."""
     body = {"read_blobs": reads_blobs}
     return Operation("POST", "/journal/verify", VerificationView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def truncate(role: str, before: int, *, is_dry_run: bool) -> Operation[TruncationView]:
+    """`Archive.truncate`."""
+    body = {"before": before, "dry_run": is_dry_run}
+    path = f"/journal/{_quoted(role)}/truncate"
+    return Operation("POST", path, TruncationView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def remove_expired() -> Operation[ExpiryView]:
+    """`Archive.remove_expired`."""
+    return Operation("POST", "/journal/expire", ExpiryView, wait_seconds=_PACKAGING_SECONDS)
+
+
+def retention(*, is_applied: bool) -> Operation[RetentionView]:
+    """`Archive.retention`."""
+    method = "POST" if is_applied else "GET"
+    return Operation(method, "/journal/retention", RetentionView, wait_seconds=_PACKAGING_SECONDS)
+
+
+def ensure_topics(*, is_dry_run: bool) -> Operation[TopicSetup]:
+    """`Archive.ensure_topics`."""
+    body = {"dry_run": is_dry_run}
+    return Operation("POST", "/journal/ensure", TopicSetup, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def bench(plan: BenchPlan) -> Operation[JournalFigures]:
+    """`Archive.bench`."""
+    body = {"message_bytes": plan.message_bytes, "rounds": plan.rounds, "seconds": plan.seconds}
+    return Operation("POST", "/journal/bench", JournalFigures, body=body, wait_seconds=_PACKAGING_SECONDS)
 
 
 def blobs(*, is_removable: bool, max_items: int | None) -> Operation[BlobList]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-from mailboat.api.archive import MAX_RECORDS, Archive, RecordView, TopicView, VerificationView
+from mailboat.api.archive import MAX_RECORDS, Archive, RecordView, TopicView, TruncationView, VerificationView
 from mailboat.api.records import document_of
 from mailboat.cli import journal_retention, journal_setup
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import command, remote_command
+from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.composition.workspace import Workspace
-from mailboat.control.subscriber_directory import SubscriberStatus, members_below
 from mailboat.errors import UsageError
-from mailboat.maintenance.schedule import remove_expired
-from mailboat.model.identifiers import Offset
 from mailboat.model.messages import TopicRole
-from mailboat.retention.borders import whole_package_border
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
@@ -149,7 +144,7 @@ def _verification(found: VerificationView) -> Report:
     )
 
 
-@command
+@remote_command
 def truncate(
     session: Session,
     before: Annotated[int | None, typer.Option("--before", min=0, help="First offset to keep.")] = None,
@@ -160,55 +155,44 @@ def truncate(
     """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
     if (before is None) is not expired:
         raise UsageError("specify --before OFFSET or --expired")
-    with session.workspace() as workspace:
+    with session.archive() as archive:
         if before is None:
-            removed = remove_expired(workspace)
-            if workspace.journal.upkeep.is_automatic:
-                session.note("this log applies retention itself; the topics have the configured limits")
-            session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
+            _remove_expired(session, archive)
             return
-        _truncate(session, workspace, topic, Offset(before), is_sure=yes)
-
-
-def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: Offset, *, is_sure: bool) -> None:
-
-    name = workspace.topic(role)
-    end = workspace.journal.bounds(name).next_offset
-    if before > end:
-        raise UsageError(
-            f"offset {before} is beyond the end of {name}, {end}", next_step=f"--before {end} removes all messages"
-        )
-    behind: Sequence[SubscriberStatus] = ()
-    if role is TopicRole.PACKAGE:
-        border = whole_package_border(workspace.journal, name, before, workspace.clock)
-        if border != before:
+        planned = archive.truncate(topic.value, before)
+        if planned.before != before:
+            border = planned.before
             session.note(f"{before} is in the midst of a package in pieces, which begins at {border}: it stays whole")
-        before, behind = border, members_below(workspace, border)
-    _ask(session, [f"{one.name} is at offset {one.next_offset}" for one in behind], name, before, is_sure=is_sure)
-    old = workspace.journal.bounds(name)
-    new = workspace.journal.truncate(name, before)
-    removed = new.earliest_offset - old.earliest_offset
+        for one in planned.cut_off:
+            session.note(f"would be cut off, and stop as JournalTrimmed: {one.name} is at offset {one.next_offset}")
+        question = f"Remove the messages of {planned.topic} before offset {planned.before}?"
+        ask(question, "nothing was removed", is_sure=yes)
+        _show_truncation(session, archive.truncate(topic.value, planned.before, is_dry_run=False))
+
+
+def _remove_expired(session: Session, archive: Archive) -> None:
+    found = archive.remove_expired()
+    if found.automatic:
+        session.note("this log applies retention itself; the topics have the configured limits")
+    removed = count_text(found.removed, "message")
+    session.show(Report({"removed": found.removed}, [], lambda: [f"{removed} removed"]))
+
+
+def _show_truncation(session: Session, found: TruncationView) -> None:
     document = {
-        "topic": name,
-        "removed": removed,
-        "earliest": new.earliest_offset,
-        "next": new.next_offset,
-        "cut_off": [one.name for one in behind],
+        "topic": found.topic,
+        "removed": found.removed,
+        "earliest": found.earliest_offset,
+        "next": found.next_offset,
+        "cut_off": [one.name for one in found.cut_off],
     }
     session.show(
         Report(
             document,
-            [name],
+            [found.topic],
             lambda: [
-                f"{name}: {count_text(removed, 'message')} removed",
-                f"oldest {new.earliest_offset}, next {new.next_offset}",
+                f"{found.topic}: {count_text(found.removed, 'message')} removed",
+                f"oldest {found.earliest_offset}, next {found.next_offset}",
             ],
         )
     )
-
-
-def _ask(session: Session, behind: list[str], topic: str, before: int, *, is_sure: bool) -> None:
-    """Say who would be cut off, and go on only when a person says so. Raises: as `ask`."""
-    for one in behind:
-        session.note(f"would be cut off, and stop as JournalTrimmed: {one}")
-    ask(f"Remove the messages of {topic} before offset {before}?", "nothing was removed", is_sure=is_sure)

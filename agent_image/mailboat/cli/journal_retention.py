@@ -7,12 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mailboat.cli.options import command
+from mailboat.api.archive import RetentionView
+from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
-from mailboat.clock import moment_of
-from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
-from mailboat.retention.task import Turn
 
 _COLUMNS = (
     Column("SUBSCRIBER"),
@@ -28,41 +26,38 @@ def register(group: typer.Typer) -> None:
     group.command("retention")(retention)
 
 
-@command
+@remote_command
 def retention(
     session: Session,
     apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
 ) -> None:
     """Show the subscribers that hold packages back, and where retention by consumption would put the head."""
-    with session.workspace() as workspace:
-        turn = retention_turn(workspace, is_applied=apply)
-        now_ms = int(workspace.clock.now().timestamp() * 1000)
-        is_on = is_retention_by_consumption(workspace)
-    document = _document(turn, now_ms, is_applied=apply, is_on=is_on)
-    session.show(Report(document, [str(turn.plan.head)], lambda: [*_lines(document), _table(document)]))
+    with session.archive() as archive:
+        document = _document(archive.retention(is_applied=apply))
+    session.show(Report(document, [str(document["head"])], lambda: [*_lines(document), _table(document)]))
 
 
-def _document(turn: Turn, now_ms: int, *, is_applied: bool, is_on: bool) -> dict[str, Any]:
+def _document(found: RetentionView) -> dict[str, Any]:
     return {
-        "enabled": is_on,
-        "applied": is_applied,
-        "earliest": turn.bounds.earliest_offset,
-        "next": turn.bounds.next_offset,
-        "head": turn.plan.head,
-        "reason": str(turn.plan.reason),
-        "freed_bytes": turn.freed_bytes,
-        "losers": [one.name for one in turn.plan.losers],
-        "dropped": [one.name for one in turn.dropped],
+        "enabled": found.enabled,
+        "applied": found.applied,
+        "earliest": found.earliest_offset,
+        "next": found.next_offset,
+        "head": found.head,
+        "reason": found.reason,
+        "freed_bytes": found.freed_bytes,
+        "losers": list(found.losers),
+        "dropped": list(found.dropped),
         "subscribers": [
             {
                 "name": one.name,
-                "durable": is_durable,
+                "durable": one.durable,
                 "position": one.next_offset,
-                "holds": max(0, turn.bounds.next_offset - one.next_offset),
-                "announced_at": time_text(moment_of(one.heard_ms)),
-                "silent_seconds": max(0, now_ms - one.heard_ms) / 1000,
+                "holds": max(0, found.next_offset - one.next_offset),
+                "announced_at": time_text(one.announced_at),
+                "silent_seconds": one.silent_seconds,
             }
-            for one, is_durable in turn.registrations
+            for one in found.subscribers
         ],
     }
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mailboat.cli.options import command
+from mailboat.api.archive import BenchPlan, JournalFigures, Latency, TopicCheck, TopicSetup
+from mailboat.api.records import document_of
+from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.maintenance.topic_check import TopicReport, check_topics, ensure_topics
-from mailboat.operations.journal_bench import BenchPlan, JournalFigures, Latency, measure_journal
 
 
 def register(group: typer.Typer) -> None:
@@ -21,56 +20,50 @@ def register(group: typer.Typer) -> None:
     group.command("bench")(bench)
 
 
-@command
+@remote_command
 def ensure(
     session: Session,
     check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
 ) -> None:
     """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
-    with session.workspace() as workspace:
-        found = check_topics(workspace) if check else ensure_topics(workspace)
-        journal = workspace.journal.description
-    session.show(_topics_report(journal, found))
-    if not all(one.is_right for one in found):
-        _say_what_remains(session, found, is_check=check)
+    with session.archive() as archive:
+        found = archive.ensure_topics(is_dry_run=check)
+    session.show(_topics_report(found))
+    if not all(one.is_right for one in found.topics):
+        _say_what_remains(session, found.topics, is_check=check)
         raise typer.Exit(1)
 
 
-def _say_what_remains(session: Session, found: Sequence[TopicReport], *, is_check: bool) -> None:
+def _say_what_remains(session: Session, found: Sequence[TopicCheck], *, is_check: bool) -> None:
     if is_check:
         session.note("`mailboat journal ensure` makes what is missing, and puts right what differs")
     elif any(difference.name == "replicas" for one in found for difference in one.differences):
         session.note("replicas of a topic that exists are changed by Kafka's own kafka-reassign-partitions")
 
 
-def _topics_report(journal: str, found: Sequence[TopicReport]) -> Report:
-    topics = [
-        {
-            "topic": one.topic,
-            "role": str(one.role),
-            "state": str(one.state),
-            "differences": [difference._asdict() for difference in one.differences],
-        }
-        for one in found
-    ]
+def _topics_report(found: TopicSetup) -> Report:
     return Report(
-        {"journal": journal, "ok": all(one.is_right for one in found), "topics": topics},
-        [one.topic for one in found if not one.is_right],
-        lambda: [f"journal    {journal}", "", _topics_table(found)],
+        {
+            "journal": found.journal,
+            "ok": all(one.is_right for one in found.topics),
+            "topics": document_of(found.topics),
+        },
+        [one.topic for one in found.topics if not one.is_right],
+        lambda: [f"journal    {found.journal}", "", _topics_table(found.topics)],
     )
 
 
-def _topics_table(found: Sequence[TopicReport]) -> Table:
+def _topics_table(found: Sequence[TopicCheck]) -> Table:
     if not any(one.differences for one in found):
-        return Table([Column("TOPIC"), Column("STATE")], [[one.topic, str(one.state)] for one in found])
+        return Table([Column("TOPIC"), Column("STATE")], [[one.topic, one.state] for one in found])
     rows = []
     for one in found:
         cells = [[each.name, each.found or ABSENT, each.wanted] for each in one.differences] or [["", "", ""]]
-        rows += [[one.topic, str(one.state), *cells[0]], *(["", "", *more] for more in cells[1:])]
+        rows += [[one.topic, one.state, *cells[0]], *(["", "", *more] for more in cells[1:])]
     return Table([Column(title) for title in ("TOPIC", "STATE", "SETTING", "WAS", "WANTED")], rows)
 
 
-@command
+@remote_command
 def bench(
     session: Session,
     size: Annotated[int, typer.Option("--bytes", min=1, help="Size of a message.")] = 1000,
@@ -78,16 +71,9 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
 ) -> None:
     """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
-    with session.workspace() as workspace:
-        prefix = workspace.home.config.journal.topic_prefix
-        found = measure_journal(workspace.journal, prefix, BenchPlan(size, rounds, seconds), workspace.clock)
-    session.show(Report(_document(found), [found.journal], lambda: _bench_blocks(found)))
-
-
-def _document(found: JournalFigures) -> dict[str, Any]:
-    document = asdict(found)
-    document["rates"] = list(document["rates"])
-    return document
+    with session.archive() as archive:
+        found = archive.bench(BenchPlan(size, rounds, seconds))
+    session.show(Report(document_of(found), [found.journal], lambda: _bench_blocks(found)))
 
 
 def _bench_blocks(found: JournalFigures) -> list[Block]:

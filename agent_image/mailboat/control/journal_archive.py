@@ -15,16 +15,24 @@ from typing import Final, Protocol
 from mailboat.api.archive import (
     MAX_PROBLEMS,
     Archive,
+    BenchPlan,
     BlobList,
     BlobTally,
     BlobView,
+    CutOffView,
+    ExpiryView,
+    JournalFigures,
     ProblemView,
     RecordView,
+    RetainerView,
+    RetentionView,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
     TargetSweepView,
+    TopicSetup,
     TopicView,
+    TruncationView,
     UnreadableView,
     VerificationView,
 )
@@ -33,14 +41,19 @@ from mailboat.blobs.sweep import SweepDecision
 from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.content.progress import Phases
-from mailboat.control.subscriber_directory import position_findings
+from mailboat.control.subscriber_directory import SubscriberStatus, members_below, position_findings
 from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
 from mailboat.journal.port import Record
 from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets
+from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
+from mailboat.maintenance.schedule import remove_expired
+from mailboat.maintenance.topic_check import check_topic, ensure_topic
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
+from mailboat.model.positions import Bounds
 from mailboat.operations.inspection import decode_record, journal_damage, records_of, summary_of, verify_journal
+from mailboat.operations.journal_bench import measure_journal
 from mailboat.operations.stored_snapshots import (
     PLACE,
     StoredSnapshot,
@@ -48,6 +61,8 @@ from mailboat.operations.stored_snapshots import (
     store_snapshot,
     stored_snapshots,
 )
+from mailboat.retention.borders import whole_package_border
+from mailboat.retention.task import Turn
 
 _BUSY_RETRY_SECONDS: Final = 10.0
 
@@ -198,6 +213,46 @@ class JournalArchive:
         problems = tuple(ProblemView(one.topic, one.offset, one.problem) for one in findings[:MAX_PROBLEMS])
         return VerificationView(found.records, found.blobs, reads_blobs, len(findings), problems)
 
+    def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
+        workspace, kind = self._workspace, TopicRole(role)
+        journal, topic, border = workspace.journal, workspace.topic(kind), Offset(before)
+        old = journal.bounds(topic)
+        if before > old.next_offset:
+            raise UsageError(
+                f"offset {before} is beyond the end of {topic}, {old.next_offset}",
+                next_step=f"--before {old.next_offset} removes all messages",
+            )
+        behind: Sequence[SubscriberStatus] = ()
+        if kind is TopicRole.PACKAGE:
+            border = whole_package_border(journal, topic, border, workspace.clock)
+            behind = members_below(workspace, border)
+        new = (
+            Bounds(max(old.earliest_offset, border), old.next_offset) if is_dry_run else journal.truncate(topic, border)
+        )
+        cut_off = tuple(CutOffView(one.name, one.next_offset) for one in behind)
+        removed = new.earliest_offset - old.earliest_offset
+        return TruncationView(topic, border, is_dry_run, removed, new.earliest_offset, new.next_offset, cut_off)
+
+    def remove_expired(self) -> ExpiryView:
+        removed = remove_expired(self._workspace)
+        return ExpiryView(removed, self._workspace.journal.upkeep.is_automatic)
+
+    def retention(self, *, is_applied: bool = False) -> RetentionView:
+        workspace = self._workspace
+        turn = retention_turn(workspace, is_applied=is_applied)
+        now_ms = int(workspace.clock.now().timestamp() * 1000)
+        return _retention_view(turn, now_ms, is_on=is_retention_by_consumption(workspace), is_applied=is_applied)
+
+    def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:
+        handle = check_topic if is_dry_run else ensure_topic
+        topics = tuple(handle(self._workspace, role) for role in TopicRole)
+        return TopicSetup(self._workspace.journal.description, topics)
+
+    def bench(self, plan: BenchPlan) -> JournalFigures:
+        prefix = self._workspace.home.config.journal.topic_prefix
+        with self._reading_everything():
+            return measure_journal(self._workspace.journal, prefix, plan, self._workspace.clock)
+
     def blobs(self, *, is_removable: bool = False, max_items: int | None = None) -> BlobList:
         with self._reading_everything():
             found = blobs_with_fates(self._workspace, self._watch)
@@ -246,7 +301,7 @@ class JournalArchive:
         """One reader of the whole journal at a time: several callers of an agent must not multiply its load."""
         if not self._whole.acquire(blocking=False):
             raise ThrottledError(
-                "another request is reading the whole journal", retry_after_seconds=_BUSY_RETRY_SECONDS
+                "another request reads or measures the whole journal", retry_after_seconds=_BUSY_RETRY_SECONDS
             )
         try:
             yield
@@ -274,6 +329,30 @@ def _record_view(record: Record, *, is_event: bool) -> RecordView:
     except MailboatError as error:
         kind, summary = "unreadable", str(error)
     return RecordView(record.offset, moment_of(record.appended_ms), kind, len(record.value), summary)
+
+
+def _retention_view(turn: Turn, now_ms: int, *, is_on: bool, is_applied: bool) -> RetentionView:
+    return RetentionView(
+        enabled=is_on,
+        applied=is_applied,
+        earliest_offset=turn.bounds.earliest_offset,
+        next_offset=turn.bounds.next_offset,
+        head=turn.plan.head,
+        reason=str(turn.plan.reason),
+        freed_bytes=turn.freed_bytes,
+        losers=tuple(one.name for one in turn.plan.losers),
+        dropped=tuple(one.name for one in turn.dropped),
+        subscribers=tuple(
+            RetainerView(
+                one.name,
+                is_durable,
+                one.next_offset,
+                moment_of(one.heard_ms),
+                silent_seconds=max(0, now_ms - one.heard_ms) / 1000,
+            )
+            for one, is_durable in turn.registrations
+        ),
+    )
 
 
 def _snapshot_view(name: str, one: StoredSnapshot) -> SnapshotView:

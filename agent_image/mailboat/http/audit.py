@@ -39,6 +39,11 @@ class Call:
     verb: str = "-"
     trace_parent: str | None = None
     what: dict[str, object] = field(default_factory=dict)
+
+    def concerns(self, subject: dict[str, object]) -> None:
+        """Add to the subject of the call."""
+        self.what.update(subject)
+
     status: int = 0
     outcome: str = "done"
 

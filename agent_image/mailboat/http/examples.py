@@ -7,16 +7,27 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.api.archive import (
+    BatchRate,
     BlobList,
     BlobTally,
     BlobView,
+    CutOffView,
+    ExpiryView,
+    JournalFigures,
+    Latency,
     ProblemView,
     RecordView,
+    RetainerView,
+    RetentionView,
+    SettingDifference,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
     TargetSweepView,
+    TopicCheck,
+    TopicSetup,
     TopicView,
+    TruncationView,
     UnreadableView,
     VerificationView,
 )
@@ -154,6 +165,36 @@ TOPIC: Final[Document] = document_of(TopicView("package", "package", 0, 129, _LO
 RECORD: Final[Document] = document_of(RecordView(97, _AT, "Package", 41_402, "ADD /news/a   41230 bytes inline"))
 VERIFICATION: Final[Document] = document_of(
     VerificationView(129, 12, False, 1, (ProblemView("package", 97, f"a binary: the blob {_DIGEST} is missing"),))
+)
+TRUNCATION: Final[Document] = document_of(TruncationView("package", 90, True, 90, 90, 129, (CutOffView("edge-7", 12),)))
+EXPIRY: Final[Document] = document_of(ExpiryView(12))
+RETENTION: Final[Document] = document_of(
+    RetentionView(
+        enabled=True,
+        applied=False,
+        earliest_offset=0,
+        next_offset=129,
+        head=97,
+        reason="the slowest subscriber",
+        freed_bytes=4_100_000,
+        subscribers=(RetainerView("edge-1", True, 97, _AT, 4.0),),
+    )
+)
+TOPIC_SETUP: Final[Document] = document_of(
+    TopicSetup(
+        "kafka kafka:9092",
+        (TopicCheck("package", "package", "changed", (SettingDifference("retention.ms", "-1", "604800000"),)),),
+    )
+)
+BENCH: Final[Document] = document_of(
+    JournalFigures(
+        "kafka kafka:9092",
+        1000,
+        Latency(1.9, 4.2, 200),
+        Latency(2.3, 5.1, 200),
+        (BatchRate(100, 41_000.0, 41_000_000.0, None),),
+        380_000.0,
+    )
 )
 BLOBS: Final[Document] = document_of(BlobList((BlobView(_DIGEST, 8_400_000, _AT, "referenced"),)))
 SWEEP: Final[Document] = document_of(

@@ -11,9 +11,9 @@ import random
 import threading
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from mailboat.api.archive import BatchRate, BenchPlan, JournalFigures, Latency
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, TopicSettings
@@ -25,65 +25,6 @@ _WAIT_SECONDS: Final = 10.0
 _FIRST: Final = 5  # calls whose time is that of connecting
 _BATCH_BYTES: Final = 32 * 1024 * 1024
 _READ: Final = ReadLimits(max_records=1000, max_bytes=8 * 1024 * 1024)
-
-
-@dataclass(frozen=True, slots=True)
-class BenchPlan:
-    """How much is measured.
-
-    Attributes:
-        message_bytes: Size of a message; the bytes do not compress.
-        rounds: Single messages for each of the two latencies.
-        seconds: Time for each batch size.
-    """
-
-    message_bytes: int = 1000
-    rounds: int = 200
-    seconds: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """How long something took: the median, and what one in a hundred exceeds."""
-
-    p50_ms: float
-    p99_ms: float
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRate:
-    """What one thread appends, `batch` messages at a time.
-
-    `syncs_per_message` is how often something was made durable (fsync) for each message; None where the log does not
-    say, as on Kafka, whose replicas stand for durability.
-    """
-
-    batch: int
-    messages_per_second: float
-    bytes_per_second: float
-    syncs_per_message: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class JournalFigures:
-    """What a journal gives.
-
-    Attributes:
-        journal: What it is, and where.
-        message_bytes: Size of the messages.
-        append: One message, until it is durable.
-        wakeup: From the beginning of an append until a reader that waits elsewhere in this process has the message.
-        rates: Appending by batch size.
-        read_per_second: Messages that a reader gets from the beginning of the topic.
-    """
-
-    journal: str
-    message_bytes: int
-    append: Latency
-    wakeup: Latency
-    rates: tuple[BatchRate, ...]
-    read_per_second: float
 
 
 def measure_journal(journal: Journal, topic_prefix: str, plan: BenchPlan, clock: Clock) -> JournalFigures:

@@ -97,10 +97,10 @@ async def distribute(
     With tokens, the request's user is the token's name; a token with `admin` may name another. If one path is outside
     the token's paths, nothing is published (403, `PathForbidden`).
     """
-    call.what |= {"publisher": publisher, "action": document.action, "paths": len(document.paths)}
+    call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
     wanted = checked_request(document, call, idempotency_key)
     made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
-    call.what |= {"package": made.package_id, "offset": made.offset}
+    call.concerns({"package": made.package_id, "offset": made.offset})
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
     return made
 
@@ -120,16 +120,16 @@ async def distribute_changed(
     is not published twice.
     """
     paths, user_id = checked_paths(document.paths, call), checked_user(document.user_id, call)
-    call.what |= {"publisher": publisher, "action": "CHANGED", "paths": len(paths)}
+    call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
     made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
-    call.what |= {"packages": len(made)}
+    call.concerns({"packages": len(made)})
     return made
 
 
 @plans.post("", **operation(Verb.DISTRIBUTE, "Plan a publish", example=PLAN, also=(404,)))
 async def plan(publisher: PublisherName, document: RequestDocument, ports: Ports, call: CurrentCall) -> PublicationPlan:
     """What publishing the request would send: a dry run that reads the source and changes nothing. For an ADD."""
-    call.what |= {"publisher": publisher, "action": document.action, "paths": len(document.paths)}
+    call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
     return await run_in_threadpool(ports.control.plan, publisher, checked_request(document, call, None))
 
 
@@ -139,7 +139,7 @@ async def plan_changed(
 ) -> PublicationPlan:
     """What publishing the changes would send: a dry run that reads the source and changes nothing."""
     paths = checked_paths(document.paths, call)
-    call.what |= {"publisher": publisher, "action": "CHANGED", "paths": len(paths)}
+    call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
     return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
 
 

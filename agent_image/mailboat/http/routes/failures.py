@@ -78,9 +78,9 @@ def list_errors(
 )
 async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Sequence[CommandView]:
     """One command for each package; each is `sent` until its subscriber says `done` or `refused`."""
-    call.what |= {"subscriber": order.subscriber, "offsets": list(order.offsets[:10])}
+    call.concerns({"subscriber": order.subscriber, "offsets": list(order.offsets[:10])})
     sent = await run_in_threadpool(ports.control.redrive, order.subscriber, order.offsets)
-    call.what |= {"commands": len(sent)}
+    call.concerns({"commands": len(sent)})
     if order.wait_seconds <= 0.0 or all(map(is_answered, sent)):
         return sent
 

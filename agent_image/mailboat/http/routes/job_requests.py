@@ -320,7 +320,7 @@ def list_jobs(
 async def add_jobs(order: JobsOrder, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
     """Durable when answered. A job that repeats a request id or a unique value is answered with the earlier one."""
     added = await run_in_threadpool(ports.jobs.add, [_new_job(job) for job in order.jobs])
-    call.what.update({"jobs": len(added), "first": added[0].job})
+    call.concerns({"jobs": len(added), "first": added[0].job})
     return added
 
 
@@ -339,7 +339,7 @@ def show_job_queue(queue: QueuePath, ports: Ports) -> JobQueueView:
 @router.put("/queues/{queue}", **operation(Verb.ADMIN, "Set a queue", example=QUEUE_CHANGE))
 async def set_job_queue(queue: QueuePath, order: QueueOrder, ports: Ports, call: CurrentCall) -> QueueChangeView:
     """Creates the queue, or replaces its settings. Jobs that it holds stay in it."""
-    call.what.update({"queue": queue})
+    call.concerns({"queue": queue})
     settings = QueueSettings(
         queue,
         tuple(parse_pattern(pattern) for pattern in order.topics),
@@ -360,7 +360,7 @@ async def set_job_queue(queue: QueuePath, order: QueueOrder, ports: Ports, call:
 @router.delete("/queues/{queue}", **operation(Verb.ADMIN, "Remove a queue", example=QUEUE_CHANGE, also=(404,)))
 async def remove_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) -> QueueChangeView:
     """It finishes the jobs that it holds; new ones go to other queues."""
-    call.what.update({"queue": queue})
+    call.concerns({"queue": queue})
     return await run_in_threadpool(ports.jobs.remove_queue, queue)
 
 
@@ -369,14 +369,14 @@ async def suspend_job_queue(
     queue: QueuePath, ports: Ports, call: CurrentCall, order: SuspendOrder | None = None
 ) -> QueueChangeView:
     """No further jobs start; running ones go on."""
-    call.what.update({"queue": queue})
+    call.concerns({"queue": queue})
     return await run_in_threadpool(ports.jobs.suspend, queue, None if order is None else order.seconds)
 
 
 @router.post("/queues/{queue}/resume", **operation(Verb.ADMIN, "Resume a queue", example=QUEUE_CHANGE, also=(404,)))
 async def resume_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) -> QueueChangeView:
     """Ends a suspension."""
-    call.what.update({"queue": queue})
+    call.concerns({"queue": queue})
     return await run_in_threadpool(ports.jobs.resume, queue)
 
 
@@ -385,7 +385,7 @@ async def resume_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) ->
 )
 async def clear_job_queue(queue: QueuePath, ports: Ports, call: CurrentCall) -> QueueChangeView:
     """Drops all queued jobs; running ones go on."""
-    call.what.update({"queue": queue})
+    call.concerns({"queue": queue})
     return await run_in_threadpool(ports.jobs.clear, queue)
 
 
@@ -404,7 +404,7 @@ async def remove_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequenc
 @router.post("/commands/retry", **operation(Verb.ADMIN, "Retry jobs", example=[JOB_STATE], also=(404,), status=202))
 async def retry_jobs(order: JobIds, ports: Ports, call: CurrentCall) -> Sequence[JobStateView]:
     """Adds jobs that ended again, with new ids and no attempts."""
-    call.what.update({"jobs": list(order.jobs[:10])})
+    call.concerns({"jobs": list(order.jobs[:10])})
     return await run_in_threadpool(ports.jobs.retry, [parse_job_id(job) for job in order.jobs])
 
 
@@ -434,7 +434,7 @@ async def claim_jobs(worker: WorkerPath, order: ClaimOrder, ports: Ports, reques
 @router.post("/workers/{worker}/reports", **operation(Verb.WORK, "Report and renew", example={"lost": []}, also=(409,)))
 async def report_jobs(worker: WorkerPath, order: ReportOrder, ports: Ports, call: CurrentCall) -> ReportedView:
     """Durable when answered. Refused (409) when nothing of it counts: the leases are over or of another worker."""
-    call.what.update({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
+    call.concerns({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
     results = [
         JobResult(
             parse_job_id(each.job),
@@ -464,13 +464,13 @@ async def report_jobs(worker: WorkerPath, order: ReportOrder, ports: Ports, call
 @router.delete("/workers/{worker}", **operation(Verb.WORK, "A worker leaves", example={"lost": []}))
 async def leave_jobs(worker: WorkerPath, ports: Ports, call: CurrentCall) -> ReportedView:
     """Nothing more is claimed for it. Calls that it has not reported keep their leases until these end."""
-    call.what.update({"worker": worker})
+    call.concerns({"worker": worker})
     await run_in_threadpool(ports.jobs.leave, worker)
     return ReportedView()
 
 
 async def _command(ports: ApiPorts, call: CurrentCall, action: JobAction, order: JobIds) -> Sequence[JobStateView]:
-    call.what.update({"jobs": list(order.jobs[:10])})
+    call.concerns({"jobs": list(order.jobs[:10])})
     return await run_in_threadpool(ports.jobs.command, action, [parse_job_id(job) for job in order.jobs])
 
 

@@ -101,7 +101,7 @@ async def set_job_schedule(
     schedule: SchedulePath, order: ScheduleOrder, ports: Ports, call: CurrentCall
 ) -> JobScheduleView:
     """Creates the schedule, or replaces it. Setting it again as it is changes nothing, also not its next due time."""
-    call.what.update({"schedule": schedule})
+    call.concerns({"schedule": schedule})
     times = order.cron, order.zone, order.every_ms, order.at_ms
     wanted = Schedule(schedule, _new_job(order.job), *times, Missed[order.missed.upper()])
     return await run_in_threadpool(ports.jobs.set_schedule, wanted)
@@ -110,14 +110,14 @@ async def set_job_schedule(
 @router.delete("/{schedule}", **operation(Verb.ADMIN, "Remove a schedule", example=JOB_SCHEDULE, also=(404,)))
 async def remove_job_schedule(schedule: SchedulePath, ports: Ports, call: CurrentCall) -> JobScheduleView:
     """Jobs that it added stay."""
-    call.what.update({"schedule": schedule})
+    call.concerns({"schedule": schedule})
     return await run_in_threadpool(ports.jobs.remove_schedule, schedule)
 
 
 @router.post("/{schedule}/fire", **operation(Verb.ADMIN, "Fire a schedule", example=JOB_STATE, also=(404,), status=202))
 async def fire_job_schedule(schedule: SchedulePath, ports: Ports, call: CurrentCall) -> JobStateView:
     """Adds its job now; the next due time stays."""
-    call.what.update({"schedule": schedule})
+    call.concerns({"schedule": schedule})
     return await run_in_threadpool(ports.jobs.fire, schedule)
 
 

@@ -104,7 +104,7 @@ async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: 
 
     One that runs is refused (400): it would announce itself again.
     """
-    call.what |= {"subscriber": subscriber}
+    call.concerns({"subscriber": subscriber})
     return await run_in_threadpool(ports.control.forget, subscriber)
 
 

@@ -114,7 +114,7 @@ async def clear_queue(
 ) -> CommandView:
     """The command is durable when answered; the subscriber obeys also while a package is stuck in its pauses."""
     asked = ClearOrder() if order is None else order
-    call.what |= {"publisher": publisher, "queue": name, "max_items": asked.max_items}
+    call.concerns({"publisher": publisher, "queue": name, "max_items": asked.max_items})
     sent = await run_in_threadpool(ports.control.clear, publisher, name, asked.max_items)
     return await _answered(ports, call, sent, asked.wait_seconds)
 
@@ -131,7 +131,7 @@ async def remove_items(
     wait: WaitSeconds = 0.0,
 ) -> CommandView:
     """A single id must be the head's; several ids remove everything up to the largest, as in Sling."""
-    call.what |= {"publisher": publisher, "queue": name, "items": len(ids)}
+    call.concerns({"publisher": publisher, "queue": name, "items": len(ids)})
     sent = await run_in_threadpool(ports.control.remove, publisher, name, ids)
     return await _answered(ports, call, sent, wait)
 
@@ -150,7 +150,7 @@ def is_answered(view: CommandView) -> bool:
 
 
 async def _answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
-    call.what |= {"command": sent.id, "offset": sent.offset}
+    call.concerns({"command": sent.id, "offset": sent.offset})
     if is_answered(sent) or wait_seconds <= 0.0:
         return sent
     return await settled(ports, lambda: ports.control.command(sent.publisher, sent.id), is_answered, wait_seconds)

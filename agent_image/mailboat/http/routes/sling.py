@@ -165,19 +165,19 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
     """Fields: `action`, `path` (as often as needed), and `deep=true` where subtrees are meant."""
     fields = await _fields(request)
     paths = _texts(fields, "path")
-    call.what |= {"publisher": agent, "paths": len(paths)}
+    call.concerns({"publisher": agent, "paths": len(paths)})
     try:
         _check_names(fields, single={"action", "deep"}, repeated={"path"})
         action = str(fields.get("action", "")).upper()
         document = RequestDocument(action, paths, paths if _is_deep(fields) else ())
-        call.what |= {"action": action}
+        call.concerns({"action": action})
         wanted = checked_request(document, call, request.headers.get("idempotency-key"))
         made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
         raise
     except MailboatError as error:
         return _refusal(error, call)
-    call.what |= {"package": made.package_id, "offset": made.offset}
+    call.concerns({"package": made.package_id, "offset": made.offset})
     message = f"[{made.package_id}] distribution request accepted at offset {made.offset}"
     return json_answer(accepted_document(message), HTTPStatus.ACCEPTED)
 
@@ -258,7 +258,7 @@ async def sling_delete(
     """Fields: `operation=delete`, and `id` (as often as needed) or `limit`: 1 unless said otherwise, -1 for all."""
     fields = await _fields(request)
     queue = selected(selection).name
-    call.what |= {"publisher": agent, "queue": queue}
+    call.concerns({"publisher": agent, "queue": queue})
     _check_names(fields, single={"operation", "limit"}, repeated={"id"})
     if fields.get("operation") != "delete":
         raise UsageError("operation must be delete: items can't be copied or moved between queues that are views")
@@ -267,7 +267,7 @@ async def sling_delete(
         sent = await run_in_threadpool(ports.control.remove, agent, queue, ids)
     else:
         sent = await run_in_threadpool(ports.control.clear, agent, queue, _limit(fields))
-    call.what |= {"command": sent.id, "offset": sent.offset}
+    call.concerns({"command": sent.id, "offset": sent.offset})
     return json_answer(_deleted(sent))
 
 

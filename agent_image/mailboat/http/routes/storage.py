@@ -66,7 +66,7 @@ def list_blobs(*, ports: Ports, removable: Removable = False, max_items: MaxBlob
 @router.post("/blobs/sweep", **operation(Verb.ADMIN, "Sweep the blob store", example=SWEEP))
 async def sweep_blobs(document: SweepDocument, ports: Ports, call: CurrentCall) -> SweepView:
     """Removes blobs that no message refers to and that are older than the grace period. Default: a dry run."""
-    call.what |= {"dry_run": document.dry_run}
+    call.concerns({"dry_run": document.dry_run})
     return await run_in_threadpool(
         lambda: ports.archive.sweep(is_dry_run=document.dry_run, forget_journal=document.forget_journal)
     )
@@ -81,7 +81,7 @@ def list_snapshots(ports: Ports) -> Sequence[SnapshotView]:
 @router.post("/snapshots", **operation(Verb.ADMIN, "Store a snapshot", example=STORED_SNAPSHOT, also=(409,)))
 async def store_snapshot(document: SnapshotDocument, ports: Ports, call: CurrentCall) -> StoredSnapshotView:
     """Copies the target of a subscriber of this agent, with its position, to the blob store."""
-    call.what |= {"target": document.target, "snapshot": document.name}
+    call.concerns({"target": document.target, "snapshot": document.name})
     return await run_in_threadpool(
         lambda: ports.archive.store_snapshot(document.target, document.name, is_forced=document.force)
     )
@@ -90,6 +90,6 @@ async def store_snapshot(document: SnapshotDocument, ports: Ports, call: Current
 @router.delete("/snapshots/{snapshot}", **operation(Verb.ADMIN, "Remove a snapshot", example={"removed": "site"}))
 async def remove_snapshot(snapshot: SnapshotName, ports: Ports, call: CurrentCall) -> dict[str, str]:
     """Removes the name; a sweep then removes the blob. An unknown name is refused (400)."""
-    call.what |= {"snapshot": snapshot}
+    call.concerns({"snapshot": snapshot})
     await run_in_threadpool(ports.archive.remove_snapshot, snapshot)
     return {"removed": snapshot}
