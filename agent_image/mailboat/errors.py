@@ -91,10 +91,9 @@ class UsageError(PermanentError):
 
 
 class InternalDefectError(PermanentError):
-    """Internal error in a command: a bug in Mailboat.
+    """Internal error in a command: a bug in Mailboat. Changes that it made before the error remain.
 
-    Run the same command with `--verbose` to see the traceback, and report both at
-    https://github.com/mailboat-dev/mailboat/issues. Changes that the command made before the error remain.
+    Run the same command with `--verbose`, and report the traceback at https://github.com/mailboat-dev/mailboat/issues.
     """
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h
@@ -131,7 +130,7 @@ class JournalTrimmedError(StopError):
     """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
 
     Restore the target from a snapshot whose position the journal still holds, or import the whole tree into a new
-    target. `--accept-gap` goes on without the missing packages: content may differ until it is published again.
+    target. `--accept-gap` goes on without the missing packages.
     """
 
 
@@ -145,36 +144,32 @@ class JobLogIncompleteError(StopError):
 class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 
-    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber
-    starts at the oldest package in the journal and reaches the complete tree. Or restore a snapshot of this
-    subscriber's target whose position the journal still holds. With `--accept-gap` alone, content that was published
-    earlier is missing until it is published again. A journal that never had packages before its oldest one looks the
-    same.
+    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber starts
+    at the oldest package. Or restore a snapshot whose position the journal still holds. With `--accept-gap` alone,
+    earlier content is missing until it is published again.
     """
 
 
 class FollowWidenedError(StopError):
     """The subscriber now follows a publisher whose packages it skipped before, so the target lacks them.
 
-    Follow the same publishers as before; or use a new target, which imports everything in the journal; or publish
-    that publisher's whole tree again and start with `--accept-gap`.
+    Follow the same publishers as before, or use a new target; or publish that publisher's whole tree again and start
+    with `--accept-gap`.
     """
 
 
 class JournalReplacedError(StopError):
     """The target's position belongs to another journal: this one was deleted, recreated or swapped.
 
-    Offsets are valid in one journal only. Point the subscriber at the journal it used before, or start over from a
-    snapshot or an empty target.
+    Use the journal from before, or start over from a snapshot or an empty target.
     """
 
 
 class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    Imported content stays. Publish the lost requests again and replay the journal with `--accept-gap`, or start over
-    with a new target. Do not wait until the journal has grown beyond the position: packages in between would be
-    skipped.
+    Publish the lost requests again and replay the journal with `--accept-gap`, or use a new target. Do not wait until
+    the journal has grown beyond the position: packages in between would be skipped.
     """
 
 
@@ -188,7 +183,7 @@ class UnknownRequiredFeatureError(StopError):
 class MessageUndecodableError(StopError):
     """A record on the package topic is not a package message, and the configuration says to stop before such records.
 
-    Inspect it with `mailboat journal show`. Then follow another topic, or set `subscriber.undecodable: give-up`.
+    Inspect it with `mailboat journal show`. Then use another topic, or set `subscriber.undecodable: give-up`.
     """
 
 
@@ -216,8 +211,8 @@ class TargetOwnedError(StopError):
 class JournalUnavailableError(RetryableError):
     """The journal cannot be reached, or is locked longer than the timeout.
 
-    A subscriber retries automatically and gives nothing up. Publish again with the same request id. If the error
-    persists, check that the brokers run, or which process locks the journal's file.
+    A subscriber retries and gives nothing up. Publish again with the same request id. If the error persists, check the
+    brokers, or which process locks the journal's file.
     """
 
 
@@ -231,8 +226,7 @@ class AppendUncertainError(JournalUnavailableError):
 class JournalAccessDeniedError(PermanentError):
     """The brokers rejected the user, the password, the certificate, or a missing right. Nothing was changed.
 
-    Check the credentials in the configuration and the certificates' expiry, and grant the rights of the user's role
-    (`docs/kafka.md`).
+    Check the credentials and the certificates' expiry, and grant the rights of the user's role (`docs/kafka.md`).
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -241,17 +235,16 @@ class JournalAccessDeniedError(PermanentError):
 class JournalMissingError(UsageError):
     """No journal exists at that place. Check the path, restore the journal, or run `mailboat init`.
 
-    If the journal of a home is lost, `mailboat init --new-journal` creates a new one. Subscribers of the lost journal
-    stop as JournalReplaced and need new targets. A journal is never recreated automatically: its readers would mistake
-    it for the old one.
+    If the journal of a home is lost, `mailboat init --new-journal` creates a new one. Its subscribers stop as
+    JournalReplaced and need new targets.
     """
 
 
 class JournalCorruptError(StopError):
     """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy, or create a new journal with
-    `mailboat init` and restore the subscribers' targets from a snapshot; they detect that the journal changed.
+    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with `mailboat
+    init` and restore the subscribers' targets from snapshots.
     """
 
 
@@ -269,8 +262,8 @@ class MessageTooLargeError(PermanentError):
 class TopicMissingError(PermanentError):
     """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Brokers with ACLs report the same for a topic that the user may not describe: see the rights by role in
-    `docs/kafka.md`. Also check `journal.topic_prefix` and the brokers' address.
+    Brokers with ACLs report the same for a topic that the user may not describe (`docs/kafka.md`). Also check
+    `journal.topic_prefix`.
     """
 
 
@@ -299,25 +292,22 @@ class UnknownMessageError(MessageCorruptError):
 class BlobMissingError(RetryableError):
     """The blob that a package refers to is not in the blob store. The subscriber retries with growing pauses.
 
-    Restore the blob from a copy, or publish the content again. To import a package that was given up in the meantime,
-    run `mailboat errors redrive`.
+    Restore the blob, or publish the content again. Then run `mailboat errors redrive` for packages that were given up.
     """
 
 
 class BlobStoreUnavailableError(RetryableError):
     """The blob store cannot be reached, returns an error, or its bucket does not exist.
 
-    A subscriber retries automatically and gives nothing up; a publisher has published nothing. Check that the server
-    runs, and `blobs.s3` in the configuration.
+    A subscriber retries and gives nothing up; a publisher has published nothing. Check the server and `blobs.s3`.
     """
 
 
 class BlobAccessDeniedError(BlobStoreUnavailableError):
     """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
-    Renew them, and check the rights of the role: publishers put and get, subscribers get, a sweeper lists and deletes,
-    and all need to list, since a missing blob otherwise looks forbidden. A clock that is minutes off is rejected, too.
-    Credentials are read again when the server reports them as expired, so no restart is needed.
+    Renew them, and check the rights of the role (`docs/blobs.md`): all roles need to list. A clock that is minutes off
+    is rejected, too. Expired credentials are read again without a restart.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -326,8 +316,8 @@ class BlobAccessDeniedError(BlobStoreUnavailableError):
 class BlobCorruptError(RetryableError):
     """A blob's bytes do not match the digest or length in the reference. They are not imported.
 
-    `mailboat journal verify --deep` finds all such blobs. Restore the blob from a copy, or remove it and publish the
-    content again. To import a package that was given up in the meantime, run `mailboat errors redrive`.
+    `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content again.
+    Then run `mailboat errors redrive` for packages that were given up.
     """
 
 
@@ -338,7 +328,7 @@ class StorageFullError(RetryableError):
 class StorageReadOnlyError(RetryableError):
     """A file cannot be written: read-only file system or missing permission. The batch was rolled back.
 
-    A subscriber retries. A command ends with exit code 77: check owner and mode of the place.
+    A subscriber retries. For a command, check owner and mode of the place.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -382,9 +372,9 @@ class PackageCorruptError(UntrustedInputError):
 
 
 class UnknownPackageTypeError(PermanentError):
-    """The package type is unknown, or the file is not a package.
+    """The package type is unknown, or the file is not a package. The message lists the supported types.
 
-    Another kind of agent or a newer Mailboat writes to this topic. The message lists the supported types.
+    Another kind of agent or a newer Mailboat writes to this topic.
     """
 
     exit_code = 4
@@ -394,8 +384,8 @@ class UnknownPackageTypeError(PermanentError):
 class LimitExceededError(UntrustedInputError):
     """An input exceeds a limit on size, depth or count. The message names the entry and the limit.
 
-    Nothing was written. If you trust the publisher, raise that limit under `limits` in the configuration and import
-    the package with `mailboat errors redrive`; otherwise publish it in smaller parts.
+    Nothing was written. If you trust the publisher, raise that limit under `limits` and run `mailboat errors redrive`;
+    otherwise publish smaller parts.
     """
 
 
@@ -406,8 +396,8 @@ class PathRefusedError(UntrustedInputError):
 class ResourceInvalidError(UntrustedInputError):
     """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field and the reason; `kubectl explain` lists all fields. The API server rejects such objects
-    at admission, so this one was checked against older or newer CRDs than the operator's: apply the matching CRDs.
+    The message names the field. The API server rejects such objects, so this one was checked against other CRDs than
+    the operator's: apply the matching CRDs.
     """
 
 
@@ -422,8 +412,8 @@ class RequestConflictError(UsageError):
 class ThrottledError(RetryableError):
     """The request was delayed by backpressure: subscribers lag too far, or this caller exceeds its share.
 
-    Nothing was published. Retry after the time in the message, which HTTP repeats in `Retry-After`. `mailboat status`
-    shows which subscribers lag; `publisher.throttle` in the configuration sets where delays begin.
+    Nothing was published. Retry after the time in the message. `mailboat status` shows which subscribers lag;
+    `publisher.throttle` sets where delays begin.
     """
 
 
@@ -441,8 +431,8 @@ class DistributionMissingError(UsageError):
 class QueueNotClearableError(PermanentError):
     """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
 
-    Set `editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
-    up (`subscriber.max_retries`).
+    Set `editable: true` for it in its agent's configuration and restart it; or let it give the package up
+    (`subscriber.max_retries`).
     """
 
 
@@ -453,8 +443,8 @@ class CommandMissingError(UsageError):
 class AccessDeniedError(PermanentError):
     """The token is unknown, or does not permit this request. Nothing was done.
 
-    Pass the token's file with `--token-file`, or the token in MAILBOAT_TOKEN. `http.tokens` in the agent's
-    configuration lists what each token permits.
+    Pass the token with `--token-file` or MAILBOAT_TOKEN. `http.tokens` in the agent's configuration lists what each
+    permits.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -463,7 +453,7 @@ class AccessDeniedError(PermanentError):
 class PathForbiddenError(AccessDeniedError):
     """The request names a path outside those that its token permits. The whole request was rejected.
 
-    Request only paths that the token covers, or widen `http.tokens[].paths` in the agent's configuration.
+    Request only paths that the token covers, or widen `http.tokens[].paths`.
     """
 
 
@@ -484,8 +474,7 @@ class HttpStartFailedError(RetryableError):
 class ImportTimeoutError(RetryableError):
     """Importing one package exceeded its time limit. It was rolled back and is retried.
 
-    If the error persists, raise `package_timeout_seconds` in the configuration, or publish the content in smaller
-    parts.
+    If the error persists, raise `package_timeout_seconds`, or publish smaller parts.
     """
 
 
@@ -503,8 +492,7 @@ class DemoFailedError(PermanentError):
 class KubectlFailedError(PermanentError):
     """A kubectl call of `kubectl mailboat` failed; the message ends with kubectl's own error.
 
-    It ran with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way.
-    Requests to an agent need the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
+    It needs the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
     """
 
 
@@ -529,23 +517,22 @@ class ClusterRefusedError(PermanentError):
 class OperatorDefectError(PermanentError):
     """Internal error in the operator while it reconciled an object. It retries with back-off.
 
-    The operator's log has the traceback under the object's name. Report it with the log and the object's spec.
+    Report the traceback in the operator's log, with the object's spec.
     """
 
 
 class AgentUnreachableError(RetryableError):
     """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
 
-    The request may have been executed. Publish again with the same request id: a package that was published is found
-    and not published a second time. In Kubernetes the operator retries automatically: check the Publisher's pod, its
-    Service, and network policies between it and the operator.
+    The request may have been executed. Publish again with the same request id: nothing is published twice. In
+    Kubernetes the operator retries: check the Publisher's pod, its Service, and network policies.
     """
 
 
 class AgentDefectError(PermanentError):
     """Internal error in the agent, or the server at that URL is not a Mailboat agent.
 
-    Search the agent's log for the incident id: the log has the traceback, which is never sent to callers.
+    Search the agent's log for the incident id: it has the traceback.
     """
 
 

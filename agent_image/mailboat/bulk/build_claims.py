@@ -40,15 +40,12 @@ class BuildBusyError(RetryableError):
     """Another driver works on this build, or on another build of the same paths. This one did nothing.
 
     Wait until it is done (`mailboat bulk status`). The lease of a driver that died on another machine expires after a
-    minute, and a new driver waits for that; on the same machine it is released at once.
+    minute.
     """
 
 
 class BuildLostError(StopError):
-    """Another driver took over the build after this one missed its lease for a minute. It published nothing more.
-
-    No action is needed: the other driver continues with what was built and published so far.
-    """
+    """Another driver took over the build after this one missed its lease for a minute. No action is needed."""
 
 
 @dataclass(frozen=True, slots=True)

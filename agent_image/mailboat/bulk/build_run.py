@@ -39,8 +39,7 @@ from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
 class BuildIncompleteError(PermanentError):
     """Some packages of a build failed, so nothing was published; the other packages are built and kept.
 
-    The report names each path and its reason. Repair them and run the same command again: it builds what is missing
-    and publishes everything. If the source changed while it was read, just run the command again.
+    The report names each path and its reason. Repair them and run the same command again.
     """
 
 
@@ -54,8 +53,8 @@ class BuildConflictError(UsageError):
 class BuildOvertakenError(RetryableError):
     """Packages of the same paths were published during a build and during each of its further rounds.
 
-    The build is complete, but content that was published in between may have been reverted to the source's state at the
-    start of the round. When fewer publications run, run the same command again without `--build-id`.
+    The build is complete, but may have reverted content that was published in between. When fewer publications run, run
+    the same command again without `--build-id`.
     """
 
 

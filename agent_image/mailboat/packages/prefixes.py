@@ -19,8 +19,7 @@ from mailboat.wire.nodes import decode_node
 class NamespaceUnresolvedError(UsageError):
     """A prefix in the content has no namespace, or more than one, so a FileVault package can't declare it.
 
-    Add the prefix with the namespace that is meant to `publisher.namespaces` of the configuration; for one package
-    that is built by hand, pass `--property xmlns:PREFIX=URI`.
+    Add the prefix to `publisher.namespaces`; for one package, pass `--property xmlns:PREFIX=URI`.
     """
 
 

@@ -79,8 +79,7 @@ ALTER TABLE sources ADD COLUMN package_id TEXT;
 class PublisherStateCorruptError(StopError):
     """The publisher's state file is damaged or not a state file. It is never overwritten automatically.
 
-    Restore it from a copy, or remove it: earlier request ids are then forgotten, and the next `publish --changed`
-    publishes the whole source again.
+    Restore it, or remove it: request ids are then forgotten, and `publish --changed` publishes the whole source again.
     """
 
 

@@ -33,8 +33,8 @@ MAX_REMOVED_ENTRIES: Final = 10_000
 class RemovalRefusedError(UsageError):
     """The named packages cannot be removed from the queue. Nothing was sent.
 
-    A subscriber imports in order, so removal starts at the first entry: naming several removes everything up to the
-    last of them, and each must still be in the queue. `mailboat queues show` lists the current entries.
+    A removal starts at the first entry, and takes everything up to the last one named; each must still be in the queue
+    (`mailboat queues show`).
     """
 
 

@@ -231,9 +231,8 @@ _PASSAGES: Final[Mapping[Precondition, AdmissionDecision]] = MappingProxyType(
 class RootsExceededError(UntrustedInputError):
     """A package would change content outside the subscriber's roots. Nothing of it was imported.
 
-    The package is in the error queue. If the subscriber is to have that content, add the path to its `roots`
-    (`agents.subscribers[].roots`, or `spec.roots` of its SubscriberPool) and import the package with
-    `mailboat errors redrive`. Otherwise have the publisher publish paths within the roots.
+    The package is in the error queue. To import it, add the path to the subscriber's `roots` and run `mailboat errors
+    redrive`. Otherwise publish paths within the roots.
     """
 
 

@@ -55,8 +55,8 @@ _MANY: Final = ReadLimits(max_records=500)
 class ImportDefectError(StopError):
     """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
 
-    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose` for
-    the traceback, report it, and start a fixed version; it continues at the same package.
+    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose`,
+    report the traceback, and start a fixed version.
     """
 
 
@@ -76,9 +76,9 @@ class PackageNotFollowedError(PermanentError):
 
 
 class PackageSupersededError(PermanentError):
-    """A newer package changed the same paths, so a redrive would bring back old content.
+    """A newer package, of any publisher, changed the same paths, so a redrive would bring back old content.
 
-    If the target lacks content, publish these paths again. A newer package counts whichever publisher sent it.
+    If the target lacks content, publish these paths again.
     """
 
     is_of_package = True

@@ -33,10 +33,8 @@ _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 class GoldenSilentError(RetryableError):
     """A subscriber waits for its golden subscriber, which may never confirm the package.
 
-    The golden subscriber is silent, is not editable and so confirms nothing, or does not follow the package's
-    publisher. Or it passed the package without confirming it, restored from a snapshot or not editable at the time.
-    Start it, make it editable, or let it follow the publisher; or clear the queue of the waiting subscriber and publish
-    the content again.
+    The golden subscriber is silent, not editable, does not follow the publisher, or passed the package without a
+    status. Repair that; or clear the queue of the waiting subscriber and publish the content again.
     """
 
 

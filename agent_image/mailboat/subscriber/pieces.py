@@ -42,10 +42,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class PiecesMissingError(UntrustedInputError):
-    """The journal no longer holds all pieces of a package, or the pieces do not form a package.
+    """The journal no longer holds all pieces of a package, or they do not form a package. It was not imported.
 
-    Retention removed the first pieces, or a publisher appended invalid ones. The package was not imported; publish its
-    paths again.
+    Publish its paths again.
     """
 
 

@@ -54,10 +54,9 @@ class SparkMissingError(UsageError):
 
 
 class SparkUnavailableError(RetryableError):
-    """Spark's JVM runs, but no session could be started at that master.
+    """Spark's JVM runs, but no session could be started at that master. Nothing was built.
 
-    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), that a master listens there, and that it can reach
-    this machine. Nothing was built; run the same command again.
+    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other.
     """
 
 

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 class FrameMismatchError(UsageError):
     """The rows written to the sink are not the bins of its source: some are missing, or cut differently.
 
-    Nothing was published. A build always covers everything below its roots, so write all rows of `bins_frame`, with
-    the same `source`, `roots`, `maxContentBytes` and `maxNodes` as when they were cut. For a part of the source, cut
-    with the roots of that part. If the source changed since, cut again.
+    Nothing was published. Write all rows of `bins_frame` with the options with which they were cut. If the source
+    changed, cut again.
     """
 
 
