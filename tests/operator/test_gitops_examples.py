@@ -1,0 +1,149 @@
+"""The examples for Argo CD and Flux: health of each kind in each state, and only values that the chart has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lupa.lua51 import LuaRuntime  # Argo CD runs health checks as Lua 5.1
+from mailboat.api.records import DistributionView
+from mailboat.errors import ResourceInvalidError
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.kinds import KINDS_BY_NAME
+from mailboat_operator.plan.conditions import conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.distribution import PoolSize, plan_distribution, plan_refused, plan_waiting
+from mailboat_operator.plan.invalid import plan_invalid
+
+ROOT = Path(__file__).resolve().parents[2]
+GITOPS = ROOT / "examples/gitops"
+KEY = "resource.customizations.health.mailboat.dev_"
+BASE = frozenset({"_G", "ipairs", "next", "pairs", "tonumber", "tostring", "type"})
+"""What a health check may use: Argo CD opens no library for it."""
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+STATES = {
+    "Healthy": ready("3 of 3 members ready"),
+    "Progressing": under_way("PodsNotReady", "2 of 3 members ready"),
+    "Degraded": stalled("TopicTaken", "another Topic owns it"),
+    "Suspended": suspended(suspend=True),
+}
+
+
+@pytest.fixture(scope="module")
+def checks() -> Mapping[str, str]:
+    """Kind → its health check."""
+    data = yaml.safe_load((GITOPS / "argocd/health.yaml").read_text())["data"]
+    return {name.removeprefix(KEY): text for name, text in data.items()}
+
+
+def health(check: str, status: Any, generation: int = 1) -> tuple[str, str]:
+    """Status and message that Argo CD would show for an object with this status."""
+    lua = LuaRuntime(register_eval=False, register_builtins=False)
+    for name in {*lua.globals()} - BASE:
+        lua.globals()[name] = None
+    made = {"metadata": {"generation": generation}, **({} if status is None else {"status": status})}
+    lua.globals()["obj"] = lua.table_from(made, recursive=True)
+    found = lua.execute(check)
+    return found["status"], found["message"]
+
+
+def written(findings: Any, generation: int = 1) -> dict[str, Any]:
+    """The status with these findings, as the operator writes it."""
+    return {"conditions": [encode(one) for one in conditions_after((), findings, generation, NOW)]}
+
+
+def test_each_custom_resource_has_a_health_check(checks: Mapping[str, str]) -> None:
+    assert checks.keys() == KINDS_BY_NAME.keys()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_health_follows_the_conditions_of_every_kind(checks: Mapping[str, str], state: str) -> None:
+    main = STATES[state][0]
+    for check in checks.values():
+        assert health(check, written(STATES[state])) == (state, f"{main.reason}: {main.message}")
+
+
+def test_an_object_is_progressing_until_the_operator_reports_its_generation(checks: Mapping[str, str]) -> None:
+    for check in checks.values():
+        assert health(check, None) == ("Progressing", "the operator has not reported yet")
+        assert health(check, {"observedGeneration": 1}) == ("Progressing", "the operator has not reported yet")
+        assert health(check, written(STATES["Healthy"]), generation=2)[0] == "Progressing"
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "message"),
+    [
+        ("publisher", "Publisher", "PodsNotReady: 0 of 1 publisher ready"),
+        ("subscriberpool", "SubscriberPool", "PodsNotReady: 0 of 3 members ready"),
+        (
+            "build-kubeflow",
+            "PackageBuild",
+            "Starting: attempt 1: waiting for the pods of SparkApplication first-1 (new)",
+        ),
+    ],
+)
+def test_health_of_the_recorded_status_documents(checks: Mapping[str, str], file: str, kind: str, message: str) -> None:
+    *_, last = yaml.safe_load_all((ROOT / f"tests/operator/golden/{file}.yaml").read_text())
+    assert health(checks[kind], last["status"]) == ("Progressing", message)
+
+
+def test_health_of_a_distribution_at_each_step(checks: Mapping[str, str]) -> None:
+    head = {"name": "release", "namespace": "shop", "uid": "1", "generation": 1}
+    spec = {"publisherRef": {"name": "author"}, "action": "Add", "paths": [{"path": "/en"}]}
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Distribution", "metadata": head, "spec": spec}
+    one, pool = decode(manifest), [PoolSize("edge", 1)]
+    sent = DistributionView("author", "p-1", 7, "ADD", published_at=NOW)
+    steps = {
+        "Suspended": plan_waiting(one, ("Suspended", "the annotation mailboat.dev/paused is true"), NOW, None),
+        "Progressing": plan_distribution(one, sent, pool, NOW),
+        "Degraded": plan_refused(one, ("SourceMissing", "nothing is at /en"), NOW),
+        "Healthy": plan_distribution(one, DistributionView("author", "p-1", 7, "ADD", imported=("edge-0",)), pool, NOW),
+    }
+    assert {state: health(checks["Distribution"], plan.status)[0] for state, plan in steps.items()} == {
+        state: state for state in steps
+    }
+
+
+def test_an_invalid_object_is_degraded(checks: Mapping[str, str]) -> None:
+    plan = plan_invalid({"metadata": {"generation": 3}}, ResourceInvalidError("spec.kafka is missing"), NOW)
+    expected = ("Degraded", "ResourceInvalid: spec.kafka is missing")
+    assert health(checks["Journal"], plan.status, generation=3) == expected
+
+
+def documents(folder: str) -> dict[tuple[str, str], Any]:
+    """The manifests of a folder by kind and name."""
+    found = [one for file in (GITOPS / folder).glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found if "kind" in one}
+
+
+def assert_chart_has(values: Mapping[str, Any], chart: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        assert name in chart
+        if isinstance(value, dict):
+            assert_chart_has(value, chart[name])
+        else:
+            assert type(value) is type(chart[name])
+
+
+def test_the_examples_set_values_that_the_chart_has() -> None:
+    chart = yaml.safe_load((ROOT / "helm/mailboat/values.yaml").read_text())
+    version = yaml.safe_load((ROOT / "helm/mailboat/Chart.yaml").read_text())["version"]
+    argo = documents("argocd")["Application", "mailboat-operator"]["spec"]["source"]
+    flux = documents("flux")
+    release = flux["HelmRelease", "mailboat"]["spec"]
+    source = release["chart"]["spec"]["sourceRef"]
+    for values in (argo["helm"]["valuesObject"], release["values"]):
+        assert_chart_has(values, chart)
+    assert argo["path"] == release["chart"]["spec"]["chart"] == "helm/mailboat"
+    assert argo["targetRevision"] == flux[source["kind"], source["name"]]["spec"]["ref"]["tag"] == f"v{version}"
+
+
+def test_a_kustomization_waits_for_the_conditions() -> None:
+    flux = documents("flux")
+    spec = flux["Kustomization", "mailboat"]["spec"]
+    assert spec["wait"] is True
+    assert (spec["sourceRef"]["kind"], spec["sourceRef"]["name"]) in flux
