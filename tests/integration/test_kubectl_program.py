@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from mailboat.cli.kubectl import ask
+from mailboat.cli.kubectl_completion import candidates
+from support.fake_control import FakeControl, FakeSubscriber
 
 
 def publisher(name: str, **spec: Any) -> dict[str, Any]:
@@ -72,3 +74,18 @@ def test_a_secret_without_a_token_is_told(
     kubectl(tmp_path, cluster_script({}, "exit 1"), monkeypatch)
     assert ask(["status"]) == 2
     assert "the Secret author-token has no entry 'token'" in capsys.readouterr().err
+
+
+def test_completion_offers_names_of_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl(tmp_path, "printf 'namespace/shop\\nnamespace/default\\n'", monkeypatch)
+    assert candidates(["--context", "blue", "-n", "s"]) == (["shop"], 4)
+    assert (tmp_path / "asked").read_text() == "--context=blue get namespaces --output=name\n"
+
+
+def test_completion_asks_the_agent_for_names_of_subscribers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Any
+) -> None:
+    port = serve(FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("other"))).url.rpartition(":")[2]
+    forwarding = f'echo "Forwarding from 127.0.0.1:{port} -> 8080"; exec sleep 20'
+    kubectl(tmp_path, cluster_script({"token": base64.b64encode(b"any").decode()}, forwarding), monkeypatch)
+    assert candidates(["-n", "shop", "errors", "ls", "ed"]) == (["edge-1"], 4)

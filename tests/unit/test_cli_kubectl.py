@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mailboat.cli.application import COMMANDS
 from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, token_secret
+from mailboat.cli.kubectl_completion import Typed, candidates, decide_typed
 from mailboat.errors import UsageError
 
 
@@ -78,3 +79,25 @@ def test_a_machine_without_kubectl_is_told_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ask(["status"]) == 2
     assert "kubectl is not in PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], Typed([], [], None, "")),
+        (["sta"], Typed([], [], None, "sta")),
+        (["-n", "sh"], Typed([], (), "namespace", "sh")),
+        (["--publisher=au"], Typed([], (), "publisher", "au")),
+        (["-n", "shop", "--context=blue", "queues", ""], Typed(["-n", "shop", "--context=blue"], ["queues"], None, "")),
+        (["queues", "ls", "--publisher=au"], Typed([], ["queues", "ls"], None, "--publisher=au")),
+    ],
+)
+def test_completion_tells_options_from_the_command(words: list[str], expected: Typed) -> None:
+    assert decide_typed(words) == expected
+
+
+def test_completion_offers_commands_and_options_without_a_cluster() -> None:
+    assert candidates(["qu"]) == ([f"queues\t{REMOTE_COMMANDS['queues']}"], 4)
+    assert candidates(["-n", "shop", "--co"]) == (["--context"], 4)
+    assert len(candidates([""])[0]) == len(REMOTE_COMMANDS)
+    assert candidates(["--kubeconfig", ""]) == ([], 0)

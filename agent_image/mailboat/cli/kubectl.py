@@ -46,8 +46,8 @@ REMOTE_COMMANDS: Final[Mapping[str, str]] = {
 }
 """The commands that ask an agent, as the help lists them."""
 
+PUBLISHERS: Final = "publishers.mailboat.dev"
 _PORT: Final = 8080
-_KIND: Final = "publishers.mailboat.dev"
 _TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _STOP_SECONDS: Final = 5.0
@@ -87,6 +87,15 @@ class Kubectl:
             raise _failed(f"kubectl can't get {' '.join(what)}", done.stderr)
         return json.loads(done.stdout)
 
+    def names(self, *command: str) -> Sequence[str]:
+        """What kubectl lists with these words, one name a line. Raises: KubectlFailedError."""
+        done = subprocess.run(  # noqa: S603  # the caller's kubectl
+            self._command(*command), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise _failed(f"kubectl can't {' '.join(command)}", done.stderr)
+        return [line.rpartition("/")[2] for line in done.stdout.splitlines()]
+
     @contextmanager
     def forwarded(self, service: str, folder: Path) -> Iterator[str]:
         """The URL at which a Service's agent answers, as long as the context lasts. Raises: KubectlFailedError."""
@@ -122,11 +131,11 @@ def run() -> None:
 def ask(arguments: Sequence[str]) -> int:
     """Run one command line, without `kubectl mailboat`; the exit code."""
     try:
-        given = _parser().parse_args(arguments)
+        given = option_parser().parse_args(arguments)
         command = _checked(given.command)
         if any(word in _HELP for word in command):
             return main(command)
-        return _ask_agent(_kubectl(given), given.publisher, command)
+        return _ask_agent(kubectl_with(given), given.publisher, command)
     except MailboatError as error:
         print_error(error, sys.stderr)
         return error.exit_code
@@ -136,7 +145,9 @@ def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> 
     """Which Publisher is meant, of those of the namespace. Raises: UsageError."""
     by_name = {one["metadata"]["name"]: one for one in found}
     if not by_name:
-        raise UsageError("there is no Publisher in the namespace", next_step=f"kubectl get {_KIND} --all-namespaces")
+        raise UsageError(
+            "there is no Publisher in the namespace", next_step=f"kubectl get {PUBLISHERS} --all-namespaces"
+        )
     if wanted is None and len(by_name) == 1:
         return next(iter(by_name.values()))
     names = ", ".join(sorted(by_name))
@@ -154,7 +165,17 @@ def token_secret(publisher: Mapping[str, Any]) -> str:
 
 
 def _ask_agent(kubectl: Kubectl, wanted: str | None, command: Sequence[str]) -> int:
-    publisher = decide_publisher(kubectl.get(_KIND)["items"], wanted)
+    with agent_options(kubectl, wanted) as options:
+        return main([*options, *command])
+
+
+@contextmanager
+def agent_options(kubectl: Kubectl, wanted: str | None) -> Iterator[Sequence[str]]:
+    """The options of `mailboat` that reach a Publisher's agent, as long as the context lasts.
+
+    Raises: KubectlFailedError; UsageError.
+    """
+    publisher = decide_publisher(kubectl.get(PUBLISHERS)["items"], wanted)
     name = publisher["metadata"]["name"]
     secret = token_secret(publisher)
     entry = (kubectl.get("secrets", secret).get("data") or {}).get(_TOKEN_KEY)
@@ -164,10 +185,11 @@ def _ask_agent(kubectl: Kubectl, wanted: str | None, command: Sequence[str]) -> 
         token = Path(folder) / _TOKEN_KEY
         token.write_bytes(base64.b64decode(entry))
         with kubectl.forwarded(name, Path(folder)) as url:
-            return main(["--url", url, "--token-file", str(token), *command])
+            yield ["--url", url, "--token-file", str(token)]
 
 
-def _parser() -> argparse.ArgumentParser:
+def option_parser() -> argparse.ArgumentParser:
+    """The parser of the options before the command."""
     width = max(len(name) for name in REMOTE_COMMANDS) + 2
     commands = "\n".join(f"  {name:{width}}{meaning}" for name, meaning in REMOTE_COMMANDS.items())
     parser = _Parser(
@@ -194,7 +216,8 @@ def _checked(command: Sequence[str]) -> Sequence[str]:
     raise UsageError(said, next_step="kubectl mailboat --help")
 
 
-def _kubectl(given: argparse.Namespace) -> Kubectl:
+def kubectl_with(given: argparse.Namespace) -> Kubectl:
+    """Return kubectl with the options of the command line."""
     options = {"namespace": given.namespace, "context": given.context, "kubeconfig": given.kubeconfig}
     return Kubectl(tuple(f"--{name}={value}" for name, value in options.items() if value is not None))
 
