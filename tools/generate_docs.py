@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from chart_values import values_page
 from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
@@ -38,6 +39,7 @@ SEVERAL = 3
 def pages() -> dict[str, str]:
     """Name of each generated page → its text."""
     return {
+        "chart-values.md": values_page(),
         "cli.md": command_line_page(),
         "configuration.md": configuration_page(),
         SCHEMA_FILE: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n",
