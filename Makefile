@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs screenshots site generate format lock clean kubebox extensions runtime
+.PHONY: help demo dist dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs screenshots site generate format lock clean kubebox extensions runtime
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ manifests: dev ## Render the Helm chart as plain YAML into build/manifests.yaml
 	mkdir -p build
 	printf -- 'apiVersion: v1\nkind: Namespace\nmetadata: {name: mailboat-system}\n' > build/manifests.yaml
 	$$($(BIN)/python tests/kind/builds.py helm) template mailboat helm/mailboat --namespace mailboat-system --skip-tests $(if $(MANIFEST_VALUES),--values '$(MANIFEST_VALUES)') >> build/manifests.yaml
+
+dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest) into dist/
+	rm -rf dist
+	$(BIN)/hatchling build -t sdist -t wheel
+	$(BIN)/python tools/build_plugin.py
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py

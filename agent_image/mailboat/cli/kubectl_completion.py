@@ -7,6 +7,7 @@ one candidate per line, `VALUE<tab>DESCRIPTION`, and at last `:` with a number t
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import subprocess
 import sys
@@ -113,6 +114,7 @@ def _offered(words: Sequence[str]) -> Sequence[str]:
     ) as nowhere:  # names of a local home are not the agent's
         line = f"mailboat {shlex.join(words[:-1])} {shlex.quote(words[-1]) if words[-1] else ''}"
         variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # krew's launcher adds the libraries at run time
             "_MAILBOAT_COMPLETE": "complete_fish",
             "_TYPER_COMPLETE_FISH_ACTION": "get-args",
             "_TYPER_COMPLETE_ARGS": line,
