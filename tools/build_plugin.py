@@ -125,7 +125,11 @@ def _is_same(one: Path, other: Path) -> bool:
 
 def pack(folder: Path, archive: Path) -> None:
     """Write an archive whose bytes follow from the folder's content: no times, no owners, sorted."""
-    with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,  # with a name the header would hold it
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 member = tar.gettarinfo(path, str(path.relative_to(folder)))

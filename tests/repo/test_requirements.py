@@ -44,7 +44,9 @@ def test_the_extras_are_those_of_the_documentation(document: dict[str, Any]) -> 
     }
 
 
-@pytest.mark.parametrize("name", ["agent", "compile", "dev", "dev-all", "installer", "operator", "runtime", "spark"])
+@pytest.mark.parametrize(
+    "name", ["agent", "compile", "dev", "dev-all", "installer", "operator", "plugin", "runtime", "spark"]
+)
 def test_every_locked_package_has_hashes(root: Path, name: str) -> None:
     text = (root / "requirements" / f"{name}.txt").read_text()
     blocks = [block for block in re.split(r"\n(?=[A-Za-z0-9])", text) if "==" in block]
@@ -52,7 +54,7 @@ def test_every_locked_package_has_hashes(root: Path, name: str) -> None:
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
 
 
-@pytest.mark.parametrize("name", ["agent", "compile", "dev", "installer", "operator", "runtime", "spark"])
+@pytest.mark.parametrize("name", ["agent", "compile", "dev", "installer", "operator", "plugin", "runtime", "spark"])
 def test_users_and_developers_get_the_same_versions(root: Path, name: str) -> None:
     lock, dev = pins(root / f"requirements/{name}.txt"), pins(root / "requirements/dev-all.txt")
     assert {package: version for package, version in lock.items() if dev.get(package) != version} == {}
