@@ -12,11 +12,11 @@ import yaml
 from lupa.lua51 import LuaRuntime  # Argo CD runs health checks as Lua 5.1
 from mailboat.api.records import DistributionView
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.api.decoding import decode
-from mailboat_operator.api.encoding import encode
-from mailboat_operator.api.kinds import KINDS_BY_NAME
-from mailboat_operator.plan.conditions import conditions_after, ready, stalled, suspended, under_way
-from mailboat_operator.plan.distribution import PoolSize, plan_distribution, plan_refused, plan_waiting
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.distribution.plan import PoolSize, plan_distribution, plan_refused, plan_waiting
+from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.plan.findings import conditions_after, ready, stalled, suspended, under_way
 from mailboat_operator.plan.invalid import plan_invalid
 
 ROOT = Path(__file__).resolve().parents[2]
