@@ -14,7 +14,7 @@ from mailboat.api.records import DistributionView
 from mailboat.errors import ResourceInvalidError
 from mailboat_operator.definition.decoder import decode
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.kinds.distribution.plan import PoolSize, plan_distribution, plan_refused, plan_waiting
+from mailboat_operator.kinds.distribution.plan import PoolSize, plan_progress, plan_refused, plan_waiting
 from mailboat_operator.kinds.registry import KINDS_BY_NAME
 from mailboat_operator.plan.findings import conditions_after, ready, stalled, suspended, under_way
 from mailboat_operator.plan.invalid import plan_invalid
@@ -99,9 +99,9 @@ def test_health_of_a_distribution_at_each_step(checks: Mapping[str, str]) -> Non
     sent = DistributionView("author", "p-1", 7, "ADD", published_at=NOW)
     steps = {
         "Suspended": plan_waiting(one, ("Suspended", "the annotation mailboat.dev/paused is true"), NOW, None),
-        "Progressing": plan_distribution(one, sent, pool, NOW),
+        "Progressing": plan_progress(one, sent, pool, NOW),
         "Degraded": plan_refused(one, ("SourceMissing", "nothing is at /en"), NOW),
-        "Healthy": plan_distribution(one, DistributionView("author", "p-1", 7, "ADD", imported=("edge-0",)), pool, NOW),
+        "Healthy": plan_progress(one, DistributionView("author", "p-1", 7, "ADD", imported=("edge-0",)), pool, NOW),
     }
     assert {state: health(checks["Distribution"], plan.status)[0] for state, plan in steps.items()} == {
         state: state for state in steps
