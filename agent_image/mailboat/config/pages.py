@@ -60,16 +60,23 @@ def _section_page(section: Key, path: str) -> Iterator[str]:
         if key.is_section:
             default = "" if key.default is REQUIRED else "`null`" if key.default is None else "`[]`" * key.is_list
         yield f"| `{path}.{key.name}` | {_type_text(key)} | {default} | {key.setting.text} |"
+    shown = dict[object, str]()
     for key in keys:
         if key.is_section and "file or env" not in _type_text(key):
-            yield from _section_page(key, f"{path}.{key.name}")
+            inner = f"{path}.{key.name}"
+            if key.kind in shown:
+                yield from ["", f"`{inner}` has the keys of `{shown[key.kind]}`."]
+                continue
+            shown[key.kind] = inner
+            yield from _section_page(key, inner)
 
 
 def _type_text(key: Key) -> str:
     text = _kind_text(key)
     if key.is_list:
         return f"list of {text}"
-    return text + (" or null" if key.is_nullable else "")
+    # a default of null shows that null is a value
+    return text + (" or null" if key.is_nullable and key.default is not None else "")
 
 
 def _kind_text(key: Key) -> str:
