@@ -135,21 +135,23 @@ def test_only_pools_scale() -> None:
 
 
 def described(sections: dict[str, str], title: str, above: str) -> Iterator[str]:
-    """The paths that a section's tables and lines lead to, those of linked sections included."""
+    """The paths that a section's table leads to, those of linked types included; a type of Kubernetes is a row."""
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", sections[title], re.MULTILINE)
-    items = re.findall(r"(?:^|; )`([^`]+)`: ([^;,\n]+)", sections[title], re.MULTILINE)
-    for field, type_ in [*rows, *items]:
+    items = re.findall(r"(?:^|, )`([^`]+)`(?: \((\w+)\))?", sections[title], re.MULTILINE)
+    for field, type_ in rows or items:
         path = f"{above}{field.replace('[]', '')}"
-        yield path
+        yield from (path, *[path.removesuffix(".name")] * path.endswith(".name"))
         if type_.endswith("`{name}`"):
             yield f"{path}.name"
-        for linked in re.findall(r"\[(\w+)\]\(#", type_):
+        for linked in re.findall(r"\[(\w+)\]\(#", type_) if rows else filter(None, [type_]):
             yield from described(sections, linked, f"{path}.")
 
 
 def test_the_page_describes_every_field_of_every_kind() -> None:
     page = resources_page()
     sections = {text.split("\n", 1)[0]: text for text in re.split(r"\n###? ", page)}
+    of_kubernetes = re.findall(r"^\| `(\w+)` \| (.+) \|$", sections["Types of Kubernetes"], re.MULTILINE)
+    sections |= {name: fields for name, fields in of_kubernetes if name not in sections}
     found = {kind.plural: set(described(sections, kind.name, "")) for kind in KINDS}
     asked = {(name, path.replace("[]", "").partition(".")[2], path) for name, path, one in PLACES if "." in path}
     assert len(asked) > 500

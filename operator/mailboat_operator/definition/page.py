@@ -18,6 +18,10 @@ from mailboat_operator.workload import placement, template
 _SHORT = re.compile(r":(?!port)| such as|,")
 _EVERY_STATUS = ("observedGeneration", "conditions[]")
 _FIXED = " can't be changed: "
+_KUBERNETES_TYPES = (
+    "Fields with the names, types and meanings of Kubernetes: those that the restricted profile of pod security",
+    "allows. `kubectl explain publisher.spec.template.spec` explains each.",
+)
 _COLUMNS = ("| field | type | default | meaning |", "|---|---|---|---|")
 
 
@@ -37,8 +41,7 @@ def resources_page() -> str:
         "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
-        "- Pod templates have fields of Kubernetes' names and meanings, those that the restricted profile of pod",
-        "  security allows. `kubectl explain publisher.spec.template.spec` explains each.",
+        "- Pod templates have [types of Kubernetes](#types-of-kubernetes).",
         "",
         "| kind | short name | meaning |",
         "|---|---|---|",
@@ -48,10 +51,15 @@ def resources_page() -> str:
         lines += _kind_section(kind, shared)
     lines += ["", "## Shared types"]
     for record in shared:
-        fields = _line(record, shared) if _is_of_kubernetes(record) else _table(record, shared)
-        lines += ["", f"### {record.__name__}", *fields]
-        lines += _list("Rules:", _rules(record, "", shared))
-        lines += _list("Renamed:", _former(record, "", shared))
+        if not _is_of_kubernetes(record):
+            lines += ["", f"### {record.__name__}", *_table(record, shared)]
+            lines += _list("Rules:", _rules(record, "", shared))
+            lines += _list("Renamed:", _former(record, "", shared))
+    of_kubernetes = [record for record in shared if _is_of_kubernetes(record)]
+    lines += ["", "## Types of Kubernetes", "", *_KUBERNETES_TYPES, "", "| type | fields |", "|---|---|"]
+    lines += [f"| `{record.__name__}` | {_line(record, shared)} |" for record in of_kubernetes]
+    rules = dict.fromkeys(line for record in of_kubernetes for line in _rules(record, "", shared))
+    lines += _list("Rules:", list(rules))
     return "\n".join(lines) + "\n"
 
 
@@ -98,7 +106,7 @@ def _joined(messages: Iterable[str]) -> Iterator[str]:
         field, _, reason = message.partition(_FIXED)
         fields.setdefault(reason or message, []).append(field)
     for reason, names in fields.items():
-        yield reason if names == [reason] else f"{', '.join(names)}{_FIXED}{reason}"
+        yield reason if reason in names else f"{', '.join(names)}{_FIXED}{reason}"
 
 
 def _is_of_kubernetes(record: type) -> bool:
@@ -106,12 +114,13 @@ def _is_of_kubernetes(record: type) -> bool:
     return record.__module__ in (placement.__name__, template.__name__)
 
 
-def _line(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+def _line(record: type, shared: Mapping[type, int]) -> str:
+    """The fields of a record of Kubernetes, with their type where that is another record."""
     fields = []
     for key, path in _fields(record, "", shared):
-        default = _default(key)
-        fields.append(f"`{path}`: {_type(key, shared)}{f', {default}' if default else ''}")
-    yield from ("", "; ".join(fields))
+        kind = f" ({key.kind.__name__})" if key.is_section and key.kind in shared else ""
+        fields.append(f"`{path}.name`" if _is_reference(key) else f"`{path}`{kind}")
+    return ", ".join(fields)
 
 
 def _list(title: str, items: Iterator[str] | list[str]) -> Iterator[str]:
@@ -175,7 +184,7 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
     if _is_reference(key):
         return "`{name}`"
     if key.is_section:
-        return f"[{key.kind.__name__}](#{key.kind.__name__.lower()})" if key.kind in shared else "object"
+        return _section_type(key.kind) if key.kind in shared else "object"
     if key.is_choice:
         return ", ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time or key.kind is bool:
@@ -183,6 +192,11 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
     if key.field.form is not None and key.shape is not Shape.MAPPING:
         return _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
     return "string" if key.kind is str else f"integer{_range(key)}"
+
+
+def _section_type(record: type) -> str:
+    place = "types-of-kubernetes" if _is_of_kubernetes(record) else record.__name__.lower()
+    return f"[{record.__name__}](#{place})"
 
 
 def _range(key: Key) -> str:
