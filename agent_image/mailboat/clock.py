@@ -9,9 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mailboat.errors import RetryableError
+
+if TYPE_CHECKING:
+    import random
 
 LAST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, with which Python's calendar ends."""
@@ -19,6 +22,7 @@ LAST_MS: Final = 253_402_300_799_999
 _LAST_YEAR: Final = 9998
 """Of a clock that can be right: durations are added to its time, and the calendar ends a year later."""
 
+_MOST_DOUBLINGS: Final = 30
 _STEP: Final = "set the machine's clock, and have it kept by NTP"
 
 
@@ -75,6 +79,32 @@ def moment_of(milliseconds: float) -> datetime:
     For times that others wrote: of files, of records in a log, of objects in a store.
     """
     return datetime.fromtimestamp(min(max(milliseconds, 0.0), LAST_MS) / 1000, UTC)
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """Milliseconds from 1970 to that time: the inverse of `moment_of`."""
+    return int(moment.timestamp() * 1000)
+
+
+def milliseconds_now(clock: Clock) -> int:
+    """The wall time in milliseconds since 1970 UTC, as records of the log have it."""
+    return milliseconds_of(clock.now())
+
+
+class Backoff(NamedTuple):
+    """Pauses that double from the first one to the longest one."""
+
+    first_seconds: float
+    longest_seconds: float
+
+    def pause(self, failures: int, jitter: random.Random | None = None) -> float:
+        """Seconds to wait after so many failures in a row; with jitter between a half and the whole of that.
+
+        Jitter keeps the members of a pool from trying again at the same moment.
+        """
+        # the exponent has a limit: 2.0 ** 1024 raises OverflowError, which hours of an outage would reach
+        whole = min(self.first_seconds * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS), self.longest_seconds)
+        return whole if jitter is None else whole * jitter.uniform(0.5, 1.0)
 
 
 class Deadline:

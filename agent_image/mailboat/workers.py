@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final, Protocol, runtime_checkable
 
-from mailboat.clock import Clock
+from mailboat.clock import Backoff, Clock
 from mailboat.errors import MailboatError
 from mailboat.frozen import Frozen
 
@@ -213,9 +213,8 @@ class Worker:
 
     def _pause_after(self, error: Exception) -> float:
         options = self._options
-        pause = min(options.first_pause_seconds * 2.0 ** min(self._failures_in_row, 30), options.longest_pause_seconds)
-        if options.jitter is not None:
-            pause *= options.jitter.uniform(0.5, 1.0)
+        backoff = Backoff(options.first_pause_seconds, options.longest_pause_seconds)
+        pause = backoff.pause(self._failures_in_row + 1, options.jitter)
         wished = getattr(error, "retry_after_seconds", None)
         return pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from mailboat import clock
 from mailboat.blobs.directory import DirectoryBlobStore
-from mailboat.clock import ClockImplausibleError, SystemClock, moment_of
+from mailboat.clock import Backoff, ClockImplausibleError, SystemClock, milliseconds_now, moment_of
 from mailboat.content.listed_nodes import ListedNode
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.folder_entries import FileSignature
@@ -66,3 +67,15 @@ def test_blob_dated_beyond_the_calendar_is_listed(tmp_path: Path) -> None:
     os.utime(place, (400_000_000_000, 400_000_000_000))
     (found,) = store.list()
     assert found.stored_at.year <= 9999
+
+
+def test_backoff_doubles_up_to_its_longest_pause() -> None:
+    backoff = Backoff(0.5, 3.0)
+    assert [backoff.pause(failures) for failures in (0, 1, 2, 3, 4, 100_000)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
+    chance = random.Random(1)
+    assert all(1.0 <= backoff.pause(3, chance) <= 2.0 for _ in range(100))
+
+
+def test_milliseconds_are_those_of_the_wall_clock() -> None:
+    clock = ManualClock()
+    assert moment_of(milliseconds_now(clock)) == clock.now()

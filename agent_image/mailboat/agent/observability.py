@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import QueueView, SubscriberStatusView
-from mailboat.clock import Clock, Deadline
+from mailboat.clock import Clock, Deadline, milliseconds_now, milliseconds_of
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoder import ConfigInvalidError
@@ -189,7 +189,7 @@ def _statistics_of(webhook: Webhook) -> WebhookStatistics:
 def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:
     """What each of the publishers sees, from the answers of the control port. Raises: as `Control.status`."""
     status = control.status()
-    now_ms = int(clock.now().timestamp() * 1000)
+    now_ms = milliseconds_now(clock)
     delays = {one.name: one.delay_seconds for one in status.publishers}
     for name in publishers:
         queues = control.queues(name)
@@ -208,5 +208,5 @@ def _state_of(subscriber: SubscriberStatusView) -> str:
 
 
 def _figures_of(queue: QueueView) -> QueueFigures:
-    oldest_ms = None if queue.head is None else int(queue.head.queued_at.timestamp() * 1000)
+    oldest_ms = None if queue.head is None else milliseconds_of(queue.head.queued_at)
     return QueueFigures(queue.state, queue.count, Capability.CLEARABLE in queue.capabilities, oldest_ms)

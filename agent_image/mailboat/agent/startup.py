@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
-from mailboat.clock import Clock
+from mailboat.clock import Backoff, Clock
 from mailboat.errors import BlobStoreUnavailableError, JournalUnavailableError
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from mailboat.config.document import AgentsConfig
 
 _LOG: Final = logging.getLogger(__name__)
-_FIRST_PAUSE_SECONDS: Final = 1.0
-_LONGEST_PAUSE_SECONDS: Final = 30.0
+_BACKOFF: Final = Backoff(1.0, 30.0)
 _AWAITED: Final = (JournalUnavailableError, BlobStoreUnavailableError)
 
 
@@ -92,6 +91,4 @@ class Startup:
         return ReadinessView(ready=False, agents=tuple(agents))
 
     def _pause_after(self, failures: int) -> float:
-        # the exponent has a limit: 2.0 ** 1024 raises OverflowError, which hours of an outage would reach
-        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 30), _LONGEST_PAUSE_SECONDS)
-        return pause * self._jitter.uniform(0.5, 1.0)
+        return _BACKOFF.pause(failures + 1, self._jitter)

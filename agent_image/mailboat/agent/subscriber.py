@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.hooks import Hooks
 from mailboat.agent.subscriber_lock import SubscriberLock
-from mailboat.clock import Deadline
+from mailboat.clock import Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.locations import open_target
 from mailboat.composition.workspace import Workspace
@@ -263,7 +263,7 @@ class SubscriberProcess:
             max_retries=subscription.max_retries,
             state=statistics.state,
             cause=statistics.cause,
-            announced_ms=int(self._workspace.clock.now().timestamp() * 1000),
+            announced_ms=milliseconds_now(self._workspace.clock),
             target=subscription.target,
             is_ready=statistics.is_ready,
             ready_reason=statistics.ready_reason,

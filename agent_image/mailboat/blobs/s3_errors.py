@@ -29,10 +29,10 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from mailboat.clock import Backoff
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError, MailboatError
 
-FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 20.0
+_BACKOFF: Final = Backoff(0.5, 20.0)
 # a `Retry-After` of hours must not hold a request that long
 _LONGEST_WISH_SECONDS: Final = 120.0
 
@@ -130,7 +130,7 @@ def decide_pause(failure: Failure, attempt: int, max_attempts: int, jitter: rand
     """Seconds until the request is sent again after its n-th attempt failed; None: it isn't."""
     if failure.kind is not FailureKind.PASSING or attempt >= max_attempts:
         return None
-    pause = jitter.uniform(0.0, min(FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), LONGEST_PAUSE_SECONDS))
+    pause = jitter.uniform(0.0, _BACKOFF.pause(attempt))  # full jitter: many clients share the server
     return max(pause, min(failure.retry_after_seconds or 0.0, _LONGEST_WISH_SECONDS))
 
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.documents import record_of
 from mailboat.bulk.records import Recipe
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import MailboatError, RetryableError, StopError
 from mailboat.model.identifiers import BuildId
 
@@ -150,7 +150,7 @@ class BuildClaim:
         names = self._dead_claims()
         number = int(names[-1].removeprefix(self._prefix)) + 1 if names else 1
         self._name = f"{self._prefix}{number:0{_DIGITS}d}"
-        mine = replace(self._driver, renewed_ms=self._now_ms())
+        mine = replace(self._driver, renewed_ms=milliseconds_now(self._clock))
         # False of an own claim: the answer of an earlier attempt at this request was lost
         if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
             raise self._busy(None)
@@ -168,7 +168,7 @@ class BuildClaim:
         end = self._clock.monotonic() + LEASE_SECONDS  # whatever the other machine's clock says
         while names := self._names():
             found = _decoded(self._documents.read(names[-1]))
-            if found is None or not is_alive(found, self._driver, self._now_ms(), _started(found.pid)):
+            if found is None or not is_alive(found, self._driver, milliseconds_now(self._clock), _started(found.pid)):
                 return names
             if found.host != self._driver.host and self._clock.monotonic() >= end:
                 return names
@@ -201,7 +201,7 @@ class BuildClaim:
         while not over.wait(LEASE_SECONDS / _RENEWALS):
             try:
                 if self._is_mine():
-                    mine = replace(self._driver, renewed_ms=self._now_ms())
+                    mine = replace(self._driver, renewed_ms=milliseconds_now(self._clock))
                     # writes its own number only: a newer claim of another driver stays the newest
                     self._documents.write(self._name, json.dumps(asdict(mine)).encode())
             except MailboatError:
@@ -213,9 +213,6 @@ class BuildClaim:
     def _release(self) -> None:
         if self._is_mine():
             self._documents.remove(self._name)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
 
 
 def _decoded(document: bytes | None) -> Driver | None:

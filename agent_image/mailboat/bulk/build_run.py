@@ -25,7 +25,7 @@ from mailboat.bulk.manifest import Manifest, marked_present, package_key
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
 from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, PermanentError, RetryableError, SourceChangedError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
@@ -179,7 +179,7 @@ class BuildRun:
         self._library = BuildRegistry(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
         self._tally = Tally()
-        self._began_ms = self._now_ms()
+        self._began_ms = milliseconds_now(self._ports.clock)
         self._cut_from: Offset | None = None
         self._beside: Build | None = None  # the last one beside which something of its paths was published
         self._claims = list[BuildClaim]()
@@ -328,7 +328,7 @@ class BuildRun:
         revision = bins.revision.hex()
         if known is not None:
             return replace(known, revision=revision, state=BuildState.BUILDING, completed_ms=None)
-        return Build(build_id, self._recipe, self._now_ms(), revision)
+        return Build(build_id, self._recipe, milliseconds_now(self._ports.clock), revision)
 
     def _build(
         self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
@@ -371,7 +371,7 @@ class BuildRun:
 
     def _without_swept(self, build: Build) -> Build:
         """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
-        now_ms = self._now_ms()
+        now_ms = milliseconds_now(self._ports.clock)
         if now_ms - (build.stored_ms or build.created_ms) <= RESUME_SECONDS * 1000:
             return build
         self._library.manifest(build).remove()
@@ -476,7 +476,7 @@ class BuildRun:
                 build = replace(build, last_package_id=placed.package_id, last_offset=placed.offset)
                 # A driver that lost its claim stops here, before another append: its successor publishes the rest.
                 self._check_claims()
-        build = replace(build, state=BuildState.COMPLETE, completed_ms=self._now_ms())
+        build = replace(build, state=BuildState.COMPLETE, completed_ms=milliseconds_now(self._ports.clock))
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
         self._library.prune(self._recipe)
@@ -493,13 +493,13 @@ class BuildRun:
 
     def _is_resumed(self, build: Build) -> bool:
         """Whether something of a build may have been stored so long ago that a sweep has taken it since."""
-        return build.created_ms < self._began_ms or self._now_ms() - build.created_ms > RESUME_SECONDS * 1000
+        return (
+            build.created_ms < self._began_ms
+            or milliseconds_now(self._ports.clock) - build.created_ms > RESUME_SECONDS * 1000
+        )
 
     def _report(self, build: Build, problems: Sequence[Problem]) -> BuildReport:
         return self._tally.report(build, self._seconds, problems)
-
-    def _now_ms(self) -> int:
-        return int(self._ports.clock.now().timestamp() * 1000)
 
 
 def _stored(manifest: Manifest) -> frozenset[bytes]:

@@ -14,6 +14,7 @@ from mailboat.cli.job_access import open_jobs, parse_duration_ms
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Column, Report, Table, time_text
 from mailboat.cli.session import Session
+from mailboat.clock import milliseconds_of
 from mailboat.errors import UsageError
 from mailboat.model.jobs import Missed, NewJob, Schedule, parse_topic
 
@@ -97,7 +98,7 @@ def parse_time_ms(text: str) -> int:
         raise UsageError(f"{text!r} is not a time; expected one such as 2027-01-31T08:00:00+01:00") from error
     if moment.tzinfo is None:
         raise UsageError(f"{text!r} has no offset from UTC", next_step=f"{text}+00:00 is UTC")
-    return max(1, int(moment.timestamp() * 1000))
+    return max(1, milliseconds_of(moment))
 
 
 def _when(schedule: JobScheduleView) -> str:

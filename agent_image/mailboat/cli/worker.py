@@ -18,7 +18,7 @@ from mailboat.cli.options import remote_command
 from mailboat.cli.python_handlers import load_handlers, publish_at_agent, publish_at_home
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
-from mailboat.clock import Clock, SystemClock
+from mailboat.clock import Backoff, Clock, SystemClock
 from mailboat.errors import RetryableError, UsageError
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.jobs.command import CommandHandler
@@ -30,8 +30,7 @@ from mailboat.jobs.topic import open_job_topic
 from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.model.jobs import parse_pattern
 
-_FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 
 
 def register(app: typer.Typer) -> None:
@@ -99,15 +98,16 @@ def _connected(
 
 
 def _turns(session: Session, worker: JobWorker, stopping: threading.Event, clock: SystemClock) -> None:
-    pause = _FIRST_PAUSE_SECONDS
+    failures = 0
     while not stopping.is_set():
         try:
             worker.turn()
-            pause = _FIRST_PAUSE_SECONDS
+            failures = 0
         except RetryableError as error:
+            failures += 1
+            pause = _BACKOFF.pause(failures)
             session.note(f"{error}; next try in {pause:g} s")
             clock.wait(stopping, pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _handlers(commands: Sequence[str], modules: Sequence[JobHandlers], ports: WorkerPorts) -> Mapping[str, Handler]:

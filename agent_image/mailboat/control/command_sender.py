@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeGuard
 
 from mailboat.api.records import CommandView
+from mailboat.clock import milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.errors import CommandMissingError
@@ -44,14 +45,23 @@ class CommandSender:
     def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
         """Command a subscriber to drop one publisher's packages up to an offset, inclusive."""
         sling_id, name, _ = queue_name
-        command = CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms())
+        command = CommandMessage(
+            sling_id, name, up_to_offset, publisher, self._new_id(), milliseconds_now(self._workspace.clock)
+        )
         self._send([command])
         return command
 
     def redrive(self, wanted: Sequence[tuple[AgentName | None, QueueName, Offset]]) -> list[Command]:
         """Command subscribers to import packages that they gave up; all of it in one append."""
         commands: list[Command] = [
-            RedriveMessage(queue.sling_id, queue.agent_name, offset, publisher, self._new_id(), self._now_ms())
+            RedriveMessage(
+                queue.sling_id,
+                queue.agent_name,
+                offset,
+                publisher,
+                self._new_id(),
+                milliseconds_now(self._workspace.clock),
+            )
             for publisher, queue, offset in wanted
         ]
         self._send(commands)
@@ -116,9 +126,6 @@ class CommandSender:
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
-
-    def _now_ms(self) -> int:
-        return int(self._workspace.clock.now().timestamp() * 1000)
 
 
 def nothing_to_clear(publisher: AgentName, queue_name: QueueName) -> CommandView:

@@ -26,7 +26,7 @@ from mailboat.api.job_records import (
     JobView,
     QueueChangeView,
 )
-from mailboat.clock import Clock, moment_of
+from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
@@ -269,7 +269,7 @@ class JobService:
 
     def _now_ms(self, fold: JobFold) -> int:
         """The later one of the log's time and the clock's: an idle log stands still."""
-        return max(fold.now_ms, int(self._clock.now().timestamp() * 1000))
+        return max(fold.now_ms, milliseconds_now(self._clock))
 
     # Workers without access to the journal
 

@@ -38,7 +38,7 @@ from mailboat.api.archive import (
 )
 from mailboat.api.records import Moment
 from mailboat.blobs.sweep import SweepDecision
-from mailboat.clock import moment_of
+from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.content.progress import Phases
 from mailboat.control.subscriber_directory import SubscriberStatus, members_below, position_findings
@@ -240,7 +240,7 @@ class JournalArchive:
     def retention(self, *, is_applied: bool = False) -> RetentionView:
         workspace = self._workspace
         turn = retention_turn(workspace, is_applied=is_applied)
-        now_ms = int(workspace.clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(workspace.clock)
         return _retention_view(turn, now_ms, is_on=is_retention_by_consumption(workspace), is_applied=is_applied)
 
     def ensure_topics(self, *, is_dry_run: bool = False) -> TopicSetup:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from mailboat.api.records import HistorySample, HistoryView, StatusView
-from mailboat.clock import Clock, moment_of
+from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import AgentMissingError
 
 SAMPLE_SECONDS: Final = 10.0
@@ -68,7 +68,7 @@ class LagHistory:
         """Take a sample. Returns: seconds until the next one. Raises: the errors of the status."""
         began = self._clock.monotonic()
         status = self._status()
-        now_ms = int(self._clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._clock)
         with self._lock:
             self._add(status, now_ms)
         return max(SAMPLE_SECONDS, _SHARE * (self._clock.monotonic() - began))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mailboat.api.records import PublicationPlan, PublisherView
+from mailboat.clock import milliseconds_now
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
@@ -142,7 +143,7 @@ class PublisherService:
         return slowest
 
     def _decide_slowest(self) -> Offset | None:
-        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._workspace.clock)
         reading = [
             known.announcement.reads_next_of(self.name)
             for known in self._journal_state.roster.subscribers()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
-from mailboat.clock import moment_of
+from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.composition.locations import opened_ledger
 from mailboat.composition.workspace import Workspace
@@ -153,7 +153,7 @@ class SubscriberDirectory:
 
     def members(self) -> Sequence[SubscriberStatus]:
         """All known subscribers, by name. A target that can't be read leaves its position open."""
-        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._workspace.clock)
         found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
         for registered in self._workspace.home.known_subscribers():
             key = AgentKey(self._workspace.home.sling_id, registered.name)
@@ -369,7 +369,7 @@ def _members_of(workspace: Workspace, name: AgentName) -> Sequence[SubscriberSta
 
 def _withdraw(workspace: Workspace, instance: SlingId, name: AgentName) -> None:
     """Append an announcement without states, which deregisters the subscriber."""
-    now_ms = int(workspace.clock.now().timestamp() * 1000)
+    now_ms = milliseconds_now(workspace.clock)
     headers, value = encode_message(DiscoveryMessage(instance, name, (), announced_ms=now_ms))
     topic = workspace.topic(TopicRole.DISCOVERY)
     workspace.journal.append(topic, [NewRecord(value, headers, f"{instance}-{name}".encode())])

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.discovery.topology import MAX_SUBSCRIBERS, AgentKey, KnownSubscriber, Topology
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
@@ -52,7 +52,7 @@ class Roster:
     def hear(self, record: Record, *, is_retained: bool) -> None:
         """Take in a record of the discovery topic, which was there before, or comes now."""
         announced = heard(record)
-        now_ms = self._now_ms()
+        now_ms = milliseconds_now(self._clock)
         with self._lock:
             self._version += 1
             if announced is None:
@@ -65,7 +65,7 @@ class Roster:
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or silent, by name; who is silent for too long is removed before."""
-        now_ms = self._now_ms()
+        now_ms = milliseconds_now(self._clock)
         with self._lock:
             self._version += bool(self._topology.remove_expired(now_ms))
             return self._topology.subscribers()
@@ -75,9 +75,6 @@ class Roster:
         with self._lock:
             self._version += 1
             self._topology = Topology(self._max)
-
-    def _now_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
 
 
 class RosterFollower:

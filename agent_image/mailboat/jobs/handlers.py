@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_orig
 
 import msgspec
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import UsageError
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
 from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
@@ -190,7 +190,7 @@ class JobContext:
             TransactionSplitError: The connection is in autocommit mode, or the handler committed itself.
         """
         job = f"{self._call.log}/{self._only_job()}"
-        now_ms = int(self._ports.clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._ports.clock)
         with commit_once(connection, job, self.token, now_ms):
             yield
 

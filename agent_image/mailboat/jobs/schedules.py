@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from mailboat.clock import milliseconds_of
 from mailboat.errors import UsageError
 from mailboat.model.jobs import Firing, JobsAdded, Missed, Schedule, ScheduleDefined, ScheduleRemoved
 
@@ -142,4 +143,4 @@ def zone_of(name: str) -> tzinfo:
 
 
 def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+    return milliseconds_of(moment)

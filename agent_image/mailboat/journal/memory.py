@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.journal.port import (
     Border,
     NewRecord,
@@ -158,7 +158,7 @@ class MemoryJournal:
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
         """See `Journal.append`."""
-        appended_ms = int(self._clock.now().timestamp() * 1000)
+        appended_ms = milliseconds_now(self._clock)
         with self._lock:
             target = self._find(topic)
             check_sizes(topic, records, target.settings.max_message_bytes)

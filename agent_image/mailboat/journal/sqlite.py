@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.frozen import Frozen
 from mailboat.journal.headers import decode_headers
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
@@ -287,7 +287,7 @@ class SqliteJournal:
 
     def _expired(self) -> list[tuple[TopicName, Offset]]:
         """For each topic with a retention, the first offset to keep."""
-        now_ms = int(self._clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._clock)
         kept = self._query(
             lambda c: c.execute(
                 "SELECT name, number, next_offset, retention_seconds, retention_bytes FROM topic "

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalCorruptError, JournalMissingError, JournalTooNewError
 from mailboat.folder_handle import make_file, make_path
 from mailboat.journal.sqlite_connection import connect, mapped_errors
@@ -126,7 +126,7 @@ def _fill(draft: Path, clock: Clock) -> None:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         for table in _TABLES:
             connection.execute(table)
-        created_ms = int(clock.now().timestamp() * 1000)
+        created_ms = milliseconds_now(clock)
         connection.execute("INSERT INTO journal (uuid, created_ms) VALUES (?, ?)", (str(uuid.uuid4()), created_ms))
         connection.execute("COMMIT")
     finally:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalReplacedError, JournalUnavailableError, MailboatError
 from mailboat.journal.headers import HeaderCodec
 from mailboat.journal.port import NewRecord
@@ -161,7 +161,7 @@ class SqliteWriter:
         topic = find_topic(self.connection, request.topic, self.path)
         # All checks come before the first INSERT: a refused request leaves no rows in the group's transaction.
         check_sizes(request.topic, request.records, topic.max_message_bytes)
-        appended_ms = int(self.clock.now().timestamp() * 1000)
+        appended_ms = milliseconds_now(self.clock)
         first = topic.next_offset
         self.connection.executemany(
             f"INSERT INTO {record_table(topic.number)} (offset, appended_ms, epoch, key, headers, value) "

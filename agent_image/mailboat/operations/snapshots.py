@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
@@ -83,7 +83,7 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
         StorageFullError, StorageReadOnlyError, BlobMissingError, BlobCorruptError.
     """
     with opened_view(target) as view:
-        taken_ms = int(clock.now().timestamp() * 1000)
+        taken_ms = milliseconds_now(clock)
         head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
         tail = write_snapshot(file, head, lambda into: _write_package(view, into, watch))
     return SnapshotResult(head, tail, file.stat().st_size)

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
+from mailboat.clock import milliseconds_now
 from mailboat.content.binaries import binaries_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
@@ -80,7 +81,8 @@ class PackageBuilder:
 
     def new_package_id(self) -> PackageId:
         """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as in Sling."""
-        return PackageId(f"dstrpck-{self._now_ms()}-{uuid.UUID(int=self._ports.random.getrandbits(128), version=4)}")
+        chance = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
+        return PackageId(f"dstrpck-{milliseconds_now(self._ports.clock)}-{chance}")
 
     def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
         """The message of a request that carries no content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
@@ -226,7 +228,7 @@ class PackageBuilder:
             deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
             user_id=request.user_id,
             request_id=request.request_id,
-            created_ms=self._now_ms(),
+            created_ms=milliseconds_now(self._ports.clock),
             trace_parent=_trace_parent_of(request, package_id),
         )
 
@@ -236,9 +238,6 @@ class PackageBuilder:
             known = ", ".join(sorted(self._ports.codecs))
             raise UsageError(f"there is no package format {self._settings.package_type!r}; known here: {known}")
         return codec
-
-    def _now_ms(self) -> int:
-        return int(self._ports.clock.now().timestamp() * 1000)
 
 
 def _too_large_for_a_message(summary: PackageSummary, limit: int) -> LimitExceededError:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from mailboat.clock import milliseconds_of
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
@@ -183,7 +184,7 @@ class ChangeShipper:
         # One process at a time: two would compare at once and publish the same differences.
         with state.locks.exclusive("changes"), state.locks.publication_under_way():
             source_id = self._published.follow(source.uri, self._appender.identity())
-            self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))
+            self._published.discard_strays(milliseconds_of(self._ports.clock.now() - _STRAYS_LIVE))
             for group in self.groups(source, roots, on_compared):
                 yield self._ship_group(source, source_id, group, user_id)
 

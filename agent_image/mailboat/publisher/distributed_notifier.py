@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
@@ -314,7 +314,7 @@ class EventRun:
 
     def _drop_silent(self) -> bool:
         clock = self._ports.clock
-        now_ms = int(clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(clock)
         gone = self._awaited.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
         for queue in gone:
             _LOG.warning(

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
 from mailboat.model.identifiers import Offset, PackageId
@@ -350,7 +350,7 @@ class PublishedTrees:
         *,
         anew: bool = False,
     ) -> None:
-        staged_ms = int(self._clock.now().timestamp() * 1000)
+        staged_ms = milliseconds_now(self._clock)
         rows = (
             (package_id, source_id, key_of(one.path), one.digest, staged_ms)
             for package_id, nodes in changes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import PositionOutOfRangeError
 from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import Offset, TopicName
@@ -33,7 +33,7 @@ def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clo
         _look(journal, topic, marks, (before, bounds.next_offset))
     except PositionOutOfRangeError:  # somebody else removed records meanwhile: the next time
         return bounds.earliest_offset
-    marks.forget_orphans(int(clock.now().timestamp() * 1000))
+    marks.forget_orphans(milliseconds_now(clock))
     return max(bounds.earliest_offset, marks.border(before))
 
 

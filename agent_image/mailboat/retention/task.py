@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
 from mailboat.model.identifiers import Offset, TopicName
@@ -128,7 +128,7 @@ class RetentionTask:
         """
         self._is_stopping = is_stopping
         bounds = self._catch_up_patiently()
-        now_ms = int(self._clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._clock)
         timeout = self._settings.subscriber_timeout_seconds
         self._marks.forget_orphans(now_ms)
         dropped: tuple[Registration, ...] = ()

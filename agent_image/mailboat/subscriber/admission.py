@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from mailboat.clock import Clock, Deadline
+from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.content.port import Batch, Ledger, OpenBuild
 from mailboat.errors import ImportTimeoutError, UntrustedInputError
 from mailboat.journal.port import Record
@@ -374,7 +374,7 @@ class Exposure:
         """
         self.begin()
         if self._settings is not None and is_at_end and self._stored:
-            now_ms = int(self._clock.now().timestamp() * 1000)
+            now_ms = milliseconds_now(self._clock)
             quiet = plan_quiet_builds(self._stored, now_ms, self._settings.quiet_seconds)
             self._planned = {key: one for key, one in self._stored.items() if key not in quiet}
             for one in quiet.values():

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.commands import OpenCommand
 from mailboat.content.port import Batch, GivenUp
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
@@ -339,7 +339,7 @@ class CommandHandler:
             command.pub_agent_name,
             command.removed,
             reply.message,
-            int(self._ports.clock.now().timestamp() * 1000),
+            milliseconds_now(self._ports.clock),
         )
 
 

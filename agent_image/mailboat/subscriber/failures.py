@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mailboat.clock import Backoff, milliseconds_now
 from mailboat.content.port import Attempt, GivenUp
 from mailboat.errors import (
     BlobCorruptError,
@@ -46,7 +47,6 @@ _DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportE
 """What no content of a package can cause in correct code."""
 
 # `2.0**1024` overflows, and a package may fail more often than that
-_MOST_DOUBLINGS: Final = 32
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
 _ONE: Final = ReadLimits(max_records=1)
 _MANY: Final = ReadLimits(max_records=500)
@@ -138,9 +138,7 @@ def is_infrastructure(error: Exception) -> bool:
 
 def pause_seconds(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> float:
     """Return the pause after so many failures in a row: exponential, with jitter, never above the policy's longest."""
-    doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)
-    whole = min(policy.first_pause_seconds * 2.0**doublings, policy.longest_pause_seconds)
-    pause = whole * jitter.uniform(0.5, 1.0)
+    pause = Backoff(policy.first_pause_seconds, policy.longest_pause_seconds).pause(failures, jitter)
     wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
     return pause if wished is None else max(pause, min(wished, policy.longest_pause_seconds))
 
@@ -248,7 +246,7 @@ class FailureHandler:
 
     def _store(self, offset: Offset, count: int, cause: FailureCause, pause: float) -> None:
         # stored before the pause, so that a process killed during it does not start to count from zero
-        attempt = Attempt(offset, count, cause, self._now_ms() + int(pause * 1000))
+        attempt = Attempt(offset, count, cause, milliseconds_now(self._ports.clock) + int(pause * 1000))
         self._ports.target.ledger.store_attempt(attempt)
         self._attempt = attempt
         self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
@@ -287,14 +285,13 @@ class FailureHandler:
     def _entry(self, failure: Failure, cause: FailureCause, attempts: int) -> GivenUp:
         message, offset = failure.message, failure.record.offset
         if message is None:
-            return GivenUp(offset, _UNKNOWN_PACKAGE, None, (), cause, attempts, self._now_ms(), 0)
+            return GivenUp(offset, _UNKNOWN_PACKAGE, None, (), cause, attempts, milliseconds_now(self._ports.clock), 0)
         shown = first_paths(message.paths)
         more = len(message.paths) - len(shown)
         publisher = message.pub_agent_name
-        return GivenUp(offset, message.package_id, publisher, shown, cause, attempts, self._now_ms(), more)
-
-    def _now_ms(self) -> int:
-        return int(self._ports.clock.now().timestamp() * 1000)
+        return GivenUp(
+            offset, message.package_id, publisher, shown, cause, attempts, milliseconds_now(self._ports.clock), more
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------- redrives

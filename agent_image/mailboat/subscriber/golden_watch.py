@@ -14,7 +14,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
-from mailboat.clock import Deadline
+from mailboat.clock import Deadline, milliseconds_now
 from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset
@@ -202,7 +202,7 @@ class GoldenWatch:
         self._lost_before_ms = None
         # Asked of the reader: retention may remove statuses after the bounds were asked for.
         if reader.next_offset > 0:
-            self._lost_before_ms = int(self._clock.now().timestamp() * 1000)  # or what the oldest record says
+            self._lost_before_ms = milliseconds_now(self._clock)  # or what the oldest record says
 
     def _read_all(self) -> None:
         while self._read(0.0):

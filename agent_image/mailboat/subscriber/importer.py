@@ -14,6 +14,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from mailboat.clock import milliseconds_now
 from mailboat.config.document import LimitsConfig, Undecodable
 from mailboat.content.port import Batch
 from mailboat.errors import (
@@ -386,7 +387,7 @@ class Importer:
                 status,
                 message.package_id,
                 attempts=attempts,
-                created_ms=int(self._ports.clock.now().timestamp() * 1000),
+                created_ms=milliseconds_now(self._ports.clock),
                 staged_behind=staged_behind,
             )
         )

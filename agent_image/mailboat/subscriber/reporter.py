@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from mailboat.clock import milliseconds_now
 from mailboat.content.port import ReportStarts
 from mailboat.errors import MailboatError, UntrustedInputError
 from mailboat.journal.port import Record, RecordBatch
@@ -214,7 +215,7 @@ class Reporter:
         self, phase: SubscriberPhase, seconds: float, cause: FailureCause, failing: FailingPackage | None = None
     ) -> None:
         """Something is tried again after the pause: the journal or the target, or a package that failed."""
-        now_ms = int(self._ports.clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._ports.clock)
         values: dict[str, Any] = {"phase": phase, "next_try_ms": now_ms + int(seconds * 1000), "cause": cause}
         if failing is not None:
             values |= {"attempts": failing.attempts, "failing_publisher": failing.publisher}
@@ -268,7 +269,7 @@ class ImportRecorder:
         if not self._is_on or not outcome.imported:
             return
         seconds = self._clock.monotonic() - began
-        now_ms = int(self._clock.now().timestamp() * 1000)
+        now_ms = milliseconds_now(self._clock)
         done = records[: outcome.done]
         if outcome.left_out:
             done = [record for record in done if record.offset not in outcome.left_out]
