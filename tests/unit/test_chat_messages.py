@@ -9,8 +9,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import NodePath
-from mailboat.telemetry.chat_message import encode_chat_message
-from mailboat.telemetry.webhook import EventFilter
+from mailboat.telemetry.webhook import EventFilter, encode_chat_message
 
 MISSED = Missed("5a1e-edge-3", MissedReason.FAILED)
 

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
-from mailboat.blobs.s3_answers import answer_check, check_answer
-from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Settings, answer_check, check_answer
 from mailboat.blobs.s3_documents import S3Documents
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock

@@ -26,9 +26,8 @@ from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
-from mailboat.telemetry.hooks import measured
 from mailboat.telemetry.page import metrics_page
-from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.subscribers import SubscriberMetrics, measured
 from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import WebhookStatistics
 from mailboat.testing.clocks import ManualClock

@@ -28,11 +28,10 @@ from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
-from mailboat.telemetry.hooks import measured
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
-from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.subscribers import SubscriberMetrics, measured
 from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings, WebhookStatistics
 from mailboat.tracing import NoTracer, Tracer

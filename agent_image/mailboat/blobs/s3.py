@@ -33,7 +33,6 @@ from mailboat.blobs.s3_download import FIRST_RANGE, PARALLEL_FROM_BYTES, RangedB
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweep import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
-from mailboat.blobs.s3_users import forget_user, list_users, note_user
 from mailboat.clock import Clock
 from mailboat.config.keys import GIBIBYTE
 from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
@@ -42,6 +41,7 @@ from mailboat.model.content_hash import ContentHash
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, ListObjectsV2OutputTypeDef
+from urllib.parse import quote, unquote
 
 _FOLDER: Final = "sha256/"
 _DIGEST_NOTE: Final = "sha256"
@@ -318,3 +318,37 @@ def _is_seekable(content: BinaryIO) -> bool:
 
 def _other_length(digest: Digest, found_bytes: int, promised_bytes: int) -> BlobCorruptError:
     return blob_corrupt(digest, f"has {found_bytes} bytes, not the {promised_bytes} promised")
+
+
+# --------------------------------------------------------------------------------------------- logs that use a bucket
+
+
+_USERS: Final = "journals/"
+"""Below it, an object for each log that uses the bucket, so that no sweep of one harms another."""
+
+
+def note_user(connection: S3Connection, user: str) -> None:
+    """A publisher of this log is about to store something. Raises: BlobStoreUnavailableError."""
+    place = _user_place(connection, user)
+    connection.call("noting the journal", lambda client: client.put_object(**place, Body=b""))
+
+
+def list_users(connection: S3Connection) -> Sequence[str]:
+    """The logs; a thousand at most, of which one suffices to stop a sweep. Raises: BlobStoreUnavailableError."""
+    settings = connection.settings
+    prefix = f"{settings.prefix}{_USERS}"
+    page = connection.call(
+        "listing the journals", lambda client: client.list_objects_v2(Bucket=settings.bucket, Prefix=prefix)
+    )
+    return sorted(unquote(found["Key"].removeprefix(prefix)) for found in page.get("Contents", []))
+
+
+def forget_user(connection: S3Connection, user: str) -> None:
+    """Forget a log that was deleted. Raises: BlobStoreUnavailableError."""
+    place = _user_place(connection, user)
+    connection.call("forgetting a journal", lambda client: client.delete_object(**place))
+
+
+def _user_place(connection: S3Connection, user: str) -> dict[str, Any]:
+    settings = connection.settings
+    return {"Bucket": settings.bucket, "Key": f"{settings.prefix}{_USERS}{quote(user, safe='')}"}

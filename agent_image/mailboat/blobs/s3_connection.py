@@ -22,7 +22,6 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
 
-from mailboat.blobs.s3_answers import answer_check
 from mailboat.blobs.s3_errors import (
     Failure,
     FailureKind,
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import GetObjectOutputTypeDef
+from collections.abc import Mapping
+from types import MappingProxyType
 
 # an upload (4), a download (4) and a sweep (8) at once: urllib3 discards connections beyond this number
 CONNECTIONS: Final = 16
@@ -322,3 +323,49 @@ def _is_ours(error: Exception) -> bool:
         return False
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return not any(str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES for frame in frames)
+
+
+# ------------------------------------------------------------------------------------------------ answers of a server
+
+
+# A captive portal, a proxy or a wrong port answers 200 with a page. botocore reads it as an answer without fields, so a
+# blob would count as stored that never was, or a field would be missed far from here.
+_ALWAYS_THERE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "CompleteMultipartUpload": ("ETag",),
+        "CopyObject": ("CopyObjectResult",),
+        "CreateMultipartUpload": ("UploadId",),
+        "GetObject": ("ETag", "LastModified", "ContentLength"),
+        "HeadObject": ("LastModified", "ContentLength"),
+        "ListMultipartUploads": ("IsTruncated",),
+        "ListObjectsV2": ("IsTruncated",),
+        "PutObject": ("ETag",),
+        "UploadPart": ("ETag",),
+    }
+)
+_STEP: Final = "check `blobs.s3.endpoint_url` and the network: a proxy, a login page or another server may answer there"
+
+
+def check_answer(operation: str, answer: Mapping[str, Any], store: str) -> None:
+    """See whether a successful answer has what the operation always answers with. Raises: BlobStoreUnavailableError."""
+    missing = [name for name in _ALWAYS_THERE.get(operation, ()) if name not in answer]
+    if missing:
+        raise BlobStoreUnavailableError(
+            f"{store} does not answer like an S3 server: {operation} without {missing[0]}", next_step=_STEP
+        )
+
+
+def answer_check(store: str) -> Callable[..., None]:
+    """A handler for botocore's event `after-call`, which comes with every answer, also with refusals."""
+
+    def check(*, parsed: Mapping[str, Any], model: Any, **_: object) -> None:
+        if parsed["ResponseMetadata"]["HTTPStatusCode"] < 300:
+            try:
+                check_answer(model.name, parsed, store)
+            except BlobStoreUnavailableError:
+                # the caller never gets the body of GetObject, and its connection would stay open until it is collected
+                if "Body" in parsed:
+                    parsed["Body"].close()
+                raise
+
+    return check

@@ -1,7 +1,7 @@
 """Coverage of a simple filter, made fast: what a package owns when roots alone decide.
 
 `WorkspaceFilter.covers` asks set by set; here the roots are prepared once for a package, and a package with one root,
-which nearly all are, costs one comparison for each record. Rules and modes are the matter of `targets/filtered.py`.
+which nearly all are, costs one comparison for each record. Rules and modes are the matter of `apply_filtered`.
 """
 
 from __future__ import annotations

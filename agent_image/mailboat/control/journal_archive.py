@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, Protocol
 
@@ -26,10 +26,12 @@ from mailboat.api.archive import (
     RecordView,
     RetainerView,
     RetentionView,
+    SettingDifference,
     SnapshotView,
     StoredSnapshotView,
     SweepView,
     TargetSweepView,
+    TopicCheck,
     TopicSetup,
     TopicView,
     TruncationView,
@@ -47,7 +49,6 @@ from mailboat.journal.port import Record
 from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 from mailboat.maintenance.schedule import remove_expired
-from mailboat.maintenance.topic_check import check_topic, ensure_topic
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
@@ -401,3 +402,33 @@ def _transport(message: PackageMessage) -> str:
 
 def _hexadecimal(digest: bytes | None) -> str | None:
     return None if digest is None else digest.hex()
+
+
+def check_topic(workspace: Workspace, role: TopicRole) -> TopicCheck:
+    """Compare a topic with the configuration; changes nothing. Raises: JournalUnavailableError."""
+    topic = workspace.topic(role)
+    try:
+        found = _differences(workspace, role)
+    except TopicMissingError:
+        return TopicCheck(topic, role.value, "missing")
+    return TopicCheck(topic, role.value, "different" if found else "right", found)
+
+
+def ensure_topic(workspace: Workspace, role: TopicRole) -> TopicCheck:
+    """Make a topic that is missing, or put right what differs. What the log can't change stays `different`.
+
+    Raises: JournalUnavailableError, JournalAccessDeniedError; UsageError for what the brokers do not grant.
+    """
+    found = check_topic(workspace, role)
+    if found.is_right:
+        return found
+    workspace.journal.ensure_topic(workspace.topic(role), workspace.topic_settings(role))
+    left = _differences(workspace, role)
+    if left:
+        return replace(found, state="different", differences=left)
+    return replace(found, state="made" if found.state == "missing" else "changed")
+
+
+def _differences(workspace: Workspace, role: TopicRole) -> tuple[SettingDifference, ...]:
+    found = workspace.journal.upkeep.differences(workspace.topic(role), workspace.topic_settings(role))
+    return tuple(SettingDifference(one.name, one.found, one.wanted) for one in found)

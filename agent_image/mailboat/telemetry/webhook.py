@@ -8,6 +8,7 @@ such (400, 413, 415, 422) is logged and skipped, since it would be rejected each
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, moment_of
 from mailboat.config.document import WebhookFormat
 from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
@@ -25,9 +26,8 @@ from mailboat.model.messages import DistributedEvent
 from mailboat.model.path_patterns import PathPattern
 from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
-from mailboat.telemetry import chat_message, cloudevents
 from mailboat.telemetry.webhook_client import Answer, WebhookClient, WebhookUnreachableError
-from mailboat.wire.events import decode_event
+from mailboat.wire.events import decode_event, event_document
 from mailboat.workers import Worker, WorkerOptions
 
 _LOG: Final = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Webhook:
     def __init__(self, settings: WebhookSettings, ports: WebhookPorts) -> None:
         """Post what is raised from now on, or from where an earlier process was. Raises: UsageError for the URL."""
         is_chat = settings.format is WebhookFormat.SLACK
-        kind = chat_message.CONTENT_TYPE if is_chat else cloudevents.CONTENT_TYPE
+        kind = _CHAT_TYPE if is_chat else _CLOUD_EVENT_TYPE
         headers = {"Content-Type": kind, "User-Agent": "mailboat"}
         if settings.token is not None:
             headers["Authorization"] = f"Bearer {settings.token}"
@@ -203,8 +203,8 @@ class Webhook:
 
     def _body(self, event: DistributedEvent, raised_ms: int) -> bytes:
         if self._settings.format is WebhookFormat.SLACK:
-            return chat_message.encode_chat_message(event)
-        return cloudevents.encode_cloud_event(event, raised_ms)
+            return encode_chat_message(event)
+        return encode_cloud_event(event, raised_ms)
 
     def _judge(self, answer: Answer, event: DistributedEvent) -> None:
         if answer.status // 100 == 2:
@@ -254,3 +254,66 @@ def _event_of(record: Record) -> DistributedEvent | None:
         return decode_event(record.headers, record.value)
     except UntrustedInputError:
         return None  # anyone may write to a topic; `journal verify` names it
+
+
+# ---------------------------------------------------------------------------------------------------- bodies of posts
+
+
+EVENT_TYPE: Final = "dev.mailboat.package.distributed.v1"
+_CLOUD_EVENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
+
+
+def encode_cloud_event(event: DistributedEvent, raised_ms: int) -> bytes:
+    """A CloudEvent 1.0 in the structured JSON mode of the HTTP binding; `raised_ms` is when the log took the event.
+
+    `source` and `id` together identify the event permanently, so a receiver can skip a repeat.
+    Source: https://github.com/cloudevents/spec, CloudEvents 1.0.2, its JSON format, and the distributed tracing
+    extension.
+    """
+    document: dict[str, object] = {
+        "specversion": "1.0",
+        "id": event.package_id,
+        "source": f"/mailboat/publishers/{event.pub_agent_name}",
+        "type": EVENT_TYPE,
+        "time": moment_of(raised_ms).isoformat(timespec="milliseconds"),
+        "datacontenttype": "application/json",
+    }
+    if event.paths:
+        document["subject"] = event.paths[0]
+    if event.trace_parent is not None:
+        document["traceparent"] = event.trace_parent
+    return json.dumps({**document, "data": event_document(event)}, ensure_ascii=False).encode()
+
+
+_CHAT_TYPE: Final = "application/json; charset=utf-8"
+
+_NAMED: Final = 5
+_LONGEST: Final = 300
+_ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b", "`": "'"})
+"""A zero-width space behind `@` keeps it from being a mention; a backtick would end the code that shows a path."""
+
+
+def encode_chat_message(event: DistributedEvent) -> bytes:
+    """A message for chat systems that take Slack's incoming webhooks: `text`, in one or two lines.
+
+    It holds paths and names that others wrote. Slack makes links and mentions of `<…>`, Mattermost of `@name`; both are
+    disarmed. Source: https://docs.slack.dev/messaging/formatting-message-text
+    """
+    paths = ", ".join(f"`{_plain(path)}`" for path in event.paths[:_NAMED])
+    more = len(event.paths) - _NAMED
+    what = f"{paths or 'a package'}{f' and {more} more' if more > 0 else ''} (offset {event.offset})"
+    name = _plain(event.pub_agent_name)
+    if not event.missed:
+        return _body(f"{name}: {what} is distributed to all subscribers")
+    missed = ", ".join(f"{_plain(one.subscriber)} ({one.reason})" for one in event.missed[:_NAMED])
+    others = len(event.missed) - _NAMED
+    return _body(f":warning: {name}: {what} is missing at {missed}{f' and {others} more' if others > 0 else ''}")
+
+
+def _plain(text: str) -> str:
+    shown = "".join(one if one.isprintable() else " " for one in text[:_LONGEST])
+    return f"{shown.translate(_ESCAPES)}{'…' if len(text) > _LONGEST else ''}"
+
+
+def _body(text: str) -> bytes:
+    return json.dumps({"text": text}, ensure_ascii=False).encode()

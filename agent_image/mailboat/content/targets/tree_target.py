@@ -8,13 +8,15 @@ interrupts are repeated when the target is opened. A `sqlite:` target consists o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import TracebackType
 from typing import Protocol, Self
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import ForeignFailure, translate_failure
+from mailboat.content.keys import Key, key_of, path_of
+from mailboat.content.merge_rules import merge_node
 from mailboat.content.port import GivenUp, OpenBuild, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
@@ -23,11 +25,14 @@ from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
+from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import NewJob
 from mailboat.model.messages import CommandResult, StatusMessage
+from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
+from mailboat.wire.nodes import decode_node, encode_node
 
 
 class TreePresenter(Intake, Protocol):
@@ -166,8 +171,6 @@ class TreeBatch:
         self._table.flush()
         if change.filter.is_simple:
             return self._table.apply_simple(change, self._changes)
-        from mailboat.content.targets.filtered import apply_filtered  # noqa: PLC0415  # for few packages
-
         return apply_filtered(self._table, change, self._changes)
 
     def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
@@ -278,3 +281,53 @@ class TreeBatch:
             if offset is not None:
                 translated.where["offset"] = offset
             raise translated from error
+
+
+# ------------------------------------------------------------------------------------------------- filters with rules
+
+
+def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCount:
+    """Put and remove what a change says, whatever its filter is."""
+    put = size = 0
+    new_files: list[NodePath] = []
+    for record in change.records:
+        rules = change.filter.set_for(record.path)
+        if rules is None or not rules.covers(record.path):
+            put += table.make_ancestor(record, stamp, change.filter.covers)
+            continue
+        merged = _merged(table, record, rules)
+        if rules.is_shallow and table.is_new_file(merged, (key_of(record.path),)):
+            new_files.append(record.path)
+        table.put([merged], stamp, change.filter.covers)
+        put += 1
+        size += len(merged.body) + sum(binary.length_bytes for binary in record.binaries)
+    removed = _remove_uncarried(table, change.filter, stamp)
+    removed += sum(table.delete_below(path, stamp) for path in new_files)
+    return ChangeCount(put, removed, size)
+
+
+def _merged(table: TreeTable, record: NodeRecord, rules: FilterSet) -> NodeRecord:
+    if rules.mode is ImportMode.REPLACE and not rules.property_rules:
+        return record
+    by_digest = {binary.digest: binary for binary in record.binaries}
+    incoming = decode_node(record.path, record.body, lambda digest: by_digest[digest].open())
+    return encode_node(merge_node(table.node(key_of(record.path)), incoming, rules))
+
+
+def _remove_uncarried(table: TreeTable, workspace_filter: WorkspaceFilter, stamp: int) -> int:
+    removed = 0
+    for rules in workspace_filter.sets:
+        if rules.mode is not ImportMode.REPLACE:
+            continue
+        for key in _candidates(table, rules, stamp):
+            path = path_of(key)
+            if workspace_filter.set_for(path) is rules and rules.covers(path):
+                removed += table.delete_alone(key)
+    return removed
+
+
+def _candidates(table: TreeTable, rules: FilterSet, stamp: int) -> Iterator[Key]:
+    root = key_of(rules.root)
+    if not rules.is_shallow:
+        return table.uncarried(root, stamp)
+    return iter([root] if table.is_uncarried(root, stamp) else [])
