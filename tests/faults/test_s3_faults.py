@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
-from mailboat.composition.stores import s3_settings
+from mailboat.composition.bucket import s3_settings
 from mailboat.config.storage import S3Config, Secret
 from mailboat.errors import (
     BlobAccessDeniedError,

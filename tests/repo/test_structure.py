@@ -20,7 +20,7 @@ FOREIGN_ASSIGNMENTS = 191
 GERUNDS = 5
 REPEATED_NAMES = 31
 """Files whose name occurs more than twice outside the folders of kinds."""
-FUNCTION_IMPORTS = 104
+FUNCTION_IMPORTS = 75
 
 
 def dotted(module: Any) -> str:

@@ -12,9 +12,10 @@ import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.s3_connection import new_client
 from mailboat.clock import SystemClock
+from mailboat.composition.bucket import s3_settings
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.journals import ClientMissingError
-from mailboat.composition.stores import open_blobs, s3_settings
+from mailboat.composition.stores import open_blobs
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import BlobsConfig, S3Config, Secret
@@ -122,7 +123,7 @@ def test_a_missing_client_library_says_what_to_install(home: Home, monkeypatch: 
     real = builtins.__import__
 
     def without_boto(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("mailboat.blobs.s3"):
+        if name == "mailboat.composition.bucket":
             raise ImportError("No module named 'boto3'")
         return real(name, *args, **kwargs)
 

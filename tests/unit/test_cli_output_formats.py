@@ -21,9 +21,9 @@ from mailboat.cli.output import (
     printable,
     seconds_text,
     show,
-    table_text,
     time_text,
 )
+from mailboat.cli.table_text import table_text
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
 from mailboat.testing.examples import examples
 from rich.text import Text

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import subprocess
+from typing import Final
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0
@@ -69,8 +67,6 @@ class HookWatch:
 
     def _start(self) -> None:
         """Start the watch, or another one after one that was killed."""
-        import subprocess
-
         self._end()
         # -I ignores PYTHON* variables and the user's site-packages, -S skips `site`: the start takes milliseconds
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM]
@@ -106,8 +102,6 @@ class HookWatch:
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:
     """Wait for its end, which needs a moment only; one that does not come is not waited for."""
-    import subprocess
-
     try:
         process.wait(_CLOSE_SECONDS)
     except subprocess.TimeoutExpired:

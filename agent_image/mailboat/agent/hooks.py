@@ -16,6 +16,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -28,8 +30,6 @@ from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.workers import heartbeat
 
 if TYPE_CHECKING:
-    import subprocess
-
     from mailboat.config.document import HooksConfig
 
 # a stop or the time limit is noticed so much later at most
@@ -68,8 +68,6 @@ class CommandHook:
             ProcessorFailedError: It could not be started, failed, or took too long.
             StopAskedError: The subscriber must end before the command did.
         """
-        import tempfile  # with subprocess, a tenth of what a restart without hooks may cost
-
         # files instead of pipes: a hook that reads nothing, or prints without end, can't block this thread
         with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
             document.write(document_of(self._subscriber, package))
@@ -91,8 +89,6 @@ class CommandHook:
                 raise self._failed(package, f"ended with the exit code {process.returncode}", _last_line(output))
 
     def _start(self, document: BinaryIO, output: BinaryIO, package: ProcessedPackage) -> subprocess.Popen[bytes]:
-        import subprocess
-
         try:
             return subprocess.Popen(  # noqa: S603  # an argument list from the configuration, no shell
                 self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
@@ -101,8 +97,6 @@ class CommandHook:
             raise self._failed(package, f"can't be started: {error.strerror or error}") from error
 
     def _await(self, process: subprocess.Popen[bytes], package: ProcessedPackage) -> None:
-        import subprocess
-
         heartbeat(self._clock)(self._timeout_seconds)
         deadline = Deadline(self._clock, self._timeout_seconds)
         while process.poll() is None:

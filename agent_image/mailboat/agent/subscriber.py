@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.hooks import Hooks
 from mailboat.agent.subscriber_lock import SubscriberLock
-from mailboat.clock import Deadline, milliseconds_now
+from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.locations import open_target
 from mailboat.composition.workspace import Workspace
@@ -48,6 +47,7 @@ from mailboat.subscriber.settings import (
 from mailboat.subscriber.subscriber import Subscriber, Until
 
 if TYPE_CHECKING:
+    from mailboat.agent.hooks import Hooks
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
@@ -106,6 +106,14 @@ class ExternalParts(Frozen):
     processors: Processors | None = None
 
 
+def _hooks_of(subscription: Subscription, clock: Clock) -> Hooks | None:
+    if subscription.hooks == HooksConfig():
+        return None
+    from mailboat.agent.hooks import Hooks  # subprocess and tempfile: a tenth of what a restart may cost
+
+    return Hooks(subscription.hooks, subscription.name, clock)
+
+
 class SubscriberProcess:
     """One subscriber, from opening its target to closing it."""
 
@@ -125,7 +133,7 @@ class SubscriberProcess:
         own = parts or ExternalParts()
         self._is_target_external = own.target is not None
         self._target = own.target or open_target(subscription.target)
-        self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
+        self._hooks = _hooks_of(subscription, workspace.clock)
         self._deadline: Deadline | None = None
         self._publishers: frozenset[AgentName] = frozenset()
         self._announced: tuple[object, ...] = ()
@@ -133,7 +141,7 @@ class SubscriberProcess:
         self._meter: SubscriberMetrics | None = None
         self._narrator: StateLogger | None = None
         try:
-            processors = own.processors or self._hooks.processors
+            processors = own.processors or (Processors() if self._hooks is None else self._hooks.processors)
             stores = (workspace.journal, workspace.blobs, workspace.codecs, self._target)
             ports = SubscriberPorts(*stores, workspace.clock, processors=processors, observer=self)
             if observed is not None:
@@ -196,12 +204,14 @@ class SubscriberProcess:
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         self._deadline = Deadline(clock, seconds)
         deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
-        self._hooks.stop(deadline)
+        if self._hooks is not None:
+            self._hooks.stop(deadline)
         self._subscriber.stop(deadline)
 
     def close(self) -> None:
         """Release the target, and now and then remove the blobs of its own that no node names any more."""
-        self._hooks.close()
+        if self._hooks is not None:
+            self._hooks.close()
         self._hold.release()
         self._target.close()
         # after the close: a sweep needs the lock that this subscriber held

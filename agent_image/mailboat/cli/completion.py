@@ -6,6 +6,7 @@ import enum
 from typing import Annotated
 
 import typer
+from typer import completion as scripts
 
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.settings import current_settings
@@ -27,8 +28,6 @@ def register(app: typer.Typer) -> None:
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print a shell's completion script: `source <(mailboat completion bash)`."""
-    from typer import completion as scripts
-
     script: str = vars(scripts)["get_completion_script"](
         prog_name="mailboat", complete_var="_MAILBOAT_COMPLETE", shell=shell.value
     )

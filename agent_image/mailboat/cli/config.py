@@ -18,6 +18,7 @@ from mailboat.composition.home import Home, configured_home
 from mailboat.config.document import Config
 from mailboat.config.schema import json_schema
 from mailboat.errors import UsageError
+from mailboat.http.access import check_access
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.operations.configuration_check import check_config, shown_document, warnings_of
 
@@ -73,8 +74,6 @@ def checked_configuration(
 
     Raises: HomeMissingError, ConfigInvalidError, UsageError.
     """
-    from mailboat.http.access import check_access
-
     home = configuration(session, file)
     if subscriber is not None:
         home.config = _renamed(home.config, subscriber)

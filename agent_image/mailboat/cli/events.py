@@ -11,12 +11,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.client import HttpControl
 from mailboat.api.events import EventType, StreamEvent, read_events
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.clock import Clock, SystemClock
+from mailboat.control.event_feed import EventFeed, EventTopic
+from mailboat.control.service import ControlService
 from mailboat.errors import RetryableError
+from mailboat.model.messages import TopicRole
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -55,8 +59,6 @@ def events(
 
 def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -> Iterator[StreamEvent]:  # an option
     """The events of an agent, connecting again after a break. Raises: as the first connection."""
-    from mailboat.api.client import HttpControl
-
     last_id, pause, is_connected = after, _PAUSE_SECONDS, False
     with HttpControl(session.url or "", session.token) as control:
         while True:
@@ -78,10 +80,6 @@ def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -
 
 def _of_home(session: Session, clock: Clock, *, follow: bool) -> Iterator[StreamEvent]:
     """The events of the home's own journal, looked for twice a second."""
-    from mailboat.control.event_feed import EventFeed, EventTopic
-    from mailboat.control.service import ControlService
-    from mailboat.model.messages import TopicRole
-
     with session.workspace() as workspace:
         control = ControlService(workspace)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, TextIO
@@ -75,8 +76,6 @@ def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: 
 
 def _print_lines(error: MailboatError, into: TextIO, lines: Iterator[str], *, is_verbose: bool) -> None:
     if is_verbose:
-        import traceback
-
         into.write("".join(traceback.format_exception(error)))
     into.writelines(f"{line}\n" for line in lines)
     into.flush()

@@ -6,14 +6,11 @@ its state as any other: identity, what publishers remember, who subscribes. Call
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock
-from mailboat.composition.credentials import read_secret
 from mailboat.composition.locations import check_folder_place
-from mailboat.composition.settings import expanded_path
-from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism, TopicRetentionConfig
+from mailboat.config.storage import KafkaConfig, RetentionConfig, TopicRetentionConfig
 from mailboat.errors import JournalMissingError, UsageError
 from mailboat.journal.port import TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
@@ -21,7 +18,6 @@ from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home
-    from mailboat.journal.kafka_settings import KafkaSettings, KafkaTls, PasswordLogin, TokenLogin
     from mailboat.journal.port import Journal
 
 _SMALL_MESSAGE_BYTES: Final = 256 * 1024  # of statuses, commands and announcements, which hold no content
@@ -29,7 +25,6 @@ _LARGE_MESSAGE_BYTES: Final = 1_000_000
 _ANNOUNCEMENTS_BYTES: Final = 64 * 1024 * 1024  # only the newest of each subscriber counts
 _SLACK_SECONDS: Final = 3600.0  # no publisher takes longer from a package's first piece to its message
 _SLACK_SHARE: Final = 4  # a package larger than that share of all that is kept would be cut by the brokers
-_SECTION: Final = "journal.kafka"
 
 
 class ClientMissingError(UsageError):
@@ -96,25 +91,6 @@ def _larger(size_bytes: int | None) -> int | None:
     return None if size_bytes is None else size_bytes + size_bytes // _SLACK_SHARE
 
 
-def kafka_settings(kafka: KafkaConfig, folder: Path) -> KafkaSettings:
-    """The adapter's settings; secrets are read now. `folder` is the home, which relative files belong to.
-
-    Raises: UsageError, SecretMissingError.
-    """
-    from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings
-
-    if not kafka.bootstrap_servers:
-        raise UsageError("`journal.kafka.bootstrap_servers` names no broker", key="journal.kafka.bootstrap_servers")
-    return KafkaSettings(
-        bootstrap_servers=",".join(kafka.bootstrap_servers),
-        security=KafkaSecurity(tls=_tls(kafka, folder), login=_login(kafka, folder)),
-        replication_factor=kafka.replicas,
-        min_insync_replicas=kafka.min_insync_replicas,
-        append_seconds=kafka.append_seconds,
-        request_seconds=kafka.request_seconds,
-    )
-
-
 def _open_file(home: Home, clock: Clock) -> Journal:
 
     try:
@@ -129,6 +105,8 @@ def _open_file(home: Home, clock: Clock) -> Journal:
 
 
 def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
+    from mailboat.composition.kafka_login import kafka_settings
+
     try:
         from mailboat.journal.kafka import KafkaJournal
     except ImportError as error:
@@ -137,53 +115,3 @@ def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
             next_step='pip install "mailboat[kafka]"',
         ) from error
     return KafkaJournal(kafka_settings(kafka, home.path), clock)
-
-
-def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
-    from mailboat.journal.kafka_settings import KafkaTls
-
-    tls = kafka.tls
-    if tls is None:
-        return None
-    if (tls.certificate_file is None) is not (tls.key_file is None):
-        raise UsageError(
-            "`journal.kafka.tls` has a certificate without its key, or a key without its certificate",
-            key="journal.kafka.tls",
-        )
-    ca_file, certificate_file, key_file = (
-        None if file is None else _file(folder / expanded_path(file), key)
-        for key, file in (
-            ("ca_file", tls.ca_file),
-            ("certificate_file", tls.certificate_file),
-            ("key_file", tls.key_file),
-        )
-    )
-    password = (
-        None if tls.key_password is None else read_secret(tls.key_password, f"{_SECTION}.tls.key_password", folder)
-    )
-    return KafkaTls(ca_file, certificate_file, key_file, password, tls.verify_hostname)
-
-
-def _file(file: Path, key: str) -> Path:
-    if not file.is_file():
-        raise UsageError(f"there is no file {file}", key=f"journal.kafka.tls.{key}")
-    return file
-
-
-def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | None:
-    from mailboat.journal.kafka_settings import PasswordLogin, PasswordMechanism, TokenLogin
-
-    sasl = kafka.sasl
-    if sasl is None:
-        return None
-    user = sasl.user
-    if sasl.user_from is not None:
-        user = read_secret(sasl.user_from, f"{_SECTION}.sasl.user_from", folder)
-    if user is None or sasl.password is None:
-        raise UsageError("`journal.kafka.sasl` needs `user` and `password`", key="journal.kafka.sasl")
-    password = read_secret(sasl.password, f"{_SECTION}.sasl.password", folder)
-    if sasl.mechanism is not SaslMechanism.OAUTHBEARER:
-        return PasswordLogin(PasswordMechanism(sasl.mechanism), user, password)
-    if sasl.token_url is None:
-        raise UsageError("OAUTHBEARER needs `token_url`", key="journal.kafka.sasl.token_url")
-    return TokenLogin(sasl.token_url, user, password, sasl.scope)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ipaddress
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from urllib.parse import urlsplit
 
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.clock import Clock
-from mailboat.composition.credentials import read_secret
 from mailboat.composition.journals import ClientMissingError
 from mailboat.composition.locations import check_folder_place
 from mailboat.composition.settings import expanded_path
@@ -24,7 +22,6 @@ from mailboat.config.storage import S3Config
 
 if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore, UserNamed
-    from mailboat.blobs.s3_connection import S3Keys, S3Settings
     from mailboat.composition.home import Home
 
 _SECTION: Final = "blobs.s3"
@@ -48,7 +45,16 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
     """
     s3 = home.config.blobs.s3
     if s3 is not None:
-        return _open_bucket(home, s3, clock, user)
+        for mistake in s3_mistakes(s3, home.path):
+            raise mistake
+        try:
+            from mailboat.composition.bucket import open_bucket
+        except ImportError as error:
+            raise ClientMissingError(
+                "the configuration names an S3 bucket, but the client library boto3 is not installed",
+                next_step='pip install "mailboat[s3]"',
+            ) from error
+        return open_bucket(s3, home.path, clock, user)
 
     check_folder_place(home.blobs_path)
     return DirectoryBlobStore(home.blobs_path.resolve(), clock, user)
@@ -70,52 +76,6 @@ def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
         yield ConfigInvalidError(
             f"{_SECTION}.ca_file refers to {_file(s3.ca_file, folder)}, which is not a file", key=f"{_SECTION}.ca_file"
         )
-
-
-def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
-    """The adapter's settings. `folder` is the home, which relative files belong to. Raises: see `s3_mistakes`."""
-    from mailboat.blobs.s3_connection import S3Settings
-
-    for mistake in s3_mistakes(s3, folder):
-        raise mistake
-    return S3Settings(
-        bucket=s3.bucket,
-        prefix=s3.prefix,
-        endpoint_url=s3.endpoint_url,
-        region=s3.region,
-        path_style=s3.path_style,
-        ca_file=None if s3.ca_file is None else str(_file(s3.ca_file, folder)),
-        part_bytes=s3.multipart_bytes,
-        max_attempts=s3.max_attempts,
-        read_keys=None if s3.access_key_id is None else lambda: _read_keys(s3, folder),
-    )
-
-
-def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None) -> BlobStore:
-    try:
-        from mailboat.blobs.s3 import S3BlobStore
-        from mailboat.blobs.s3_connection import S3Connection
-    except ImportError as error:
-        raise ClientMissingError(
-            "the configuration names an S3 bucket, but the client library boto3 is not installed",
-            next_step='pip install "mailboat[s3]"',
-        ) from error
-    settings = s3_settings(s3, home.path)
-    if settings.read_keys is not None:
-        settings.read_keys()  # a secret that can't be read is told now, not by the first package
-    jitter = random.Random()  # noqa: S311  # pauses need no secrecy
-    return S3BlobStore(S3Connection(settings, clock, jitter), clock, user)
-
-
-def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
-    from mailboat.blobs.s3_connection import S3Keys
-
-    if s3.access_key_id is None or s3.secret_access_key is None:
-        raise ConfigInvalidError(f"{_SECTION} names no credentials", key=_SECTION)
-    return S3Keys(
-        read_secret(s3.access_key_id, f"{_SECTION}.access_key_id", folder),
-        read_secret(s3.secret_access_key, f"{_SECTION}.secret_access_key", folder),
-    )
 
 
 def _file(name: str, folder: Path) -> Path:

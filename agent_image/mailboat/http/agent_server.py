@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from mailboat.agent.health import Health
 from mailboat.clock import Deadline, SystemClock
 from mailboat.http.probes import Telemetry, create_probe_app
 from mailboat.http.server import HttpServer
-from mailboat.model.messages import TopicRole
 from mailboat.telemetry.exposition import AgentMetrics
 
 if TYPE_CHECKING:
@@ -61,25 +59,6 @@ def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
     if process.control is None or process.history is None:
         return create_probe_app(Probes(process, process.observability), config, folder, clock)
-    from mailboat.control.event_feed import EventFeed, EventTopic
-    from mailboat.control.journal_archive import AgentArchive
-    from mailboat.http.application import create_app
-    from mailboat.http.audit import AuditTrail
-    from mailboat.http.ports import ApiPorts
+    from mailboat.http.agent_application import agent_application
 
-    archive, audit = AgentArchive(process.workspace), AuditTrail(clock)
-    topic = EventTopic(process.workspace.journal, process.workspace.topic(TopicRole.EVENT))
-    feed = EventFeed(process.control.status, uuid.uuid4().hex[:8], topic)
-    ports = ApiPorts(
-        process.control,
-        process.control.jobs,
-        archive,
-        process,
-        process.observability,
-        clock,
-        audit,
-        feed,
-        process.history,
-        process.stopping,
-    )
-    return create_app(ports, config, folder)
+    return agent_application(process, process.control, process.history)

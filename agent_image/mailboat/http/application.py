@@ -6,6 +6,7 @@ applications; `server.py` runs them. Called by the command line's `agent run`, a
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -163,8 +164,6 @@ def _said_of(mistake: Mapping[str, Any]) -> str:
 
 def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str | None:
     """What the first unknown member of the body was meant to be, as far as that can be guessed."""
-    import difflib  # noqa: PLC0415  # for the unlucky only
-
     unknown = next((one for one in mistakes if one["type"] == _UNKNOWN), None)
     if unknown is None:
         return None
@@ -202,8 +201,6 @@ async def _tell_status(request: Request, error: Exception) -> Response:
 
 def near_path(path: str, templates: Iterable[str]) -> str:
     """A suggestion for a path that does not exist: the most similar one, with the names that were sent filled in."""
-    import difflib  # noqa: PLC0415  # for the unlucky only
-
     sent = path[:_SHOWN_PATH].split("/")
     filled = {_filled(one.split("/"), sent) for one in templates}
     near = difflib.get_close_matches("/".join(sent), sorted(filled), n=1, cutoff=0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -150,8 +151,6 @@ async def only_known_parameters(request: Request) -> None:
 
     Raises: UsageError, with a suggestion.
     """
-    import difflib  # noqa: PLC0415  # for the unlucky only
-
     known = _parameters_of(request.scope["route"].dependant)
     for name in request.query_params:
         if name not in known:

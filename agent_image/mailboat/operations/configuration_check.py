@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.home import Home, line_of
-from mailboat.composition.journals import kafka_settings, topic_retention
+from mailboat.composition.journals import topic_retention
+from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
 from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig

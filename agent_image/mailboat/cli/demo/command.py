@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mailboat.api.client import HttpControl
 from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
 from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
@@ -151,7 +152,6 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
 
 
 def _play(session: Session, source: Path, home: Home, options: DemoOptions) -> Outcome:
-    from mailboat.api.client import HttpControl
 
     folder, skipped = copy_content(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:
