@@ -6,9 +6,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
+from mailboat.jobs.source import CallId, Offer
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.jobs import JobAction, NewJob, QueueSettings, parse_job_id
+from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, QueueSettings, Schedule, parse_job_id
+from mailboat.telemetry.families import Samples
+from mailboat.telemetry.jobs import JobMetrics
 from mailboat.testing.clocks import ManualClock
 
 
@@ -35,3 +39,63 @@ def test_due_counts_jobs_whose_time_has_come_also_on_an_idle_log(jobs: JobServic
     jobs.command(JobAction.REMOVE, [last])
     clock.advance(60.0)
     assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (3, 3)
+
+
+def test_a_schedule_fires_without_a_worker_and_makes_its_queue_due(jobs: JobService, clock: ManualClock) -> None:
+    assert jobs.attend() == 30.0, "an agent without jobs opens nothing"
+    assert jobs.opened_queues() == ()
+    jobs.set_schedule(Schedule("nightly", NewJob("report"), every_ms=60_000))
+    for _ in range(2):
+        clock.advance(60.0)
+        jobs.attend()
+        jobs.attend()
+    assert jobs.queue("default").due == 2
+    assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"] * 2
+
+
+def samples_of(metrics: JobMetrics) -> dict[str, float]:
+    samples = Samples()
+    metrics.collect(samples)
+    return {
+        f"{each.name} {' '.join(each.labels.values())}": each.value
+        for family in samples.families()
+        for each in family.samples
+        if each.value and "_bucket" not in each.name
+    }
+
+
+def test_metrics_have_counts_of_queues_and_what_happened(jobs: JobService, clock: ManualClock) -> None:
+    metrics = JobMetrics(jobs.opened_queues)
+    jobs.listen(metrics.see)
+    assert samples_of(metrics) == {}
+    jobs.add([NewJob("mail", retries=0), NewJob("mail"), NewJob("mail"), NewJob("mail", delay_ms=60_000)])
+    clock.advance(2.0)
+    offer = Offer("w-1", 3, ("**",))
+    calls = [each.call for _ in range(3) for each in jobs.poll(offer, 1, ()).claimed]
+    calls = sorted(set(calls))
+    clock.advance(4.0)
+    outcomes = (Outcome.FAIL, Outcome.OK, Outcome.SNOOZE)
+    jobs.report("w-1", [JobResult(c.job, c.token, o, 1_000) for c, o in zip(calls, outcomes, strict=True)], [])
+    assert samples_of(metrics) == {
+        "mailboat_jobs_queued default": 2.0,
+        "mailboat_jobs_workers default": 1.0,
+        "mailboat_jobs_given_up default": 1.0,
+        "mailboat_jobs_wait_seconds_count default": 3.0,
+        "mailboat_jobs_wait_seconds_sum default": 6.0,
+        "mailboat_jobs_run_seconds_count default": 3.0,
+        "mailboat_jobs_run_seconds_sum default": 12.0,
+        "mailboat_jobs_ended_total default succeeded": 1.0,
+        "mailboat_jobs_ended_total default given-up": 1.0,
+        "mailboat_jobs_retries_total default": 1.0,
+    }
+
+
+def test_metrics_count_expired_leases(jobs: JobService, clock: ManualClock) -> None:
+    metrics = JobMetrics(jobs.opened_queues)
+    jobs.listen(metrics.see)
+    jobs.add([NewJob("mail", retries=0, lease_ms=1_000)])
+    offer = Offer("w-1", 1, ("**",))
+    held: list[CallId] = [each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed][:1]
+    clock.advance(1.1)
+    assert held in [jobs.poll(offer, 0, held).lost for _ in range(2)]
+    assert samples_of(metrics)["mailboat_jobs_expired_leases_total default"] == 1.0

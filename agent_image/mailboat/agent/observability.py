@@ -28,6 +28,7 @@ from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.jobs import JobMetrics
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
+    from mailboat.control.job_service import JobService
     from mailboat.subscriber.figures import SubscriberStatistics
     from mailboat.subscriber.settings import Processors
     from mailboat.workers import Worker
@@ -101,6 +103,12 @@ class Observability:
         self._upkeep.sweep_failures = lambda: maintenance.failures
         if retention is not None:
             self._upkeep.retention_failures = lambda: retention.failures
+
+    def watch_jobs(self, jobs: JobService) -> None:
+        """Export the figures of durable jobs."""
+        metrics = JobMetrics(jobs.opened_queues)
+        jobs.listen(metrics.see)
+        self._metrics.add(metrics)
 
     def start(self, control: Control, workspace: Workspace) -> None:
         """Raise the events of the configured publishers, and export the figures of the control service.

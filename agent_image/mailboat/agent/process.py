@@ -106,6 +106,8 @@ class AgentProcess:
         if is_head_moved(self.workspace):
             self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
+        self.observability.watch_jobs(self._control.jobs)
+        self._upkeep.append(Worker("jobs", self._control.jobs.attend, self._pulse, WorkerOptions("attending to jobs")))
         self._history = LagHistory(self._control.status, self._pulse)
         self._upkeep.append(
             Worker("history", self._history.sample, self._pulse, WorkerOptions("sampling lag and throughput"))

@@ -38,7 +38,7 @@ from mailboat.jobs.progress import decode_progress, eta_ms
 from mailboat.jobs.schedules import plan_schedule
 from mailboat.jobs.selection import position, shown_state, why_pending
 from mailboat.jobs.source import CallId, Offer, PollResult
-from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.jobs.topic import JobTopic, Listener, open_job_topic
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -67,6 +67,7 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
+from mailboat.model.topics import JOB_TOPIC
 from mailboat.wire.protobuf import MAX_MS
 
 MAX_LISTED: Final = 1_000
@@ -76,6 +77,9 @@ _MAX_WORKERS: Final = 2_000
 _MAX_LEFT: Final = 10_000
 """Workers that left are remembered, so that a request of theirs that is under way does not bring them back."""
 _WORKERS_RETRY_SECONDS: Final = 30.0
+_ATTEND_SECONDS: Final = 1.0
+_NO_TOPIC_SECONDS: Final = 30.0
+_CLOCK_AHEAD_SECONDS: Final = 30.0
 
 
 class JobService:
@@ -94,6 +98,9 @@ class JobService:
         self._chance = chance
         self._lock = threading.Lock()
         self._source: LogSource | None = None
+        self._listener: Listener | None = None
+        self._is_current = False
+        """Whether the topic was read to its end once: what happened before is not for the listener."""
         self._left: OrderedDict[str, None] = OrderedDict()
 
     def close(self) -> None:
@@ -102,6 +109,33 @@ class JobService:
             if self._source is not None:
                 self._source.close()
             self._source = None
+            self._is_current = False
+
+    def listen(self, listener: Listener) -> None:
+        """Call this with each record from now on, in the thread that reads it."""
+        self._listener = listener
+
+    def attend(self) -> float:
+        """Do what has to happen without workers: fire schedules, and write checkpoints; for an agent's thread.
+
+        Returns: seconds until the next call. An agent without jobs opens nothing.
+        Raises: the journal's errors, JobLogIncompleteError.
+        """
+        if self._source is None and JOB_TOPIC not in self._journal().topics():
+            return _NO_TOPIC_SECONDS
+        with self._opened() as source:
+            topic = source.topic
+            fold = topic.fold
+            if fold.schedules.due(self._now_ms(fold)):
+                if not fold.schedules.due(fold.now_ms):
+                    source.tick()
+                # The clock of this machine is ahead of the journal's: no tick each second until it is not.
+                if not fold.schedules.due(fold.now_ms):
+                    return _CLOCK_AHEAD_SECONDS
+                source.fire()
+            if not fold.workers and topic.is_checkpoint_due():
+                topic.write_checkpoint()
+        return _ATTEND_SECONDS
 
     # Jobs
 
@@ -187,6 +221,10 @@ class JobService:
         with self._opened() as source:
             fold = source.topic.fold
             return self._queue_views(fold, [queue for _, queue in sorted(fold.queues.items())])
+
+    def opened_queues(self) -> Sequence[JobQueueView]:
+        """All queues; none before the topic was opened, so that a scrape does not create it."""
+        return () if self._source is None else self.queues()
 
     def queue(self, queue: str) -> JobQueueView:
         with self._opened() as source:
@@ -304,10 +342,15 @@ class JobService:
         """The topic, read to its end, for this thread alone."""
         with self._lock:
             if self._source is None:
-                topic = open_job_topic(self._journal())
+                topic = open_job_topic(self._journal(), self._seen)
                 self._source = LogSource(topic, self._clock, self._chance, NoFailpoints())
             self._source.catch_up()
+            self._is_current = True
             yield self._source
+
+    def _seen(self, fold: JobFold, applied: Applied) -> None:
+        if self._is_current and self._listener is not None:
+            self._listener(fold, applied)
 
 
 def _append(topic: JobTopic, record: JobRecord) -> Applied:

@@ -62,11 +62,19 @@ _PACKED_BYTES: Final = 24
 
 
 class Transition(NamedTuple):
-    """A job changed its state, at the time of the log. `reason` is a word for programs, such as `lease-expired`."""
+    """A job changed its state, at the time of the log.
+
+    Attributes:
+        queue: Its queue.
+        reason: A word for programs, such as `lease-expired`.
+        duration_ms: How long a job that starts has been due, and how long an attempt that ends ran.
+    """
 
     job: JobId
     state: JobState
+    queue: str
     reason: str = ""
+    duration_ms: int = 0
 
 
 class Applied(NamedTuple):
@@ -75,10 +83,12 @@ class Applied(NamedTuple):
     Attributes:
         transitions: In order, those that its append time brought about first.
         added: For each job of a record that adds jobs, its id: that of an earlier job where it is a repetition.
+        void: The first job of each claimed group that did not start: its worker came too late, or it was not its turn.
     """
 
     transitions: Sequence[Transition]
     added: Sequence[JobId] = ()
+    void: Sequence[JobId] = ()
 
 
 class JobFold:
@@ -250,13 +260,14 @@ class JobFold:
             return Applied(transitions, added)
         if isinstance(record, ScheduleDefined | ScheduleRemoved):
             self.schedules.change(record)
-        transitions += self._change(offset, record)
-        return Applied(transitions)
+        void: list[JobId] = []
+        transitions += self._change(offset, record, void)
+        return Applied(transitions, void=void)
 
-    def _change(self, offset: Offset, record: JobRecord) -> Iterator[Transition]:
+    def _change(self, offset: Offset, record: JobRecord, void: list[JobId]) -> Iterator[Transition]:
         match record:
             case JobsClaimed():
-                yield from self._claim(Token(offset), record)
+                yield from self._claim(Token(offset), record, void)
             case LeasesRenewed():
                 self._renew(record)
             case JobsFinished():
@@ -355,13 +366,14 @@ class JobFold:
 
     # Leases
 
-    def _claim(self, token: Token, record: JobsClaimed) -> Iterator[Transition]:
+    def _claim(self, token: Token, record: JobsClaimed, void: list[JobId]) -> Iterator[Transition]:
         worker = self.workers.get(record.worker)
         if worker is not None:
             worker.see(self.now_ms)
         for group in record.groups:
             # A claim is a proposal: an earlier record may have taken the jobs, or the room.
             if not self._may_start(group):
+                void += group[:1]
                 continue
             queue = self.queue(group[0])
             until_ms = self.now_ms + min(self.table.lease_ms(job) for job in group)
@@ -371,7 +383,9 @@ class JobFold:
                 self.table.count_try(job)
                 self.leases[job] = lease
                 self._release_unique(job)
-                yield Transition(job, JobState.ACTIVE)
+                yield Transition(
+                    job, JobState.ACTIVE, queue.settings.name, duration_ms=self.now_ms - self.table.due_ms(job)
+                )
             queue.start(group, self.now_ms)
             heappush(self._expiries, (until_ms, group[0], token))
             if worker is not None:
@@ -411,20 +425,23 @@ class JobFold:
         queue.end_call()
         if (worker := self.workers.get(lease.worker)) is not None:
             worker.end_call()
+        ran_ms = self.now_ms - lease.started_ms
         for job in lease.jobs:
             del self.leases[job]
             if outcome is Outcome.OK:
-                yield self._end(job, JobState.SUCCEEDED, reason)
+                yield self._end(job, JobState.SUCCEEDED, reason, ran_ms)
             elif lease.stop_requested:
-                yield self._end(job, JobState.STOPPED, reason)
+                yield self._end(job, JobState.STOPPED, reason, ran_ms)
             elif outcome is Outcome.CANCEL:
-                yield self._end(job, JobState.ERROR, reason)
+                yield self._end(job, JobState.ERROR, reason, ran_ms)
             elif outcome is Outcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
-                yield self._end(job, JobState.GIVEN_UP, reason)
+                yield self._end(job, JobState.GIVEN_UP, reason, ran_ms)
             else:
-                yield self._queue_again(job, outcome, delay_ms, reason)
+                self._queue_again(job, outcome, delay_ms)
+                why = reason or outcome.name.lower()
+                yield Transition(job, JobState.QUEUED, queue.settings.name, why, ran_ms)
 
-    def _queue_again(self, job: JobId, outcome: Outcome, delay_ms: int | None, reason: str) -> Transition:
+    def _queue_again(self, job: JobId, outcome: Outcome, delay_ms: int | None) -> None:
         queue, table = self.queue(job), self.table
         if delay_ms is None:
             # The shift is bounded: without a limit of retries the integers would grow without end.
@@ -439,9 +456,8 @@ class JobFold:
             self._delay(job, table.due_ms(job))
         else:
             queue.add(job)
-        return Transition(job, JobState.QUEUED, reason or outcome.name.lower())
 
-    def _end(self, job: JobId, state: JobState, reason: str) -> Transition:
+    def _end(self, job: JobId, state: JobState, reason: str, ran_ms: int = 0) -> Transition:
         """End a job whose lease is gone, or that was queued."""
         queue = self.queue(job)
         self._release_unique(job)
@@ -454,7 +470,7 @@ class JobFold:
         else:
             self.table.set_due_ms(job, self.now_ms + queue.settings.history_ms)
             heappush(self._history, (self.table.due_ms(job), job))
-        return Transition(job, state, reason)
+        return Transition(job, state, queue.settings.name, reason, ran_ms)
 
     def _forget(self, job: JobId) -> None:
         self.results.pop(job, None)
@@ -489,8 +505,9 @@ class JobFold:
                 stopped = record.action is JobAction.STOP
                 yield self._end(job, JobState.STOPPED if stopped else JobState.DROPPED, "command")
             elif record.action is JobAction.REMOVE:
+                name = self.queue(job).settings.name
                 self._forget(job)
-                yield Transition(job, JobState.DROPPED, "command")
+                yield Transition(job, JobState.DROPPED, name, "command")
 
     def _command_queue(self, record: QueueCommanded) -> Iterator[Transition]:
         queue = self.queues.get(record.queue)

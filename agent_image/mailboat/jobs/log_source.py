@@ -39,6 +39,7 @@ _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_NO_WORKER: Final = "agent"
 _MOST_TICK_DELAY_MS: Final = 20.0
 """Spreads the workers, so that one record ends a delay for all of them."""
 
@@ -62,7 +63,7 @@ class LogSource:
         # Not before: records that are not read yet may give the jobs to other workers.
         if self._caught_up:
             self._announce(offer, now)
-            self._fire()
+            self.fire()
             if self._claim(offer.worker, free, now):
                 return self._polled(offer.worker, held)
             # one worker is enough: all of them see at the same time that it is due
@@ -134,7 +135,12 @@ class LogSource:
         (offset,) = self._append(WorkerSeen(offer.worker, offer.slots, tuple(offer.topics)))
         self.topic.follow_to(offset, self.see)
 
-    def _fire(self) -> None:
+    def tick(self) -> None:
+        """Append a record that moves the time of an idle log, for a process that is no worker."""
+        (offset,) = self._append(WorkerSeen(_NO_WORKER, 0, ()))
+        self.topic.follow_to(offset, self.see)
+
+    def fire(self) -> None:
         """Append the jobs of schedules that are due; the fold counts the first firing of each due time."""
         for schedule in self.topic.fold.schedules.due(self.topic.fold.now_ms):
             try:

@@ -42,22 +42,27 @@ CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 """A checkpoint is due after so many records, or so many bytes, and not before its own size was appended again."""
 
 
-def open_job_topic(journal: Journal) -> JobTopic:
+Listener = Callable[[JobFold, Applied], None]
+"""Called with each record that the topic applied."""
+
+
+def open_job_topic(journal: Journal, listener: Listener | None = None) -> JobTopic:
     """The topic of durable jobs, which is created when it is first used. Raises: as `JobTopic`."""
     ensure_job_topic(journal)
-    return JobTopic(journal, JOB_TOPIC)
+    return JobTopic(journal, JOB_TOPIC, listener)
 
 
 class JobTopic:
     """One job topic and its fold. To be used by one thread, except for `append` and `interrupt`."""
 
-    def __init__(self, journal: Journal, topic: TopicName) -> None:
+    def __init__(self, journal: Journal, topic: TopicName, listener: Listener | None = None) -> None:
         """Restore the last checkpoint; the records behind it are for `follow`.
 
         Raises: JobLogIncompleteError, TopicMissingError, JournalUnavailableError, JournalCorruptError.
         """
         self._journal = journal
         self._topic = topic
+        self._listener = listener
         self._checkpoint_bytes = 0
         self._records_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
@@ -87,6 +92,8 @@ class JobTopic:
         batch = self._reader.read(_LIMITS, wait_seconds)
         for record in batch.records:
             applied = self._apply(record)
+            if self._listener is not None:
+                self._listener(self.fold, applied)
             if seen is not None:
                 seen(record.offset, applied)
         return batch.is_at_end

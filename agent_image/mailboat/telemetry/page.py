@@ -12,6 +12,7 @@ _TITLES: Final = (
     ("discovery", "Discovery"),
     ("retention", "Retention"),
     ("sweep", "Sweeps of the blob store"),
+    ("jobs", "Jobs"),
     ("http", "The HTTP API"),
     ("agent", "The process"),
 )
