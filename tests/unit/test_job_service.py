@@ -12,7 +12,7 @@ from mailboat.jobs.source import CallId, Offer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, QueueSettings, Schedule, parse_job_id
 from mailboat.telemetry.families import Samples
-from mailboat.telemetry.jobs import JobMetrics
+from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
 
 

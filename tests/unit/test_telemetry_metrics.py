@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.api.job_records import JobQueueView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
+from mailboat.jobs.fold import LEASE_EXPIRED, Applied, JobFold, Transition
 from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
+from mailboat.model.jobs import JobId, JobState
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.retention.task import RetentionFigures
@@ -26,6 +29,7 @@ from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscribers import SubscriberMetrics, measured
 from mailboat.telemetry.upkeep import UpkeepMetrics
@@ -368,6 +372,11 @@ def everything(bench: Bench) -> AgentMetrics:
     )
     upkeep.retention_failures = upkeep.sweep_failures = lambda: 0
     bench.metrics.add(upkeep)
+    jobs = JobMetrics(lambda: [JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())])
+    changes = [(JobState.ACTIVE, ""), (JobState.QUEUED, LEASE_EXPIRED), (JobState.SUCCEEDED, "")]
+    transitions = [Transition(JobId(0), state, "cdn", reason, 1_000) for state, reason in changes]
+    jobs.see(JobFold(), Applied(transitions, void=[JobId(1)]))
+    bench.metrics.add(jobs)
     return bench.metrics
 
 

@@ -28,7 +28,7 @@ from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
-from mailboat.telemetry.jobs import JobMetrics
+from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
