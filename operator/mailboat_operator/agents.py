@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import httpx2
 from mailboat.api import operations
+from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import PREFIX, Operation, read_answer
 from mailboat.api.problems import Problem, read_problem
 from mailboat.api.records import BuildView, DistributionView, StatusView
@@ -107,6 +108,10 @@ class Agents:
                 raise
             return None
 
+    async def jobs(self, address: AgentAddress, request: Callable[[HttpJobs], T]) -> T:
+        """Ask for jobs, queues or schedules: `request` calls one method of the client. Raises: see `fleet`."""
+        return await self._ask(address, cast("Operation[T]", request(HttpJobs(_unsent))))
+
     async def forget(self, address: AgentAddress, subscriber: str) -> None:
         """Deregister a subscriber permanently; ignores an unknown one. Raises: see `fleet`."""
         try:
@@ -142,6 +147,11 @@ class Agents:
             return read_answer(operation, content, url)
         except AgentDefectError as error:
             raise AgentUnreachableError(error.message) from error
+
+
+def _unsent(operation: Operation[T], /) -> T:
+    """In place of sending: the client of jobs returns the operation itself, which is sent without blocking."""
+    return cast("T", operation)
 
 
 async def _bounded(answer: httpx2.Response) -> bytes:

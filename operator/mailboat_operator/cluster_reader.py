@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.package_build.spec import PackageBuild
 from mailboat_operator.kinds.publisher.manifests import token_secret_name
@@ -91,7 +92,7 @@ class ClusterReader:
         self.cluster = cluster
         self.agents = agents
         self.systems = systems
-        self._image = image
+        self.image = image
         self._clock = clock
         self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
 
@@ -132,6 +133,11 @@ class ClusterReader:
         made = [_decoded(one) for one in found if controller_uid(one) == owner_uid]
         return [one for one in made if isinstance(one, PackageBuild)]
 
+    async def job_queues(self, namespace: str) -> Sequence[JobQueue]:
+        """The JobQueues of a namespace, or of all (`*`), that can be decoded."""
+        found = map(_decoded, await self.cluster.list("JobQueue", namespace))
+        return [one for one in found if isinstance(one, JobQueue)]
+
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
 
@@ -147,6 +153,13 @@ class ClusterReader:
             text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
             raise AgentUnreachableError(text, error="SecretMalformed")
         return AgentAddress(metadata.namespace, metadata.name, token)
+
+    async def agent_of(self, publisher: Publisher) -> AgentAddress:
+        """Where a publisher's agent is asked. Raises: AgentUnreachableError if its token does not exist yet."""
+        address = await self.address(publisher)
+        if address is None:
+            raise AgentUnreachableError("the Secret with the publisher's token is not there yet", error="SecretMissing")
+        return address
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
         """All subscribers of a journal, read from one of its publishers; None when none of the first few answers."""
@@ -178,6 +191,10 @@ class ClusterReader:
             _LOG.info("%s: %s", name, error)
             return Pods()
         return Pods(found, events)
+
+    async def pods_of(self, namespace: str, labels: Mapping[str, str]) -> Pods:
+        """The pods with these labels, in order of their names."""
+        return Pods(present(await self.cluster.list("Pod", namespace, labels=labels)))
 
     async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
         """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
@@ -227,7 +244,7 @@ class ClusterReader:
             journal=journal,
             secrets={name: secret for name, secret in secrets.items() if secret is not None},
             children=live,
-            image=self._image,
+            image=self.image,
             now=self.now,
             policy=self.systems.policy,
             is_journal_checked=journal is None or is_checked(journal, has_agents=has_agents),

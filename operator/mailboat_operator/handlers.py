@@ -28,6 +28,7 @@ _KOPF_FINALIZER: Final = f"{GROUP}/kopf"
 CHILDREN: Final = (
     ("", "v1", "configmaps"),
     ("", "v1", "services"),
+    ("apps", "v1", "deployments"),
     ("apps", "v1", "statefulsets"),
     ("autoscaling", "v2", "horizontalpodautoscalers"),
     ("networking.k8s.io", "v1", "networkpolicies"),
@@ -87,6 +88,8 @@ class Watched:
                     await self.child_changed(body)
                 return
             self._ask(key)
+        if key.kind == "JobQueue" and (known is None or type == "DELETED"):  # two may name one queue of a log
+            self._ask_all_named(key)
         if key.kind == "SubscriberPool" and (known is None or type == "DELETED"):  # publishers note whom they wait for
             self._ask_all_of("Publisher", key.namespace)
         self._ask_others(key, dict(body), is_gone=type == "DELETED")
@@ -101,6 +104,11 @@ class Watched:
     def _ask_all_of(self, kind: str, namespace: str) -> None:
         for other in self._heard:
             if (other.kind, other.namespace) == (kind, namespace):
+                self._ask(other)
+
+    def _ask_all_named(self, key: ObjectKey) -> None:
+        for other in self._heard:
+            if (other.kind, other.name) == (key.kind, key.name) and other != key:
                 self._ask(other)
 
     def _ask_others(self, key: ObjectKey, body: Manifest, *, is_gone: bool) -> None:

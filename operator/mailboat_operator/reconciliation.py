@@ -40,9 +40,14 @@ from mailboat_operator.plan.actions import (
     Grow,
     Hold,
     Plan,
+    RemoveQueue,
+    RemoveSchedule,
     Report,
     RequestPackage,
+    SetQueue,
+    SetSchedule,
     Severity,
+    SuspendQueue,
 )
 from mailboat_operator.plan.invalid import plan_invalid, plan_undecodable
 from mailboat_operator.plan.manifest import Manifest
@@ -163,6 +168,8 @@ class Reconciler:
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
             case CreateTopic() | Grow() | Configure() | DeleteTopic() | RequestPackage():
+                pass  # done by the effects of its kind, since the status tells what came of it
+            case SetQueue() | SuspendQueue() | RemoveQueue() | SetSchedule() | RemoveSchedule():
                 pass  # done by the effects of its kind, since the status tells what came of it
 
     async def _enlarge(self, action: Enlarge) -> bool:

@@ -57,11 +57,13 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
             ("", "v1", "Pod", "pods"),
             ("", "v1", "Secret", "secrets"),
             ("", "v1", "Service", "services"),
+            ("apps", "v1", "Deployment", "deployments"),
             ("apps", "v1", "StatefulSet", "statefulsets"),
             ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
             ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
             ("coordination.k8s.io", "v1", "Lease", "leases"),
             ("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
+            ("keda.sh", "v1alpha1", "TriggerAuthentication", "triggerauthentications"),
             ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
             *((GROUP, VERSION, kind.name, kind.plural) for kind in KINDS),
         )

@@ -11,6 +11,8 @@ from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.decoder import decode, decode_as
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.distribution.spec import DistributionState, DistributionStatus, PoolProgress
+from mailboat_operator.kinds.job_queue.spec import JobQueueStatus
+from mailboat_operator.kinds.job_schedule.spec import JobScheduleStatus
 from mailboat_operator.kinds.journal.spec import JournalStatus
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
 from mailboat_operator.kinds.publisher.spec import PublisherStatus
@@ -47,6 +49,8 @@ STATUSES = {
         NOW,
         ("nightly-29395710",),
     ),
+    "JobQueue": JobQueueStatus(1, (READY,), 1200, 900, 4, NOW, 5, 0, "0123456789abcdef", suspended=True),
+    "JobSchedule": JobScheduleStatus(1, (READY,), NOW, "0123456789abcdef"),
 }
 
 
@@ -115,6 +119,8 @@ def test_the_status_of_every_record_is_stored_whole(kind: str, stored: Any, api_
 
 
 UNCHANGEABLE = {
+    "the workers of a queue": ("JobQueue", {}, {"workers": None, "suspend": True}),
+    "the time of a schedule of jobs": ("JobSchedule", {}, {"cron": None, "timeZone": None, "every": "1h"}),
     "the journal of a topic": (
         "Topic",
         {},
@@ -236,6 +242,13 @@ UNCHANGEABLE = {
         "spec.schedule",
         "create another PackageBuild",
     ),
+    "the publisher of a queue": (
+        "JobQueue",
+        {},
+        {"publisherRef": {"name": "other"}},
+        "spec.publisherRef",
+        "create another JobQueue",
+    ),
     "the publisher of a distribution": (
         "Distribution",
         {},
@@ -245,6 +258,8 @@ UNCHANGEABLE = {
     ),
 }
 CHANGEABLE = {
+    "the workers of a queue": ("JobQueue", {}, {"workers": None, "suspend": True}),
+    "the time of a schedule of jobs": ("JobSchedule", {}, {"cron": None, "timeZone": None, "every": "1h"}),
     "more partitions": ("Topic", {"role": None, "topicName": "mine"}, {"partitions": 9}),
     "the retention of a journal": ("Journal", {}, {"topics": {"retention": {"time": "14d"}}}),
     "the password's Secret": ("Journal", {}, {"kafka": {"sasl": {"credentialsSecretRef": {"name": "new"}}}}),

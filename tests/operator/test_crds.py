@@ -69,6 +69,8 @@ def test_every_kind_has_its_names_and_is_listed_with_the_others() -> None:
         "SubscriberPool": "mbpool",
         "Distribution": "mbdist",
         "PackageBuild": "mbbuild",
+        "JobQueue": "mbq",
+        "JobSchedule": "mbjs",
     }
     assert {one["spec"]["names"]["categories"][0] for one in DEFINITIONS.values()} == {"mailboat"}
     assert all(one["spec"]["scope"] == "Namespaced" for one in DEFINITIONS.values())

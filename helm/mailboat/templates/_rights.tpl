@@ -4,7 +4,7 @@
   resources: [publishers, subscriberpools, distributions]
   verbs: [get, list, watch]
 - apiGroups: [mailboat.dev]  # patched for our finalizer alone
-  resources: [journals]
+  resources: [journals, jobqueues, jobschedules]
   verbs: [get, list, watch, patch]
 - apiGroups: [mailboat.dev]  # a Journal makes five, and deletes them with reclaimPolicy Delete
   resources: [topics]
@@ -20,9 +20,16 @@
     - subscriberpools/status
     - distributions/status
     - packagebuilds/status
+    - jobqueues/status
+    - jobschedules/status
   verbs: [patch]
 - apiGroups: [mailboat.dev]  # children that block the deletion of their owner
-  resources: [journals/finalizers, publishers/finalizers, subscriberpools/finalizers, packagebuilds/finalizers]
+  resources:
+    - journals/finalizers
+    - publishers/finalizers
+    - subscriberpools/finalizers
+    - packagebuilds/finalizers
+    - jobqueues/finalizers
   verbs: [update]
 - apiGroups: [mailboat.dev]  # those whose ttlSecondsAfterFinished is over
   resources: [distributions]
@@ -31,18 +38,21 @@
   resources: [sparkapplications]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [keda.sh]  # where KEDA is installed
-  resources: [scaledobjects]
+  resources: [scaledobjects, triggerauthentications]
   verbs: [get, create, patch, delete]
 - apiGroups: [apps]  # children go with their owner: the cluster deletes them
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch]
+- apiGroups: [apps]  # deleted when a JobQueue has no workers any more
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]  # listed and watched by our label, so that drift is seen at once
   resources: [configmaps, services]
   verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]
-- apiGroups: [autoscaling]  # deleted when a pool is scaled by hand again
+- apiGroups: [autoscaling]  # deleted when a pool or the workers of a queue are no longer scaled
   resources: [horizontalpodautoscalers]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]  # deleted when agentNetworkPolicy is turned off

@@ -123,6 +123,76 @@ VARIABLE: Final = Form(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", "a variable's name", 1
 LABEL_KEY: Final = Form(
     r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", "a label's name", 317
 )
+_JOB_NAME: Final = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+JOB_TOPIC: Final = Form(
+    rf"^{_JOB_NAME}(\.{_JOB_NAME}){{0,9}}$", "a job topic: 1 to 10 names joined by dots, such as purge.cdn", 650
+)
+JOB_PATTERN: Final = Form(
+    rf"^(\*\*|({_JOB_NAME}|\*)(\.({_JOB_NAME}|\*)){{0,8}}(\.\*\*)?)$",
+    "a pattern of job topics: names, '*' or a last '**', such as purge.*",
+    650,
+)
+PYTHON_MODULE: Final = Form(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63}){0,9}$", "the name of a Python module", 650
+)
+_UP_TO_A_DAY: Final = (
+    "([1-9][0-9]{0,3}|[1-7][0-9]{4})s|([1-9][0-9]{0,2}|1[0-3][0-9]{2}|14[0-3][0-9]|1440)m|([1-9]|1[0-9]|2[0-4])h|1d"
+)
+HISTORY: Final = Form(
+    r"^([1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d)$",
+    "a duration of 1s to 99999d, such as 48h or 30d",
+    7,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+DAY: Final = Form(
+    f"^([1-9][0-9]{{0,6}}ms|{_UP_TO_A_DAY})$",
+    "a positive duration of at most 24h, such as 500ms, 30s, 15m or 12h",
+    9,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+DAY_OR_ZERO: Final = Form(
+    f"^(0s|[1-9][0-9]{{0,6}}ms|{_UP_TO_A_DAY})$",
+    "a duration of at most 24h, such as 0s, 500ms, 30s, 15m or 12h",
+    9,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+DAY_IN_SECONDS: Final = Form(
+    f"^({_UP_TO_A_DAY})$",
+    "whole seconds, minutes or hours of at most 24h, such as 600s, 10m or 2h",
+    6,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+_DAYS: Final = "(?:[0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"
+_MONTHS: Final = "(?:0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"
+
+
+def _cron_field(value: str) -> str:
+    part = rf"(?:\*|{value}(?:-{value})?)(?:/[1-9][0-9]?)?"
+    return f"{part}(?:,{part}){{0,30}}"
+
+
+CRON: Final = Form(
+    "^"
+    + " ".join(
+        map(_cron_field, ("[0-5]?[0-9]", "(?:[01]?[0-9]|2[0-3])", "(?:0?[1-9]|[12][0-9]|3[01])", _MONTHS, _DAYS))
+    )
+    + "$",
+    "five fields as cron has them: minute, hour, day of the month, month, day of the week, such as 30 2 * * MON-FRI",
+    256,
+)
+TIME_ZONE: Final = Form(
+    r"^[A-Z][A-Za-z0-9_+-]{1,30}(/[A-Z][A-Za-z0-9_+-]{0,30}){0,2}$",
+    "a time zone such as Europe/Zurich or Etc/UTC",
+    100,
+)
 CANT_BE_CONTENT: Final = "can't have empty names, '.' or '..', nor be deeper or longer than content can be"
 
 

@@ -12,6 +12,14 @@ from mailboat_operator.kinds.distribution.effects import request_package
 from mailboat_operator.kinds.distribution.observe import observe_distribution
 from mailboat_operator.kinds.distribution.plan import plan_distribution
 from mailboat_operator.kinds.distribution.spec import Distribution
+from mailboat_operator.kinds.job_queue.effects import change_queue
+from mailboat_operator.kinds.job_queue.observe import observe_job_queue
+from mailboat_operator.kinds.job_queue.plan import plan_job_queue
+from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_schedule.effects import change_schedule
+from mailboat_operator.kinds.job_schedule.observe import observe_job_schedule
+from mailboat_operator.kinds.job_schedule.plan import plan_job_schedule
+from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.journal.observe import observe_journal
 from mailboat_operator.kinds.journal.plan import plan_journal
 from mailboat_operator.kinds.journal.spec import Journal
@@ -58,5 +66,7 @@ CONTROLLERS: Final[Mapping[type, Controller[Any, Any]]] = MappingProxyType(
         SubscriberPool: Controller(observe_pool, plan_pool),
         Distribution: Controller(observe_distribution, plan_distribution, request_package),
         PackageBuild: Controller(observe_build, plan_package_build),
+        JobQueue: Controller(observe_job_queue, plan_job_queue, change_queue),
+        JobSchedule: Controller(observe_job_schedule, plan_job_schedule, change_schedule),
     }
 )

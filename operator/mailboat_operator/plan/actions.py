@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboat.model.jobs import QueueSettings, Schedule
+
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.manifest import ChildKey, Manifest
 
@@ -174,8 +176,50 @@ class RequestPackage:
     """Send the request of a Distribution to its publisher's agent."""
 
 
+@dataclass(frozen=True, slots=True)
+class SetQueue:
+    """Write the settings of a queue of jobs into the journal."""
+
+    settings: QueueSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendQueue:
+    """Let a queue start no jobs, or let it go on.
+
+    Attributes:
+        queue: Its name.
+        suspended: Whether it is to start none.
+    """
+
+    queue: str
+    suspended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveQueue:
+    """Drop the queued jobs of a queue, and remove it from the journal."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchedule:
+    """Write a schedule of jobs into the journal."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSchedule:
+    """Remove a schedule from the journal; jobs that it added stay."""
+
+    schedule: str
+
+
+JobAction = SetQueue | SuspendQueue | RemoveQueue | SetSchedule | RemoveSchedule
 TopicAction = CreateTopic | Grow | Configure | DeleteTopic
-Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage
+Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage | JobAction
 
 
 @dataclass(frozen=True, slots=True)

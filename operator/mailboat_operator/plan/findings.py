@@ -7,7 +7,7 @@ it was keeps its transition time, so that a reconciliation without news writes n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from mailboat.errors import (
 )
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.plan.actions import Report, Severity
 from mailboat_operator.plan.labels import PAUSED
 
 READY: Final = "Ready"
@@ -101,6 +102,14 @@ def pause_of(error: MailboatError) -> float | None:
 def is_ready(conditions: Iterable[Condition]) -> bool:
     """Whether `Ready` holds."""
     return any(one.type == READY and one.status is ConditionStatus.TRUE for one in conditions)
+
+
+def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
+    """A warning for each condition that turned False."""
+    known = {one.type: one.status for one in before}
+    for one in findings:
+        if one.status is ConditionStatus.FALSE and known.get(one.type) is not ConditionStatus.FALSE:
+            yield Report(Severity.WARNING, one.reason, one.message)
 
 
 def conditions_after(

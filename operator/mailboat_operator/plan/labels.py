@@ -31,6 +31,7 @@ COMPONENT: Final = "app.kubernetes.io/component"
 PUBLISHER: Final = "publisher"
 POOL: Final = "pool"
 BUILD: Final = "build"
+WORKERS: Final = "workers"
 
 
 def child_name(owner: str, ending: str = "") -> str:

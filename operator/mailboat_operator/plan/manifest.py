@@ -26,10 +26,12 @@ API_VERSIONS: Final = MappingProxyType(
         "Secret": "v1",
         "Service": "v1",
         "StatefulSet": "apps/v1",
+        "Deployment": "apps/v1",
         "PodDisruptionBudget": "policy/v1",
         "HorizontalPodAutoscaler": "autoscaling/v2",
         "NetworkPolicy": "networking.k8s.io/v1",
         "ScaledObject": "keda.sh/v1alpha1",
+        "TriggerAuthentication": "keda.sh/v1alpha1",
         "Topic": API_VERSION,
         "PackageBuild": API_VERSION,
         KUBEFLOW_APPLICATION: "sparkoperator.k8s.io/v1beta2",
@@ -52,7 +54,7 @@ class Owner:
 
     Attributes:
         kind: As manifests write it.
-        component: `publisher` or `pool`: a label of its children.
+        component: `publisher`, `pool` or `workers`: a label of its children.
         metadata: Of the owner.
     """
 

@@ -124,7 +124,7 @@ class AgentPod:
 def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
     """The pod template of a workload."""
     wanted = pod.template
-    before = [*([_preparation(pod)] if pod.preparation else []), *map(_init_container, wanted.spec.init_containers)]
+    before = [*([_preparation(pod)] if pod.preparation else []), *map(init_container, wanted.spec.init_containers)]
     return {
         "metadata": {
             "labels": {**wanted.metadata.labels, **labels},
@@ -164,7 +164,7 @@ def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool =
     return said
 
 
-def _promised(resources: Resources) -> Resources:
+def promised(resources: Resources) -> Resources:
     """With requests, so that no pod is BestEffort and the first to be evicted; a limit counts as a request."""
     return resources if resources.requests or resources.limits else replace(resources, requests=_LEAST)
 
@@ -180,7 +180,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
-        "resources": encode(_promised(pod.resources)),
+        "resources": encode(promised(pod.resources)),
         "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": pod.volume, "mountPath": HOME_FOLDER},
@@ -215,14 +215,15 @@ def _preparation(pod: AgentPod) -> dict[str, Any]:
 
 
 def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
-    document = _init_container(container)
+    document = init_container(container)
     document["volumeMounts"] = [*document["volumeMounts"], *pod.user_mounts]
     if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
         document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
     return document
 
 
-def _init_container(container: InitContainer) -> dict[str, Any]:
+def init_container(container: InitContainer) -> dict[str, Any]:
+    """A container of a template, without the content."""
     document = encode(container)
     mounts = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
     security = {**document.get("securityContext", {}), **CONTAINER_SECURITY}
@@ -235,11 +236,12 @@ def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         *(secret_volume(one) for one in pod.secrets),
         *pod.volumes,
-        *map(_user_volume, pod.template.spec.volumes),
+        *map(user_volume, pod.template.spec.volumes),
     ]
 
 
-def _user_volume(volume: NamedVolume) -> Mapping[str, Any]:
+def user_volume(volume: NamedVolume) -> Mapping[str, Any]:
+    """A volume of a template."""
     if volume.secret is not None:
         return {"name": user_volume_name(volume.name), "secret": {"secretName": volume.secret.name}}
     return {**encode(volume), "name": user_volume_name(volume.name)}

@@ -12,7 +12,7 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError, PermanentE
 from mailboat.model.requests import DistributionRequest, parse_request
 
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.kinds.distribution.observe import address_of, pools_of
+from mailboat_operator.kinds.distribution.observe import pools_of
 from mailboat_operator.kinds.distribution.plan import DistributionObservation, plan_distribution
 from mailboat_operator.kinds.distribution.spec import Distribution
 from mailboat_operator.plan.actions import Plan, RequestPackage
@@ -26,7 +26,7 @@ async def request_package(
     if publisher is None or not any(isinstance(one, RequestPackage) for one in plan.actions):
         return plan
     try:
-        address = await address_of(reader, publisher)
+        address = await reader.agent_of(publisher)
         delivery = await reader.agents.distribute(address, _request_of(distribution))
     except (AgentUnreachableError, AgentRefusedError) as error:
         return plan_distribution(distribution, replace(seen, error=error))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 
-from mailboat_operator.agents import AgentAddress
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.distribution.plan import DistributionObservation, PoolSize, obstacle_of
 from mailboat_operator.kinds.distribution.spec import Distribution
@@ -25,18 +24,10 @@ async def observe_distribution(reader: ClusterReader, distribution: Distribution
     if publisher is None or package_id is None or obstacle_of(distribution, publisher) is not None:
         return seen
     try:
-        delivery = await reader.agents.delivery(await address_of(reader, publisher), package_id)
+        delivery = await reader.agents.delivery(await reader.agent_of(publisher), package_id)
     except (AgentUnreachableError, AgentRefusedError) as error:
         return replace(seen, error=error)
     return replace(seen, delivery=delivery, pools=await pools_of(reader, publisher))
-
-
-async def address_of(reader: ClusterReader, publisher: Publisher) -> AgentAddress:
-    """The agent of a Publisher. Raises: AgentUnreachableError if its token does not exist yet."""
-    address = await reader.address(publisher)
-    if address is None:
-        raise AgentUnreachableError("the Secret with the publisher's token is not there yet", error="SecretMissing")
-    return address
 
 
 async def pools_of(reader: ClusterReader, publisher: Publisher) -> Sequence[PoolSize]:

@@ -10,18 +10,20 @@ import enum
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
-from mailboat_operator.definition.fields import Field, Form, Rule
+from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import (
     CANT_BE_CONTENT,
     CONTENT_PATH,
     CPU,
+    CRON,
     DURATION,
     IMAGE,
     NAME,
     SIZE,
+    TIME_ZONE,
     can_be_content,
     can_be_content_in_cel,
 )
@@ -31,28 +33,6 @@ from mailboat_operator.definition.references import Reference, SecretReference
 from mailboat_operator.kinds.publisher.spec import Source
 from mailboat_operator.workload.placement import Placement
 from mailboat_operator.workload.template import TemplateMetadata
-
-_DAYS: Final = "(?:[0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"
-_MONTHS: Final = "(?:0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"
-
-
-def _field(value: str) -> str:
-    part = rf"(?:\*|{value}(?:-{value})?)(?:/[1-9][0-9]?)?"
-    return f"{part}(?:,{part}){{0,30}}"
-
-
-CRON: Final = Form(
-    "^"
-    + " ".join(map(_field, ("[0-5]?[0-9]", "(?:[01]?[0-9]|2[0-3])", "(?:0?[1-9]|[12][0-9]|3[01])", _MONTHS, _DAYS)))
-    + "$",
-    "five fields as cron has them: minute, hour, day of the month, month, day of the week, such as 30 2 * * MON-FRI",
-    256,
-)
-TIME_ZONE: Final = Form(
-    r"^[A-Z][A-Za-z0-9_+-]{1,30}(/[A-Z][A-Za-z0-9_+-]{0,30}){0,2}$",
-    "a time zone such as Europe/Zurich or Etc/UTC",
-    100,
-)
 
 
 class ConcurrencyPolicy(enum.StrEnum):

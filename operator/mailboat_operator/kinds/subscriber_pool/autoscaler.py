@@ -12,12 +12,11 @@ from typing import Final
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.kinds.subscriber_pool.spec import Autoscaling
 from mailboat_operator.plan.manifest import Manifest, Owner
+from mailboat_operator.workload.autoscalers import AUTOSCALER, SCALED_OBJECT
 
 REQUESTS_METRIC: Final = "http_requests_per_second"
 """The pods' metric that `requestsPerSecond` scales on; an adapter of the custom metrics API has to give it."""
 
-AUTOSCALER: Final = "HorizontalPodAutoscaler"
-SCALED_OBJECT: Final = "ScaledObject"
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4
 _FAILURES: Final = 3

@@ -14,12 +14,9 @@ from typing import Final
 from mailboat.api.records import StatusView, SubscriberStatusView
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.kinds.subscriber_pool.autoscaler import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Report, Severity
-from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import Finding, stalled
-from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.workload.fleet import (
     coarse,
     is_blocked,
@@ -35,12 +32,7 @@ LAGGING: Final = "Lagging"
 BLOCKED: Final = "Blocked"
 LAG_FIGURE: Final = "pool_lag_packages"
 BLOCKED_FIGURE: Final = "pool_blocked_members"
-AUTOSCALER_READY: Final = "AutoscalerReady"
 PUBLISHERS_FOUND: Final = "PublishersFound"
-_WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
-"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject that are False when it can't scale."""
-_OFF: Final = "ScalingDisabled"
-"""Kubernetes' reason while a pool has no member: nothing is wrong."""
 _SHOWN: Final = 5
 _LONGEST_ERROR: Final = 400
 
@@ -89,32 +81,6 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
     )
 
 
-def autoscaler_health(pool: SubscriberPool, live: Live) -> Sequence[Finding]:
-    """Whether the HorizontalPodAutoscaler or ScaledObject works, by its own conditions; nothing without autoscaling."""
-    if pool.spec.autoscaling is None:
-        return ()
-    keys = (ChildKey(kind, pool.metadata.name) for kind in (SCALED_OBJECT, AUTOSCALER))
-    found = next(((key, live[key]) for key in keys if key in live), None)
-    conditions = () if found is None else (found[1].get("status") or {}).get("conditions") or ()
-    if found is None or not conditions:
-        return (
-            Finding(
-                AUTOSCALER_READY, ConditionStatus.UNKNOWN, "NotReportedYet", "the autoscaler has no conditions yet"
-            ),
-        )
-    broken = [
-        one
-        for one in conditions
-        if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
-    ]
-    if not broken:
-        return (Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", ""),)
-    text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
-    return (
-        Finding(AUTOSCALER_READY, ConditionStatus.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),
-    )
-
-
 def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
     """Whether the publishers that the pool names exist: an object beside it, or a package in the journal."""
     if not pool.spec.publishers:
@@ -129,14 +95,6 @@ def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: Sta
         return (Finding(PUBLISHERS_FOUND, ConditionStatus.UNKNOWN, "PublisherMissing", text),)
     text = f"{text}, and no package of that name in the journal; correct spec.publishers"
     return (Finding(PUBLISHERS_FOUND, ConditionStatus.FALSE, "PublisherMissing", text),)
-
-
-def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
-    """A warning for each condition that turned False."""
-    known = {one.type: one.status for one in before}
-    for one in findings:
-        if one.status is ConditionStatus.FALSE and known.get(one.type) is not ConditionStatus.FALSE:
-            yield Report(Severity.WARNING, one.reason, one.message)
 
 
 def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[Finding] | None:

@@ -8,10 +8,10 @@ from typing import Final
 
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.subscriber_pool.autoscaler import SCALED_OBJECT
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.findings import is_ready
+from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 from mailboat_operator.workload.context import GoldenPool, WorkloadContext, is_paused
 
 _LONGEST_CHAIN: Final = 20

@@ -11,21 +11,19 @@ from mailboat.api.records import StatusView
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.spec import JournalSpec
-from mailboat_operator.kinds.subscriber_pool.autoscaler import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.kinds.subscriber_pool.health import (
-    autoscaler_health,
     followed_publishers,
     health_of,
     shared_identity,
-    trouble_reports,
 )
 from mailboat_operator.kinds.subscriber_pool.manifests import MEMBERS_ENDING, owner_of_pool, pool_children
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.children import Live, is_applied, plan_children, plan_secret, plan_unwanted
-from mailboat_operator.plan.findings import Finding, conditions_after, stalled, under_way
+from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.plan.manifest import ChildKey, Manifest
+from mailboat_operator.workload.autoscalers import AUTOSCALER, SCALED_OBJECT, autoscaler_health
 from mailboat_operator.workload.configuration import journal_mounts
 from mailboat_operator.workload.context import (
     WorkloadContext,
@@ -135,7 +133,7 @@ def _plan(
     ready_count = count_of(live, metadata.name, "readyReplicas")
     caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
     around_it = [
-        *autoscaler_health(pool, live),
+        *([] if pool.spec.autoscaling is None else [autoscaler_health(metadata.name, live)]),
         *followed_publishers(pool, around.publishers, around.fleet),
         *volume_findings(around.claims, size_bytes),
     ]

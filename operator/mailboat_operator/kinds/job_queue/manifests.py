@@ -1,0 +1,222 @@
+"""The workers of a JobQueue: a Deployment, and what scales it by the number of due jobs.
+
+A worker that is removed gets SIGTERM: it claims nothing more, finishes its running jobs, and stops them only after
+`workers.finish`. The pod's grace period is longer than that, so scaling down never cuts off a running job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
+from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, WORKERS, selector_labels
+from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
+from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pods import (
+    CONTAINER_SECURITY,
+    AgentImage,
+    init_container,
+    placed,
+    promised,
+    user_volume,
+    user_volume_name,
+)
+from mailboat_operator.workload.template import AGENT_CONTAINER
+
+ENDING: Final = "workers"
+DUE_METRIC: Final = "mailboat_job_queue_due"
+"""The external metric that a HorizontalPodAutoscaler scales by; an adapter has to serve it."""
+
+_MARGIN_SECONDS: Final = 20
+"""Between the worker's own deadline and SIGKILL: it stops its calls within five seconds, reports them and leaves."""
+
+_POLL_SECONDS: Final = 10
+_FAILURES: Final = 3
+
+
+def owner_of_queue(queue: JobQueue) -> Owner:
+    """Whose children these are."""
+    return Owner("JobQueue", WORKERS, queue.metadata)
+
+
+def queue_keys(queue: JobQueue, *, has_keda: bool) -> Sequence[ChildKey]:
+    """All children that a JobQueue may have, where KEDA is installed or not."""
+    kinds = ["Deployment", "NetworkPolicy", AUTOSCALER, *((SCALED_OBJECT, AUTHENTICATION) if has_keda else ())]
+    return [ChildKey(kind, owner_of_queue(queue).name_of(ENDING)) for kind in kinds]
+
+
+def queue_children(
+    queue: JobQueue, workers: Workers, image: AgentImage, token_version: str, *, has_keda: bool, policy: AgentPolicy
+) -> Sequence[Manifest]:
+    """All children.
+
+    Args:
+        queue: The object.
+        workers: Of its spec.
+        image: What workers run unless the spec names another one.
+        token_version: Changes with the token, which workers read at their start.
+        has_keda: Whether KEDA is installed.
+        policy: What the operator's settings say of all agents.
+    """
+    children = [_deployment(queue, workers, image.of(workers.image), token_version), *_network_policy(queue, policy)]
+    if workers.min == workers.max:
+        return children
+    if has_keda:
+        return [*children, _authentication(queue, workers), _scaled_object(queue, workers)]
+    return [*children, _autoscaler(queue, workers)]
+
+
+def _deployment(queue: JobQueue, workers: Workers, image: AgentImage, token_version: str) -> Manifest:
+    owner = owner_of_queue(queue)
+    spec: Manifest = {
+        "selector": {"matchLabels": owner.selector},
+        "revisionHistoryLimit": 2,
+        "template": _pod(queue, workers, image, token_version),
+    }
+    if workers.min == workers.max:  # otherwise the field belongs to what scales it
+        spec["replicas"] = workers.max
+    return owner.child("Deployment", ENDING, {"spec": spec})
+
+
+def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: str) -> Manifest:
+    owner, template = owner_of_queue(queue), workers.template
+    spec: dict[str, Any] = {
+        **placed(template.spec, owner.labels, is_spread=True),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": int(workers.finish_seconds) + _MARGIN_SECONDS,
+        "containers": [_worker(queue, workers, image), *map(init_container, template.spec.containers)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, *map(user_volume, template.spec.volumes)],
+    }
+    if workers.service_account_name is not None:
+        spec["serviceAccountName"] = workers.service_account_name
+    if template.spec.init_containers:
+        spec["initContainers"] = [*map(init_container, template.spec.init_containers)]
+    annotations = {**template.metadata.annotations, CONFIG_DIGEST: token_version}
+    return {
+        "metadata": {"labels": {**template.metadata.labels, **owner.labels}, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def _worker(queue: JobQueue, workers: Workers, image: AgentImage) -> Manifest:
+    own = [
+        {"name": "MAILBOAT_URL", "value": _agent_url(queue)},
+        {
+            "name": "MAILBOAT_TOKEN",
+            "valueFrom": {"secretKeyRef": {"name": workers.token_secret_ref.name, "key": TOKEN_KEY}},
+        },
+    ]
+    mounts = [{**encode(one), "name": user_volume_name(one.name)} for one in workers.volume_mounts]
+    container: Manifest = {
+        "name": AGENT_CONTAINER,
+        "image": image.name,
+        **({"command": list(workers.command)} if workers.command else {"args": _arguments(workers)}),
+        "env": [*own, *map(encode, workers.env)],
+        "resources": encode(promised(workers.resources)),
+        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],  # noqa: S108  # of the pod alone
+    }
+    if workers.env_from:
+        container["envFrom"] = [*map(encode, workers.env_from)]
+    if image.pull_policy is not None:
+        container["imagePullPolicy"] = image.pull_policy
+    return container
+
+
+def _arguments(workers: Workers) -> list[str]:
+    handlers = [word for one in workers.handlers for word in ("--on", f"{one.topics}={one.command}")]
+    modules = [word for one in workers.modules for word in ("--import", one)]
+    limits = ["--slots", str(workers.slots), "--shutdown-seconds", str(int(workers.finish_seconds))]
+    return ["worker", "run", *limits, *handlers, *modules]
+
+
+def _agent_url(queue: JobQueue) -> str:
+    return f"http://{queue.spec.publisher_ref.name}.{queue.metadata.namespace}.svc:{HTTP_PORT}"
+
+
+def _network_policy(queue: JobQueue, policy: AgentPolicy) -> Sequence[Manifest]:
+    """Lets the workers reach the Publisher's agent where a policy of the settings closes it for others."""
+    if policy.ingress is None:
+        return []
+    owner = owner_of_queue(queue)
+    spec = {
+        "podSelector": {"matchLabels": selector_labels(PUBLISHER, queue.spec.publisher_ref.name)},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {
+                "from": [{"podSelector": {"matchLabels": owner.selector}}],
+                "ports": [{"port": HTTP_PORT, "protocol": "TCP"}],
+            }
+        ],
+    }
+    return [owner.child("NetworkPolicy", ENDING, {"spec": spec})]
+
+
+def _authentication(queue: JobQueue, workers: Workers) -> Manifest:
+    secret = {"parameter": "token", "name": workers.token_secret_ref.name, "key": TOKEN_KEY}
+    return owner_of_queue(queue).child(AUTHENTICATION, ENDING, {"spec": {"secretTargetRef": [secret]}})
+
+
+def _scaled_object(queue: JobQueue, workers: Workers) -> Manifest:
+    owner = owner_of_queue(queue)
+    spec = {
+        "scaleTargetRef": _target(owner),
+        "minReplicaCount": workers.min,
+        "maxReplicaCount": workers.max,
+        "pollingInterval": _POLL_SECONDS,
+        "cooldownPeriod": int(workers.scale_down_after_seconds),
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(workers)}},
+        # an agent that does not answer must not remove workers: they wait for it, and finish what they run
+        "fallback": {
+            "failureThreshold": _FAILURES,
+            "replicas": workers.min,
+            "behavior": "currentReplicasIfHigher",
+        },
+        # the larger demand counts: running calls keep their workers while nothing else is due
+        "triggers": [
+            _trigger(queue, "due", workers.backlog_per_worker),
+            _trigger(queue, "active", workers.slots),
+        ],
+    }
+    return owner.child(SCALED_OBJECT, ENDING, {"spec": spec})
+
+
+def _trigger(queue: JobQueue, member: str, target: int) -> Manifest:
+    return {
+        "type": "metrics-api",
+        "metadata": {
+            "url": f"{_agent_url(queue)}/api/v1/jobs/queues/{queue.metadata.name}",
+            "valueLocation": member,
+            "targetValue": str(target),
+            "authMode": "bearer",
+        },
+        "authenticationRef": {"name": owner_of_queue(queue).name_of(ENDING)},
+    }
+
+
+def _autoscaler(queue: JobQueue, workers: Workers) -> Manifest:
+    """Without KEDA: at least one worker, since a HorizontalPodAutoscaler does not scale to zero."""
+    owner = owner_of_queue(queue)
+    metric = {"name": DUE_METRIC, "selector": {"matchLabels": {"queue": queue.metadata.name}}}
+    average = {"type": "AverageValue", "averageValue": str(workers.backlog_per_worker)}
+    spec = {
+        "scaleTargetRef": _target(owner),
+        "minReplicas": max(workers.min, 1),
+        "maxReplicas": workers.max,
+        "metrics": [{"type": "External", "external": {"metric": metric, "target": average}}],
+        "behavior": _behavior(workers),
+    }
+    return owner.child(AUTOSCALER, ENDING, {"spec": spec})
+
+
+def _target(owner: Owner) -> Manifest:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner.name_of(ENDING)}
+
+
+def _behavior(workers: Workers) -> Manifest:
+    return {"scaleDown": {"stabilizationWindowSeconds": int(workers.scale_down_after_seconds)}}

@@ -1,0 +1,84 @@
+"""A JobQueue: its Publisher, the queues of the log at its agent, its workers, and other objects for the same queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
+
+from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, queue_keys
+from mailboat_operator.kinds.job_queue.plan import JobQueueObservation
+from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.workload.autoscalers import SCALED_OBJECT
+from mailboat_operator.workload.context import is_paused
+
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+async def observe_job_queue(reader: ClusterReader, queue: JobQueue) -> JobQueueObservation:
+    """Read what a plan for it needs."""
+    namespace, seen = queue.metadata.namespace, JobQueueObservation(reader.now, reader.image)
+    publisher = await reader.publisher(namespace, queue.spec.publisher_ref.name)
+    seen = replace(seen, publisher=publisher, policy=reader.systems.policy)
+    if publisher is None or is_paused(queue.metadata, suspend=False):
+        return seen
+    seen = replace(seen, owner=await _owner(reader, queue, publisher))
+    if not queue.metadata.is_deleted:
+        seen = await _with_workers(reader, queue, seen)
+    try:
+        agent = await reader.agent_of(publisher)
+        return replace(seen, queues=await reader.agents.jobs(agent, lambda jobs: jobs.queues()))
+    except (AgentUnreachableError, AgentRefusedError) as error:
+        return replace(seen, error=error)
+
+
+async def _with_workers(reader: ClusterReader, queue: JobQueue, seen: JobQueueObservation) -> JobQueueObservation:
+    namespace, workers, owner = queue.metadata.namespace, queue.spec.workers, owner_of_queue(queue)
+    has_keda = await reader.cluster.has_kind(SCALED_OBJECT, namespace)
+    seen = replace(
+        seen,
+        has_keda=has_keda,
+        children=await reader.children(namespace, queue_keys(queue, has_keda=has_keda)),
+    )
+    if workers is None:
+        return seen
+    seen = replace(seen, token=await reader.secret(namespace, workers.token_secret_ref.name))
+    found = seen.children.get(ChildKey("Deployment", owner.name_of(ENDING)))
+    if found is None or int((found.get("status") or {}).get("unavailableReplicas") or 0) == 0:
+        return seen
+    return replace(seen, pods=await reader.pods_of(namespace, owner.selector))
+
+
+async def _owner(reader: ClusterReader, queue: JobQueue, publisher: Publisher) -> tuple[str, str] | None:
+    """The older JobQueue of another namespace for the same queue of the same log; None if this one owns the queue."""
+    ours = await _log_of(reader, publisher)
+    older = []
+    for one in await _others(reader, queue):
+        its_publisher = await reader.publisher(one.metadata.namespace, one.spec.publisher_ref.name)
+        if its_publisher is not None and ours is not None and await _log_of(reader, its_publisher) == ours:
+            older.append((one.metadata.created_at or _EVER, one.metadata.namespace, one.metadata.name))
+    first = min(older, default=None)
+    is_older = first is not None and first < (queue.metadata.created_at or _EVER, queue.metadata.namespace, "")
+    return first[1:] if first is not None and is_older else None
+
+
+async def _others(reader: ClusterReader, queue: JobQueue) -> list[JobQueue]:
+    try:
+        found = await reader.job_queues("*")
+    except ClusterRefusedError:  # an operator of single namespaces may not list all; it serves no other for this log
+        return []
+    metadata = queue.metadata
+    return [one for one in found if one.metadata.name == metadata.name and one.metadata.namespace != metadata.namespace]
+
+
+async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str] | None:
+    """The cluster and the prefix of a Publisher's topics; None while its Journal does not know its cluster."""
+    journal = await reader.journal(publisher.metadata.namespace, publisher.spec.journal_ref.name)
+    if journal is None or journal.status.cluster_id is None:
+        return None
+    return journal.status.cluster_id, journal.spec.topics.prefix or ""

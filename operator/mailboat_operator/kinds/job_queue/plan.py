@@ -1,0 +1,316 @@
+"""What a JobQueue needs: its settings in the journal, through its Publisher's agent, and its workers.
+
+The settings are records of the log: workers with different settings would decide differently. They are written when the
+spec changed since they were written last, and when the agent shows other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from typing import Final
+
+from mailboat.api.job_records import JobQueueView
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.model.jobs import QueueKind, QueueSettings
+
+from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, queue_children, queue_keys
+from mailboat_operator.kinds.job_queue.spec import JobQueue, JobQueueStatus, Workers
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
+from mailboat_operator.plan.actions import (
+    Action,
+    Hold,
+    Plan,
+    RemoveQueue,
+    Report,
+    SetQueue,
+    Severity,
+    SuspendQueue,
+)
+from mailboat_operator.plan.children import Live, plan_children, plan_unwanted, taken_name
+from mailboat_operator.plan.findings import (
+    Finding,
+    conditions_after,
+    pause_of,
+    ready,
+    stalled,
+    suspended,
+    trouble_reports,
+    under_way,
+)
+from mailboat_operator.plan.manifest import ChildKey, Manifest, digest_of
+from mailboat_operator.workload.autoscalers import autoscaler_health
+from mailboat_operator.workload.configuration import TOKEN_KEY
+from mailboat_operator.workload.context import SecretFound, is_paused
+from mailboat_operator.workload.fleet import coarse, reason_of
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
+from mailboat_operator.workload.pods import AgentImage
+
+FOLLOW_SECONDS: Final = 15.0
+"""How often a queue is observed for its counts."""
+
+TOPICS_DISTINCT: Final = "TopicsDistinct"
+_SOON_SECONDS: Final = 2.0
+_MILLISECONDS: Final = 1000
+_SHOWN: Final = 5
+_LARGEST: Final = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueueObservation:
+    """What was observed around a JobQueue.
+
+    Attributes:
+        now: The time of the observation.
+        image: What workers run unless the spec names another image.
+        publisher: Its Publisher; None if there is none that can be decoded.
+        owner: The older JobQueue, by namespace and name, that keeps the queue of this name in the same log.
+        queues: All queues of the log; None if the agent was not asked, or gave no answer.
+        error: The agent's error instead of an answer.
+        token: The workers' Secret; None if it does not exist.
+        children: The live children.
+        has_keda: Whether KEDA is installed.
+        pods: Of the workers, while not all are ready.
+        policy: What the operator's settings say of all agents.
+    """
+
+    now: datetime
+    image: AgentImage
+    publisher: Publisher | None = None
+    owner: tuple[str, str] | None = None
+    queues: Sequence[JobQueueView] | None = None
+    error: AgentUnreachableError | AgentRefusedError | None = None
+    token: SecretFound | None = None
+    children: Live = field(default_factory=dict)
+    has_keda: bool = False
+    pods: Pods = field(default_factory=Pods)
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
+
+
+def settings_of(queue: JobQueue) -> QueueSettings:
+    """The queue as the journal keeps it."""
+    spec, retries = queue.spec, queue.spec.retries
+    rate, merge = spec.rate, spec.merge
+    return QueueSettings(
+        name=queue.metadata.name,
+        topics=spec.topics,
+        kind=QueueKind[spec.type.upper()],
+        max_parallel=-1 if spec.max_parallel is None else spec.max_parallel,
+        rate=0 if rate is None else rate.starts,
+        rate_period_ms=1_000 if rate is None else _milliseconds(rate.period_seconds),
+        merge=1 if merge is None else merge.jobs,
+        merge_within_ms=0 if merge is None else _milliseconds(merge.within_seconds),
+        retries=-1 if retries.unlimited else retries.max,
+        retry_delay_ms=_milliseconds(retries.first_pause_seconds),
+        max_retry_delay_ms=_milliseconds(retries.longest_pause_seconds),
+        history_ms=_milliseconds(spec.history_seconds),
+    )
+
+
+def patterns_overlap(one: str, other: str) -> bool:
+    """Whether a topic exists that both patterns match; a last `**` matches one name or more."""
+    for left, right in zip_longest(one.split("."), other.split(".")):
+        if left is None or right is None:
+            return False
+        if "**" in (left, right):
+            return True
+        if "*" not in (left, right) and left != right:
+            return False
+    return True
+
+
+def plan_job_queue(queue: JobQueue, seen: JobQueueObservation) -> Plan:
+    """Decide what to do for a JobQueue, and what to report of it."""
+    metadata = queue.metadata
+    if metadata.is_deleted:
+        return _plan_deleted(queue, seen) if is_held(metadata) else Plan((), None)
+    if is_paused(metadata, suspend=False):
+        return _plan(queue, seen, (), suspended(suspend=False))
+    is_reclaimed = queue.spec.reclaim_policy is ReclaimPolicy.DELETE and seen.owner is None
+    if is_reclaimed != is_held(metadata):
+        return Plan((Hold(is_reclaimed),), None, again_seconds=0.0)
+    problem = _problem(queue, seen)
+    if problem is not None:
+        pause = (None if seen.error is None else pause_of(seen.error)) or FOLLOW_SECONDS
+        return replace(_plan(queue, seen, (), problem), again_seconds=pause)
+    return _plan_kept(queue, seen)
+
+
+def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
+    workers, live, uid = queue.spec.workers, seen.children, queue.metadata.uid
+    children = [] if workers is None else _children(queue, workers, seen)
+    taken = taken_name(live, children, uid)
+    if taken is not None:
+        message = f"{taken.kind} {taken.name} exists and belongs to another owner; it is not changed. Use another name"
+        return _plan(queue, seen, (), stalled("NameTaken", message))
+    view = _view(queue, seen)
+    changes = [*_changes(queue, view)]
+    around = _around(queue, seen)
+    actions = [
+        *changes,
+        *plan_unwanted(queue_keys(queue, has_keda=seen.has_keda), children, live, uid),
+        *plan_children(children, live),
+        *trouble_reports(around, queue.status.conditions),
+    ]
+    findings = ready("the queue is in the journal") if workers is None else _workers_ready(queue, workers, seen)
+    plan = _plan(queue, seen, actions, [*findings, *around], digest_of(settings_of(queue)))
+    return replace(plan, again_seconds=_SOON_SECONDS if view is None else FOLLOW_SECONDS)
+
+
+def _children(queue: JobQueue, workers: Workers, seen: JobQueueObservation) -> Sequence[Manifest]:
+    version = "" if seen.token is None else seen.token.version
+    return queue_children(queue, workers, seen.image, version, has_keda=seen.has_keda, policy=seen.policy)
+
+
+def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | None:
+    """Why nothing is changed at the moment."""
+    name, workers = queue.spec.publisher_ref.name, queue.spec.workers
+    if seen.publisher is None:
+        return stalled("PublisherMissing", f"no valid Publisher {name}")
+    if seen.owner is not None:
+        namespace, other = seen.owner
+        message = f"queue {other} of this journal belongs to the JobQueue of namespace {namespace}, which is older"
+        return stalled("QueueTaken", message)
+    if workers is not None and (seen.token is None or TOKEN_KEY not in seen.token.keys):
+        secret = workers.token_secret_ref.name
+        return stalled("SecretMissing", f"missing: entry {TOKEN_KEY} of Secret {secret}")
+    if seen.error is None:
+        return None
+    reason = reason_of(str(seen.error.where.get("error", seen.error.name)), "Unknown")
+    say = stalled if isinstance(seen.error, AgentRefusedError) else under_way
+    return say(reason, f"Publisher {name}: {seen.error.message}")
+
+
+def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
+    wanted, status = settings_of(queue), queue.status
+    is_applied = status.applied == digest_of(wanted)
+    if view is None or not is_applied or _shown(wanted) != (view.kind, view.topics, view.max_parallel, view.merge):
+        yield SetQueue(wanted)
+        if view is not None and is_applied:
+            message = f"queue {wanted.name}: reverted a change by another client"
+            yield Report(Severity.WARNING, "DriftCorrected", message)
+    is_suspended = view is not None and view.suspended
+    if queue.spec.suspend and not is_suspended:
+        yield SuspendQueue(wanted.name, suspended=True)
+    elif is_suspended and status.suspended and not queue.spec.suspend:
+        # one that a person suspended with `jobs suspend` stays suspended
+        yield SuspendQueue(wanted.name, suspended=False)
+
+
+def _shown(settings: QueueSettings) -> tuple[str, tuple[str, ...], int, int]:
+    """The settings that the agent shows of a queue."""
+    return settings.kind.name.lower(), tuple(settings.topics), settings.max_parallel, settings.merge
+
+
+def _around(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding]:
+    workers = queue.spec.workers
+    found = [_distinct(queue, seen.queues or ())]
+    if workers is not None and workers.min != workers.max:
+        found.append(autoscaler_health(owner_of_queue(queue).name_of(ENDING), seen.children))
+    return found
+
+
+def _distinct(queue: JobQueue, queues: Sequence[JobQueueView]) -> Finding:
+    """Whether the patterns of other queues match none of the topics."""
+    others = [
+        one.queue
+        for one in queues
+        if one.queue != queue.metadata.name
+        and any(patterns_overlap(ours, theirs) for ours in queue.spec.topics for theirs in one.topics)
+    ]
+    if not others:
+        return Finding(TOPICS_DISTINCT, ConditionStatus.TRUE, "NoOverlap", "")
+    first = min([queue.metadata.name, *others])
+    text = f"patterns overlap with those of {', '.join(others[:_SHOWN])}; {first}, the first by name, gets such jobs"
+    return Finding(TOPICS_DISTINCT, ConditionStatus.FALSE, "TopicsOverlap", text)
+
+
+def _workers_ready(queue: JobQueue, workers: Workers, seen: JobQueueObservation) -> Sequence[Finding]:
+    """Ready while one worker is, or none is wanted; scaling alone changes no condition."""
+    found = seen.children.get(ChildKey("Deployment", owner_of_queue(queue).name_of(ENDING)))
+    if found is None:
+        return under_way("WorkersStarting", "the workers are being created")
+    status: Mapping[str, int] = found.get("status") or {}
+    wanted, count = int(found["spec"].get("replicas") or 0), int(status.get("readyReplicas") or 0)
+    text = f"{count} of {wanted} workers ready"
+    if workers.min == 0 and not seen.has_keda:
+        text = f"{text}; without KEDA one worker stays"
+    trouble = trouble_of(seen.pods)
+    if trouble is not None and (count == 0 or trouble.reason == MISCONFIGURED):
+        say = stalled if trouble.reason == MISCONFIGURED else under_way
+        return say(trouble.reason, f"{text}; {trouble.message}")
+    return under_way("PodsNotReady", text) if wanted > 0 and count == 0 else ready(text)
+
+
+def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
+    """Drop the queued jobs and the queue, unless something is in doubt; no deletion waits longer than the limit."""
+    if queue.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+        return Plan((Hold(is_held=False),), None)
+    name, asked_at = queue.metadata.name, queue.metadata.deleted_at or seen.now
+    reason = "this object is paused" if is_paused(queue.metadata, suspend=False) else None
+    reason = "its Publisher was deleted" if seen.publisher is None else reason
+    reason = "another JobQueue keeps it" if seen.owner is not None else reason
+    if reason is None and seen.error is not None:
+        if seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
+            text = f"{seen.error.message}; to keep the queue and release the object now, set reclaimPolicy to Retain"
+            return replace(_plan(queue, seen, (), under_way("AgentUnreachable", text)), again_seconds=FOLLOW_SECONDS)
+        reason = seen.error.message
+    if reason is not None:
+        report = Report(Severity.WARNING, "QueueRetained", f"queue {name} is kept: {reason}")
+        return Plan((Hold(is_held=False), report), None)
+    if _view(queue, seen) is None:
+        return Plan((Hold(is_held=False),), None)
+    report = Report(Severity.NORMAL, "QueueDeleted", f"queue {name} and its queued jobs are deleted")
+    return Plan((RemoveQueue(name), Hold(is_held=False), report), None)
+
+
+def _view(queue: JobQueue, seen: JobQueueObservation) -> JobQueueView | None:
+    return next((one for one in seen.queues or () if one.queue == queue.metadata.name), None)
+
+
+def _plan(
+    queue: JobQueue,
+    seen: JobQueueObservation,
+    actions: Sequence[Action],
+    findings: Sequence[Finding],
+    applied: str | None = None,
+) -> Plan:
+    """The plan with its status; `applied` is the digest of settings that its actions leave in the journal."""
+    generation, before = queue.metadata.generation, queue.status
+    status = replace(
+        _with_counts(before, _view(queue, seen)),
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, seen.now),
+    )
+    if applied is not None:
+        status = replace(status, applied=applied, suspended=queue.spec.suspend or None)
+    return Plan(tuple(actions), None if status == before else encode(status))
+
+
+def _with_counts(before: JobQueueStatus, view: JobQueueView | None) -> JobQueueStatus:
+    """The counts of the agent, within the bounds of the schema; the last known ones if it gave none."""
+    if view is None:
+        return before
+    return replace(
+        before,
+        queued=coarse(_bounded(view.queued)),
+        due=coarse(_bounded(view.due)),
+        active=_bounded(view.active),
+        oldest_at=None if view.oldest_at is None else view.oldest_at.replace(microsecond=0),
+        workers=_bounded(view.workers),
+        given_up=_bounded(view.given_up),
+    )
+
+
+def _bounded(count: int) -> int:
+    return min(max(count, 0), _LARGEST)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * _MILLISECONDS)

@@ -1,0 +1,163 @@
+"""What a JobSchedule needs: its schedule in the journal, through its Publisher's agent.
+
+Workers fire schedules as long as these are in the journal, so a deleted or suspended object removes its schedule: the
+finalizer is there before the schedule is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from mailboat.api.job_records import JobScheduleView
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.model.jobs import Missed, NewJob, Schedule
+
+from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.job_schedule.spec import JobSchedule
+from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
+from mailboat_operator.plan.actions import Action, Hold, Plan, RemoveSchedule, Report, SetSchedule, Severity
+from mailboat_operator.plan.findings import Finding, conditions_after, pause_of, ready, stalled, suspended, under_way
+from mailboat_operator.plan.manifest import digest_of
+from mailboat_operator.workload.context import is_paused
+from mailboat_operator.workload.fleet import reason_of
+
+FOLLOW_SECONDS: Final = 30.0
+"""How often a schedule is observed for its next due time."""
+
+_SOON_SECONDS: Final = 2.0
+_MILLISECONDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JobScheduleObservation:
+    """What was observed around a JobSchedule.
+
+    Attributes:
+        now: The time of the observation.
+        publisher: Its Publisher; None if there is none that can be decoded.
+        schedules: All schedules of the log; None if the agent was not asked, or gave no answer.
+        error: The agent's error instead of an answer.
+    """
+
+    now: datetime
+    publisher: Publisher | None = None
+    schedules: Sequence[JobScheduleView] | None = None
+    error: AgentUnreachableError | AgentRefusedError | None = None
+
+
+def schedule_of(schedule: JobSchedule) -> Schedule:
+    """The schedule as the journal keeps it."""
+    spec = schedule.spec
+    return Schedule(
+        name=schedule.metadata.name,
+        job=NewJob(spec.topic, (spec.data or "").encode(), key=spec.key or ""),
+        cron=spec.cron or "",
+        zone=spec.time_zone,
+        every_ms=0 if spec.every_seconds is None else round(spec.every_seconds * _MILLISECONDS),
+        at_ms=0 if spec.at is None else round(spec.at.timestamp() * _MILLISECONDS),
+        missed=Missed[spec.missed.upper()],
+    )
+
+
+def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
+    """Decide what to do for a JobSchedule, and what to report of it."""
+    metadata, spec = schedule.metadata, schedule.spec
+    if metadata.is_deleted:
+        return _plan_deleted(schedule, seen) if is_held(metadata) else Plan((), None)
+    if is_paused(metadata, suspend=False):
+        return _plan(schedule, seen, (), suspended(suspend=False))
+    if not is_held(metadata):
+        return Plan((Hold(is_held=True),), None, again_seconds=0.0)
+    problem = _problem(schedule, seen)
+    if problem is not None:
+        pause = (None if seen.error is None else pause_of(seen.error)) or FOLLOW_SECONDS
+        return replace(_plan(schedule, seen, (), problem), again_seconds=pause)
+    view = _view(schedule, seen)
+    if spec.suspend:
+        actions = () if view is None else (RemoveSchedule(metadata.name),)
+        plan = _plan(schedule, seen, actions, suspended(suspend=True, effect="no jobs are added"), "")
+        return replace(plan, again_seconds=FOLLOW_SECONDS)
+    digest = digest_of([repr(schedule_of(schedule))])
+    changes = tuple(_changes(schedule, view, digest))
+    plan = _plan(schedule, seen, changes, ready("the schedule is in the journal"), digest)
+    return replace(plan, again_seconds=_SOON_SECONDS if changes else FOLLOW_SECONDS)
+
+
+def _changes(schedule: JobSchedule, view: JobScheduleView | None, digest: str) -> Sequence[Action]:
+    wanted, is_applied = schedule_of(schedule), schedule.status.applied == digest
+    if is_applied and view is not None and _shown(wanted) == _seen(view):
+        return ()
+    if is_applied and view is None and wanted.at_ms:
+        return ()  # a single due time that has passed: set again, it would be refused as never due
+    if not is_applied:
+        return (SetSchedule(wanted),)
+    message = f"schedule {wanted.name}: reverted a change by another client"
+    return (SetSchedule(wanted), Report(Severity.WARNING, "DriftCorrected", message))
+
+
+def _shown(schedule: Schedule) -> tuple[object, ...]:
+    """What the agent shows of a schedule: without its payload and its single due time."""
+    every_seconds = schedule.every_ms / _MILLISECONDS if schedule.every_ms else None
+    zone = schedule.zone if schedule.cron else ""
+    return schedule.job.topic, schedule.job.key, schedule.cron, zone, every_seconds, schedule.missed.name.lower()
+
+
+def _seen(view: JobScheduleView) -> tuple[object, ...]:
+    return view.topic, view.key, view.cron, view.zone if view.cron else "", view.every_seconds, view.missed
+
+
+def _problem(schedule: JobSchedule, seen: JobScheduleObservation) -> Sequence[Finding] | None:
+    name = schedule.spec.publisher_ref.name
+    if seen.publisher is None:
+        return stalled("PublisherMissing", f"no valid Publisher {name}")
+    if seen.error is None:
+        return None
+    reason = reason_of(str(seen.error.where.get("error", seen.error.name)), "Unknown")
+    say = stalled if isinstance(seen.error, AgentRefusedError) else under_way
+    return say(reason, f"Publisher {name}: {seen.error.message}")
+
+
+def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
+    """Remove the schedule, unless that is impossible; no deletion waits longer than the limit."""
+    name, asked_at = schedule.metadata.name, schedule.metadata.deleted_at or seen.now
+    reason = "this object is paused" if is_paused(schedule.metadata, suspend=False) else None
+    reason = "its Publisher was deleted" if seen.publisher is None else reason
+    if reason is None and seen.error is not None:
+        if seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
+            findings = under_way("AgentUnreachable", seen.error.message)
+            return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
+        reason = seen.error.message
+    if reason is not None:
+        text = f"schedule {name} stays in the journal: {reason}; `mailboat jobs unschedule {name}` removes it"
+        return Plan((Hold(is_held=False), Report(Severity.WARNING, "ScheduleRetained", text)), None)
+    if _view(schedule, seen) is None:
+        return Plan((Hold(is_held=False),), None)
+    return Plan((RemoveSchedule(name), Hold(is_held=False)), None)
+
+
+def _view(schedule: JobSchedule, seen: JobScheduleObservation) -> JobScheduleView | None:
+    return next((one for one in seen.schedules or () if one.schedule == schedule.metadata.name), None)
+
+
+def _plan(
+    schedule: JobSchedule,
+    seen: JobScheduleObservation,
+    actions: Sequence[Action],
+    findings: Sequence[Finding],
+    applied: str | None = None,
+) -> Plan:
+    """The plan with its status; `applied` is the digest that its actions leave in the journal, empty for none."""
+    generation, before, view = schedule.metadata.generation, schedule.status, _view(schedule, seen)
+    status = replace(
+        before,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, seen.now),
+        next_at=before.next_at if seen.schedules is None else None if view is None else view.next_at,
+    )
+    if applied is not None:
+        status = replace(status, applied=applied or None, next_at=status.next_at if applied else None)
+    return Plan(tuple(actions), None if status == before else encode(status))

@@ -1,0 +1,39 @@
+"""The children that scale workloads: their kinds, and whether they work, by their own conditions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.plan.children import Live
+from mailboat_operator.plan.findings import Finding
+from mailboat_operator.plan.manifest import ChildKey
+
+AUTOSCALER: Final = "HorizontalPodAutoscaler"
+SCALED_OBJECT: Final = "ScaledObject"
+AUTHENTICATION: Final = "TriggerAuthentication"
+AUTOSCALER_READY: Final = "AutoscalerReady"
+_WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
+"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject that are False if it cannot scale."""
+_OFF: Final = "ScalingDisabled"
+"""Kubernetes' reason while a workload has no pod: not a fault."""
+_LONGEST_ERROR: Final = 400
+
+
+def autoscaler_health(name: str, live: Live) -> Finding:
+    """Whether the HorizontalPodAutoscaler or ScaledObject of this name works."""
+    keys = (ChildKey(kind, name) for kind in (SCALED_OBJECT, AUTOSCALER))
+    found = next(((key, live[key]) for key in keys if key in live), None)
+    conditions = () if found is None else (found[1].get("status") or {}).get("conditions") or ()
+    if found is None or not conditions:
+        text = "the autoscaler has no conditions yet"
+        return Finding(AUTOSCALER_READY, ConditionStatus.UNKNOWN, "NotReportedYet", text)
+    broken = [
+        one
+        for one in conditions
+        if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
+    ]
+    if not broken:
+        return Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", "")
+    text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
+    return Finding(AUTOSCALER_READY, ConditionStatus.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR])

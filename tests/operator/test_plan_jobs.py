@@ -1,0 +1,346 @@
+"""What becomes of JobQueues and JobSchedules: settings in the journal, workers, counts and deletion, decided purely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mailboat.api.job_records import JobQueueView, JobScheduleView
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
+from mailboat.wire.job_records import decode_job_record, encode_job_record
+from mailboat_operator.definition.decoder import decode
+from mailboat_operator.kinds.job_queue.manifests import queue_children
+from mailboat_operator.kinds.job_queue.plan import (
+    JobQueueObservation,
+    patterns_overlap,
+    plan_job_queue,
+    settings_of,
+)
+from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation, plan_job_schedule, schedule_of
+from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS
+from mailboat_operator.plan.actions import (
+    Apply,
+    Delete,
+    Hold,
+    Plan,
+    RemoveQueue,
+    RemoveSchedule,
+    Report,
+    SetQueue,
+    SetSchedule,
+    SuspendQueue,
+)
+from mailboat_operator.plan.labels import FINALIZER
+from mailboat_operator.plan.manifest import key_of
+from mailboat_operator.workload.context import SecretFound
+from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.pods import AgentImage
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+IMAGE = AgentImage("mailboat:1")
+SILENT = AgentUnreachableError("no answer from publisher author")
+
+
+def stored(manifest: dict[str, Any], *, is_held: bool = False, deleted_seconds_ago: float | None = None) -> Any:
+    """The object as the API server would give it, read."""
+    metadata = {**manifest["metadata"], "namespace": "shop", "uid": "0-1-2-3", "generation": 1}
+    metadata["finalizers"] = [FINALIZER] if is_held else []
+    if deleted_seconds_ago is not None:
+        metadata["deletionTimestamp"] = (NOW - timedelta(seconds=deleted_seconds_ago)).isoformat()
+    return decode({**manifest, "metadata": metadata})
+
+
+@pytest.fixture
+def author(manifest_of: Callable[..., dict[str, Any]]) -> Any:
+    return stored(manifest_of("Publisher"))
+
+
+@pytest.fixture
+def queue_of(manifest_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    return lambda change=None, **how: stored(manifest_of("JobQueue", change), **how)
+
+
+def view(**changes: Any) -> JobQueueView:
+    """The queue of the manifest, as the agent shows it."""
+    counts = {"queued": 12, "due": 9, "active": 3, "oldest_at": NOW, "oldest_seconds": 5.0, "workers": 2, "given_up": 1}
+    limits = {"suspended": False, "max_parallel": 8, "rate": "100/1s", "merge": 256}
+    return JobQueueView(
+        **{"queue": "cdn", "kind": "parallel", "topics": ("purge.*", "warm.**"), **counts, **limits, **changes}
+    )
+
+
+def seen(author: Any, *queues: JobQueueView, **changes: Any) -> JobQueueObservation:
+    token = SecretFound("7", frozenset({"token"}))
+    return replace(JobQueueObservation(NOW, IMAGE, author, queues=queues, token=token, has_keda=True), **changes)
+
+
+def known(queue: Any, author: Any, **status: Any) -> Any:
+    """The queue after its settings were written."""
+    plan = plan_job_queue(queue, seen(author))
+    assert plan.status is not None
+    return replace(queue, status=replace(queue.status, applied=plan.status["applied"], **status))
+
+
+def kinds(plan: Plan) -> list[type]:
+    return [type(one) for one in plan.actions if not isinstance(one, Apply)]
+
+
+def condition(plan: Plan, kind: str = "Ready") -> tuple[str, str]:
+    assert plan.status is not None
+    found = next(one for one in plan.status["conditions"] if one["type"] == kind)
+    return found["status"], found["reason"]
+
+
+def test_a_new_queue_is_written_into_the_journal(queue_of: Any, author: Any) -> None:
+    plan = plan_job_queue(queue_of(), seen(author))
+    (wanted,) = (one for one in plan.actions if isinstance(one, SetQueue))
+    assert wanted.settings == QueueSettings(
+        "cdn", ("purge.*", "warm.**"), QueueKind.PARALLEL, 8, 100, 1_000, 256, 2_000, 20, 500, 300_000, 7 * 86_400_000
+    )
+    assert plan.again_seconds == 2.0
+
+
+def test_a_queue_as_it_is_wanted_is_only_counted(queue_of: Any, author: Any) -> None:
+    queue = known(queue_of({"workers": None}), author)
+    plan = plan_job_queue(queue, seen(author, view(queued=1201)))
+    assert kinds(plan) == []
+    assert plan.status is not None
+    counts = {name: plan.status[name] for name in ("queued", "due", "active", "workers", "givenUp", "oldestAt")}
+    expected = {"queued": 1300, "due": 9, "active": 3, "workers": 2, "givenUp": 1, "oldestAt": "2026-11-26T12:00:00Z"}
+    assert counts == expected
+    assert [one["type"] for one in plan.status["conditions"]] == ["Ready", "Reconciling", "Stalled", "TopicsDistinct"]
+
+
+def test_settings_that_another_client_changed_are_reverted(queue_of: Any, author: Any) -> None:
+    queue = known(queue_of({"workers": None}), author)
+    assert kinds(plan_job_queue(queue, seen(author, view(max_parallel=1)))) == [SetQueue, Report]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "ours", "expected"),
+    [(True, False, None, [True]), (True, True, True, []), (False, True, True, [False]), (False, True, None, [])],
+    ids=["suspend", "is suspended", "resume", "suspended by a person"],
+)
+def test_a_queue_is_resumed_only_if_this_object_suspended_it(
+    wanted: bool, found: bool, ours: bool | None, expected: list[bool], queue_of: Any, author: Any
+) -> None:
+    queue = known(queue_of({"workers": None, "suspend": wanted}), author, suspended=ours)
+    plan = plan_job_queue(queue, seen(author, view(suspended=found)))
+    assert [one.suspended for one in plan.actions if isinstance(one, SuspendQueue)] == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"publisher": None}, "PublisherMissing"),
+        ({"owner": ("other", "cdn")}, "QueueTaken"),
+        ({"token": None}, "SecretMissing"),
+        ({"error": AgentRefusedError("no", error="JobQueueMissing")}, "JobQueueMissing"),
+        ({"error": SILENT}, "AgentUnreachable"),
+    ],
+)
+def test_nothing_is_changed_while_something_is_missing(
+    change: dict[str, Any], reason: str, queue_of: Any, author: Any
+) -> None:
+    plan = plan_job_queue(queue_of(), seen(author, **change))
+    assert (plan.actions, condition(plan)) == ((), ("False", reason))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlaps"),
+    [
+        ("purge.*", "purge.cdn", True),
+        ("purge.*", "purge.cdn.eu", False),
+        ("purge.**", "purge.cdn.eu", True),
+        ("purge.**", "purge", False),
+        ("*.eu", "purge.*", True),
+        ("**", "anything", True),
+        ("a.b", "a.c", False),
+        ("a.*.c", "a.**", True),
+    ],
+)
+def test_patterns_overlap_if_one_topic_matches_both(one: str, other: str, overlaps: bool) -> None:
+    assert (patterns_overlap(one, other), patterns_overlap(other, one)) == (overlaps, overlaps)
+
+
+def test_overlapping_queues_are_reported_with_the_one_that_gets_the_jobs(queue_of: Any, author: Any) -> None:
+    queue = known(queue_of({"workers": None}), author)
+    plan = plan_job_queue(queue, seen(author, view(), view(queue="all", topics=("**",))))
+    assert condition(plan, "TopicsDistinct") == ("False", "TopicsOverlap")
+    assert [one.message for one in plan.actions if isinstance(one, Report)] == [
+        "patterns overlap with those of all; all, the first by name, gets such jobs"
+    ]
+
+
+def children(queue: JobQueue, *, has_keda: bool = True, policy: AgentPolicy | None = None) -> dict[str, Any]:
+    assert queue.spec.workers is not None
+    made = queue_children(queue, queue.spec.workers, IMAGE, "7", has_keda=has_keda, policy=policy or AgentPolicy())
+    return {one["kind"]: one["spec"] for one in made}
+
+
+def test_workers_are_scaled_from_zero_by_due_and_running_jobs(queue_of: Any) -> None:
+    made = children(queue_of())
+    assert set(made) == {"Deployment", "ScaledObject", "TriggerAuthentication"}
+    scaled = made["ScaledObject"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 5)
+    asked = [(one["metadata"]["valueLocation"], one["metadata"]["targetValue"]) for one in scaled["triggers"]]
+    assert asked == [("due", "10"), ("active", "4")]
+    assert scaled["triggers"][0]["metadata"]["url"] == "http://author.shop.svc:8080/api/v1/jobs/queues/cdn"
+    assert "replicas" not in made["Deployment"]
+
+
+def test_a_worker_has_longer_to_end_than_its_jobs(queue_of: Any) -> None:
+    pod = children(queue_of())["Deployment"]["template"]["spec"]
+    arguments = pod["containers"][0]["args"]
+    finish = int(arguments[arguments.index("--shutdown-seconds") + 1])
+    assert (finish, pod["terminationGracePeriodSeconds"]) == (600, 620)
+    assert arguments[:2] == ["worker", "run"]
+    assert arguments[-4:] == ["--on", "purge.*=./purge.sh", "--import", "warm_jobs"]
+
+
+def test_without_keda_an_autoscaler_keeps_one_worker(queue_of: Any) -> None:
+    made = children(queue_of(), has_keda=False)
+    scaler = made["HorizontalPodAutoscaler"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (1, 5)
+
+
+def test_a_fixed_number_of_workers_has_no_autoscaler(queue_of: Any) -> None:
+    made = children(queue_of({"workers": {"min": 5}}))
+    assert (set(made), made["Deployment"]["replicas"]) == ({"Deployment"}, 5)
+
+
+def test_workers_may_reach_an_agent_behind_a_network_policy(queue_of: Any) -> None:
+    policy = children(queue_of(), policy=AgentPolicy(ingress=[]))["NetworkPolicy"]
+    assert policy["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "author"
+    assert policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "cdn"
+
+
+def test_workers_that_are_no_longer_wanted_are_deleted(queue_of: Any, author: Any) -> None:
+    made = [one.manifest for one in plan_job_queue(queue_of(), seen(author)).actions if isinstance(one, Apply)]
+    for one in made:
+        one["metadata"]["uid"] = "child"
+    queue = known(queue_of({"workers": None}), author)
+    plan = plan_job_queue(queue, seen(author, view(), children={key_of(one): one for one in made}))
+    assert {one.key.kind for one in plan.actions if isinstance(one, Delete)} == {one["kind"] for one in made}
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_held", "change", "expected"),
+    [
+        ("Retain", True, {}, [Hold]),
+        ("Delete", True, {}, [RemoveQueue, Hold, Report]),
+        ("Delete", False, {}, []),
+        ("Delete", True, {"owner": ("other", "cdn")}, [Hold, Report]),
+        ("Delete", True, {"publisher": None}, [Hold, Report]),
+        ("Delete", True, {"error": SILENT}, []),
+        ("Delete", True, {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, Report]),
+    ],
+)
+def test_a_deleted_queue_keeps_its_jobs_unless_told_otherwise(
+    policy: str, is_held: bool, change: dict[str, Any], expected: list[type], queue_of: Any, author: Any
+) -> None:
+    queue = queue_of({"reclaimPolicy": policy}, is_held=is_held, deleted_seconds_ago=0)
+    assert kinds(plan_job_queue(queue, seen(author, view(), **change))) == expected
+
+
+def test_the_finalizer_is_there_before_anything_that_it_has_to_remove(queue_of: Any, author: Any) -> None:
+    assert plan_job_queue(queue_of({"reclaimPolicy": "Delete"}), seen(author)).actions == (Hold(is_held=True),)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rate": {"starts": 1_000_000, "period": "1d"}, "merge": {"jobs": 256, "within": "24h"}, "history": "99999d"},
+        {"retries": {"max": 30_000, "firstPause": "0s", "longestPause": "1ms"}, "maxParallel": 1_000_000},
+        {"retries": {"unlimited": True}, "topics": ["**"], "merge": {"jobs": 2, "within": "0s"}},
+    ],
+)
+def test_the_extreme_settings_of_a_queue_are_valid_for_the_journal(change: dict[str, Any], queue_of: Any) -> None:
+    settings = settings_of(queue_of(change))
+    assert decode_job_record(*encode_job_record(QueueDefined(settings))) == QueueDefined(settings)
+
+
+# Schedules
+
+
+def schedule_view(**changes: Any) -> JobScheduleView:
+    fields = {"cron": "0 3 * * *", "zone": "Europe/Berlin", "every_seconds": None, "at": None, "missed": "once"}
+    return JobScheduleView(
+        **{"schedule": "nightly", "topic": "report.build", "key": "", "data": {}, "next_at": NOW, **fields, **changes}
+    )
+
+
+@pytest.fixture
+def schedule_of_manifest(manifest_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    return lambda change=None, **how: stored(manifest_of("JobSchedule", change), **{"is_held": True, **how})
+
+
+def scheduled(author: Any, *views: JobScheduleView, **changes: Any) -> JobScheduleObservation:
+    return replace(JobScheduleObservation(NOW, author, views), **changes)
+
+
+def applied(schedule: Any, author: Any) -> Any:
+    plan = plan_job_schedule(schedule, scheduled(author))
+    assert plan.status is not None
+    return replace(schedule, status=replace(schedule.status, applied=plan.status["applied"]))
+
+
+def test_a_schedule_is_written_once_and_again_after_a_change(schedule_of_manifest: Any, author: Any) -> None:
+    schedule = schedule_of_manifest()
+    assert kinds(plan_job_schedule(schedule, scheduled(author))) == [SetSchedule]
+    kept = plan_job_schedule(applied(schedule, author), scheduled(author, schedule_view()))
+    assert (kinds(kept), condition(kept)) == ([], ("True", "AsAskedFor"))
+    assert kept.status is not None
+    assert kept.status["nextAt"] == "2026-11-26T12:00:00Z"
+    changed = replace(schedule_of_manifest({"data": "{}"}), status=applied(schedule, author).status)
+    assert kinds(plan_job_schedule(changed, scheduled(author, schedule_view()))) == [SetSchedule]
+    drifted = plan_job_schedule(applied(schedule, author), scheduled(author, schedule_view(cron="1 3 * * *")))
+    assert kinds(drifted) == [SetSchedule, Report]
+
+
+def test_a_single_due_time_that_has_passed_is_not_set_again(schedule_of_manifest: Any, author: Any) -> None:
+    once = schedule_of_manifest({"cron": None, "timeZone": None, "at": "2026-11-26T11:00:00Z"})
+    assert plan_job_schedule(applied(once, author), scheduled(author)).actions == ()
+
+
+def test_a_suspended_schedule_leaves_the_journal(schedule_of_manifest: Any, author: Any) -> None:
+    schedule = schedule_of_manifest({"suspend": True})
+    plan = plan_job_schedule(schedule, scheduled(author, schedule_view()))
+    assert (kinds(plan), condition(plan)) == ([RemoveSchedule], ("Unknown", "Suspended"))
+
+
+@pytest.mark.parametrize(
+    ("views", "change", "expected"),
+    [
+        ([schedule_view()], {}, [RemoveSchedule, Hold]),
+        ([], {}, [Hold]),
+        ([], {"publisher": None}, [Hold, Report]),
+        ([], {"error": SILENT}, []),
+        ([], {"error": SILENT, "now": NOW + timedelta(seconds=RECLAIM_SECONDS)}, [Hold, Report]),
+    ],
+)
+def test_a_deleted_schedule_is_removed_from_the_journal(
+    views: list[JobScheduleView],
+    change: dict[str, Any],
+    expected: list[type],
+    schedule_of_manifest: Any,
+    author: Any,
+) -> None:
+    schedule = schedule_of_manifest(deleted_seconds_ago=0)
+    assert kinds(plan_job_schedule(schedule, scheduled(author, *views, **change))) == expected
+
+
+def test_a_schedule_without_the_finalizer_is_held_first(schedule_of_manifest: Any, author: Any) -> None:
+    plan = plan_job_schedule(schedule_of_manifest(is_held=False), scheduled(author))
+    assert plan.actions == (Hold(is_held=True),)
+
+
+def test_the_largest_payload_of_a_schedule_is_valid_for_the_journal(schedule_of_manifest: Any) -> None:
+    schedule = schedule_of(schedule_of_manifest({"data": "x" * 16_384, "key": "k" * 253}))
+    record = ScheduleDefined(schedule._replace(next_ms=1))
+    assert decode_job_record(*encode_job_record(record)) == record
