@@ -1,7 +1,7 @@
 """Mailboat's operator: custom resources become topics, agents and distributions on Kubernetes.
 
-`kinds` has one folder for each kind of custom resource. What several kinds share lies beside it: `definition` (fields,
+`kinds` has one folder for each kind of custom resource. What several kinds share lies next to it: `definition` (fields,
 schema, decoder), `plan` (actions, conditions, children) and `workload` (pods of agents). `reconciliation` observes,
-plans and acts, through `cluster`, `brokers` and `agents`, the only callers of the outside. Of the engine it knows
+plans and acts, through `cluster`, `brokers` and `agents`, the only callers of the outside. Of the engine it uses
 `mailboat.config`, `mailboat.model` and `mailboat.errors`, so that operator and agents read the same configuration.
 """

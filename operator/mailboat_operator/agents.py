@@ -38,7 +38,7 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """One day before the last moment that datetime holds, so that it has a time in each zone."""
 _SUCCESS: Final = range(200, 300)
 _REFUSED: Final = frozenset({400, 409, 413, 422})
-"""The same again would be refused again; what else is no success may pass: a token that rolls, a pod that starts."""
+"""A repetition would be refused, too. Other failures may pass: a token is replaced, a pod starts."""
 
 
 Waiting = Callable[[], AbstractAsyncContextManager[None]]

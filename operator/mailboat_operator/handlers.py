@@ -176,7 +176,7 @@ def silent_objects(
     """Objects whose listed state was not seen by a watch.
 
     Args:
-        heard: The last event of each object until now.
+        heard: The last event of each object.
         heard_before: The objects with events when the list was requested.
         listed: The versions in the list.
     """

@@ -1,4 +1,4 @@
-"""What the operator's process is told by its environment; the only place that reads it."""
+"""The operator's settings; the only module that reads the environment."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class OperatorSettings:
         pull_policy: Of that image; None leaves it to the cluster.
         spark_image: What drivers and executors of bulk builds run; None where each build says it itself.
         spark_pull_policy: Of that image; None leaves it to the cluster.
-        namespaces: Those that are looked after; empty looks after all.
+        namespaces: Served namespaces; empty for all.
         lease_namespace: Where the lease of the leader is; None for the operator's own namespace.
         lease_name: What it is called.
         identity: Who this replica is.
         lease_seconds: How long a dead leader's lease holds.
-        resync_seconds: How often everything is looked at.
-        watch_seconds: A watch that is silent for so long is begun anew.
+        resync_seconds: Time between two reconciliations of all objects.
+        watch_seconds: A watch without events for so long is restarted.
         broker_seconds: Time limit of a request to brokers.
-        workers: Objects that are looked at at once, those that wait for brokers not counted.
+        workers: Objects that are reconciled at once, without those that wait for brokers.
         requests_per_second: Requests to the Kubernetes API at the most, watches not counted.
         open_metrics: Whether agents serve metrics without a token.
         agent_ingress: Peers of NetworkPolicies that may reach the agents' API; None makes no NetworkPolicies.

@@ -42,6 +42,29 @@ sys.argv[1:] = ["8000", "--directory", "/content/current"]
 runpy.run_module("http.server", run_name="__main__")
 """
 """Ends when it is asked to; process 1 of a container ignores what it does not handle, and each pod would wait 30 s."""
+WAIT = 'import json,sys,time; time.sleep(json.load(sys.stdin)["data"])'
+JOBS = """
+from pathlib import Path
+from mailboat.api.client import HttpControl
+client = HttpControl("http://127.0.0.1:8080", Path("/run/mailboat/http/token").read_text().strip())
+"""
+ADD = """
+from mailboat.model.jobs import NewJob
+jobs = [NewJob("wait.here", data, keep=True) for data in [b"60"] * 4 + [b"0.1"] * 996]
+for start in range(0, 1000, 200):
+    client.jobs.add(jobs[start : start + 200])
+"""
+"""A thousand jobs; four of them still run when no other is left, and workers are removed."""
+COUNT = """
+import collections, json
+from mailboat.api.job_control import JobFilter
+pages, counts = [None], collections.Counter()
+while pages:
+    found = client.jobs.list_jobs(JobFilter(), pages.pop(), 1000)
+    counts.update((one.state, one.tries) for one in found.items)
+    pages = [found.next_page] if found.next_page else []
+print(json.dumps([[*key, count] for key, count in counts.items()]))
+"""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -438,6 +461,42 @@ def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
     story.namespace.wait_gone("ScaledObject/edge")
 
 
+@pytest.mark.timeout(1200)
+def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_running_job_is_cut_off(
+    story: Story, keda: None
+) -> None:
+    story.namespace.make_secret("workers", {"token": "a-token-of-these-workers"})
+    token = {"name": "workers", "secretRef": {"name": "workers"}, "verbs": ["view", "work"]}
+    before = story.namespace.get("Pod", "author-0")["metadata"]["uid"]
+    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": [token]}}})
+    story.namespace.wait(
+        "Pod", "author-0", lambda pod: has_condition(pod, "Ready") and pod["metadata"]["uid"] != before
+    )
+    queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
+    queue["spec"] |= {"topics": ["wait.*"], "maxParallel": None, "rate": None}
+    queue["spec"]["workers"] |= {
+        "handlers": [{"topics": "wait.*", "command": f"python3 -c '{WAIT}'"}],
+        "max": 3,
+        "finish": "5m",
+        "scaleDownAfter": "0s",
+    }
+    story.namespace.apply(queue)
+    story.namespace.wait("Deployment", "cdn-workers", has_replicas(0))
+
+    story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{ADD}")
+    story.namespace.wait("Deployment", "cdn-workers", has_replicas(3))
+    listed = story.namespace.kubectl("get", "mbq").splitlines()[0].split()
+    assert listed[3:8] == ["QUEUED", "ACTIVE", "OLDEST", "WORKERS", "GIVEN-UP"]
+    story.namespace.wait("Deployment", "cdn-workers", has_replicas(0), seconds=400)
+    eventually(lambda: not story.namespace.list("Pod", "app.kubernetes.io/instance=cdn"), "workers are left", 320)
+
+    counted = json.loads(story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{COUNT}"))
+    assert counted == [["succeeded", 1, 1000]]  # one attempt each: none was stopped, and none lost its lease
+    story.namespace.delete("JobQueue", "cdn")
+    story.namespace.delete("Secret", "workers")
+    story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
+
+
 def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
     story: Story, cluster: Any, operator: NamespaceClient, kafka: str
 ) -> None:
@@ -456,7 +515,7 @@ def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
     assert not [name for name in cluster.objects.names(*kinds) if "mailboat" in name]
 
     topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics
-    assert len([name for name in topics if name.startswith("quickstart-")]) == 5
+    assert len([name for name in topics if name.startswith("quickstart-")]) == 6  # also that of jobs
     claims = story.namespace.list("PersistentVolumeClaim")
     assert len(claims) == MANY + 2  # the members' content, the publisher's state, and the site
 

@@ -22,6 +22,7 @@ import pytest
 import yaml
 from mailboat_operator import resources
 from support.free_ports import free_ports
+from support.operator_harbour import JOURNAL, PUBLISHER, Harbour
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "tests" / "kind"
@@ -414,3 +415,14 @@ def manifest_of() -> Callable[..., dict[str, Any]]:
         return merged(made, {} if name is None else {"metadata": {"name": name}})  # type: ignore[no-any-return]
 
     return make
+
+
+@pytest.fixture
+def harbour(api_server: Any, namespace: str, tmp_path: Path) -> Iterator[Harbour]:
+    """A namespace with a journal and a publisher whose token is made, and whose agent does not run yet."""
+    made = Harbour(api_server, namespace, tmp_path)
+    made.make("Journal", "main", JOURNAL)
+    made.make("Publisher", "author", PUBLISHER)
+    made.reconcile("Publisher", "author")
+    yield made
+    made.close()

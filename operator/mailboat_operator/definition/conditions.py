@@ -35,7 +35,7 @@ class Condition:
 
 
 class ReclaimPolicy(enum.StrEnum):
-    """What becomes of what holds data when the object that asked for it is deleted."""
+    """Whether data outlives the object that created it."""
 
     RETAIN = "Retain"
     DELETE = "Delete"

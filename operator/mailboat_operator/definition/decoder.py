@@ -1,4 +1,4 @@
-"""Reads custom resources: as hostile input, whoever stored them.
+"""Reads custom resources, as hostile input from any client.
 
 The API server has checked most of it by the same records, if the definitions that it holds are ours and were there when
 the object was made. Nothing here trusts in that: an object is either wholly as its kind says, or it is refused with the
@@ -66,7 +66,7 @@ def decode_as(kind: Kind[R], manifest: object) -> R:
 
 
 def decode_metadata(document: object) -> Metadata:
-    """Read an object's metadata, as far as it is looked at. Raises: ResourceInvalidError."""
+    """Read the parts of an object's metadata that the operator uses. Raises: ResourceInvalidError."""
     found = _mapping(document, "metadata")
     return Metadata(
         name=_text(found, "name", is_needed=True),

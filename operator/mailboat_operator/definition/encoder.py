@@ -1,7 +1,7 @@
 """Writes records as manifests: specs of Topics that a Journal makes, and the status of every kind.
 
-What is None or empty is left out; the decoder reads back the same record. Times are
-written in UTC with seconds, as Kubernetes writes them. Called by the plans' executor and the tests.
+None and empty values are left out; the decoder reads back the same record. Times are written in UTC with seconds, as
+Kubernetes writes them. Called by the plans' executor and the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mailboat_operator.definition.fields import Key, Shape, keys_of
 
 
 def encode(record: object) -> dict[str, Any]:
-    """The document of a spec, a status or a section of one; what is None or empty is left out."""
+    """The document of a spec, a status or a section of one, without None and empty values."""
     return dict(_encoded_fields(record))
 
 

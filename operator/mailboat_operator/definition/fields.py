@@ -106,8 +106,8 @@ class Field:
         max_length: Characters of a text, or of each text of a list or mapping, without a form.
         min_items: The least number of entries of a list.
         max_items: The most entries of a list or mapping.
-        key: The attribute by which the records of a list are told apart; a text of a list may stand there once.
-        rules: What the value must fulfil beside.
+        key: The attribute that identifies the records of a list; a text occurs once in a list.
+        rules: Further conditions of the value.
         name: How manifests call it, where that is not the attribute in camel case.
     """
 

@@ -1,4 +1,4 @@
-"""What Kubernetes itself keeps with every object, as far as the operator looks at it."""
+"""The metadata of every object, as far as the operator uses it."""
 
 from __future__ import annotations
 

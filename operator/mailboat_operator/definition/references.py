@@ -1,4 +1,4 @@
-"""Names of other objects. They have no namespace: an object can only name what stands beside it."""
+"""Names of other objects of the same namespace; no other namespace can be named."""
 
 from __future__ import annotations
 

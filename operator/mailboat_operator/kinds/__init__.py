@@ -1,4 +1,4 @@
 """The kinds of custom resources, one folder each: `spec` (fields), `observe` (reads), `plan` (decides), `manifests`.
 
-Shared pieces lie beside this folder: `definition`, `plan` and `workload`. `registry` lists all kinds.
+Shared pieces lie next to this folder: `definition`, `plan` and `workload`. `registry` lists all kinds.
 """

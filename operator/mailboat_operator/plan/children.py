@@ -22,8 +22,8 @@ Live = Mapping[ChildKey, Manifest]
 def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
     """Actions for the children that are wanted: nothing for those that are as they should be.
 
-    A child that somebody changed is put right, with an Event that names the first field; one whose rendering changed
-    is applied without a word.
+    A child that another client changed is corrected, with an Event that names the first field. One whose rendering
+    changed is applied without an Event.
     """
     for manifest in wanted:
         key = key_of(manifest)
@@ -42,7 +42,7 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
 
 
 def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:
-    """Whether the children were applied as they are wanted, whatever somebody did to them since."""
+    """Whether the children were applied as they are wanted, whatever other clients changed since."""
     return all(_annotation(live.get(key_of(one), _NOTHING), APPLIED) == _annotation(one, APPLIED) for one in wanted)
 
 
@@ -61,7 +61,7 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
 
 
 def taken_name(live: Live, wanted: Iterable[Manifest], owner_uid: str) -> ChildKey | None:
-    """The first of the names wanted that an object of somebody else has: it is never taken over."""
+    """The first wanted name that belongs to an object of another owner: it is never taken over."""
     return next(
         (key for key in map(key_of, wanted) if key in live and controller_uid(live[key]) != owner_uid),
         None,

@@ -82,7 +82,7 @@ def stalled(reason: str, message: str) -> Sequence[Finding]:
 
 
 def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corrected") -> Sequence[Finding]:
-    """Nobody looks after it, as was asked for: by `spec.suspend`, or else by the annotation."""
+    """The object is left alone, by `spec.suspend` or by the annotation."""
     cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
     message = f"{cause}: {effect}"
     return _standing(Finding(READY, ConditionStatus.UNKNOWN, "Suspended", message), moving=False, stuck=False)

@@ -194,7 +194,7 @@ def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFoun
 
 
 def name_conflict(wanted: Sequence[Manifest], around: WorkloadContext, uid: str) -> Sequence[Finding] | None:
-    """That a name is somebody else's; None when all are free or ours."""
+    """A finding if a name belongs to another owner; None if all are free or ours."""
     taken = taken_name(around.children, wanted, uid)
     if taken is None:
         return None

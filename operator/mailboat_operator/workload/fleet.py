@@ -1,8 +1,8 @@
-"""What a publisher's agent tells of everybody on its journal, and what is made of it for one object.
+"""The status of all subscribers of a journal, as a publisher's agent reports it, and what follows for one object.
 
 Lag is health, never a reason for more members: each has everything to import, so one more only adds its own backlog.
-Figures change all the time, so what is judged by them has two thresholds, one to begin and a lower one to end. Where
-nobody can be asked, what was known last stays. Pure; called by the plans of publishers, pools and distributions.
+Figures change all the time, so what is judged by them has two thresholds, one to begin and a lower one to end. If
+no agent answers, the last figures stay. Pure; called by the plans of publishers, pools and distributions.
 """
 
 from __future__ import annotations

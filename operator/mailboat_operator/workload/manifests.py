@@ -33,13 +33,13 @@ class AgentPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What decides on the children of a publisher or pool beside the specs.
+    """What the children of a publisher or pool depend on, other than the specs.
 
     Attributes:
         replicas: Members that run for now.
         has_keda: Whether KEDA is installed.
-        claim_bytes: Size in the claim template of the StatefulSet that exists, which can't be changed; None if there
-            is none.
+        claim_bytes: Size in the claim template of the StatefulSet that exists, which can't be changed; None without
+            a StatefulSet.
         policy: What the operator's settings say.
     """
 
@@ -66,7 +66,7 @@ class Members:
         replicas: How many.
         service: Name of the headless Service that gives each a name.
         volume: The claim of each.
-        when_deleted: What becomes of the claims with the owner: `Retain` or `Delete`.
+        when_deleted: Whether the claims outlive the owner: `Retain` or `Delete`.
         when_scaled: And of those of members that are too many.
     """
 

@@ -1,6 +1,6 @@
 """Pods of agents: the agent's container, the user's containers, and what the restricted profile asks for.
 
-A template's records have no field for anything privileged; what the profile wants beside is set here, for every
+A template's records have no field for anything privileged; what else the profile requires is set here, for every
 container alike, so that nothing of a template can weaken it.
 """
 
@@ -200,7 +200,7 @@ def _probe(path: str) -> dict[str, Any]:
 
 
 def _preparation(pod: AgentPod) -> dict[str, Any]:
-    """The agent's image once more, with its rights and volumes, before it."""
+    """A container of the agent's image, rights and volumes that runs before the agent."""
     agent = _agent(pod)
     shared: dict[str, Any] = {
         name: agent[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in agent

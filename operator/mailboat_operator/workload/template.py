@@ -1,7 +1,7 @@
-"""What the pods of agents need, and the users' own containers beside an agent.
+"""What the pods of agents need, and the users' own containers in them.
 
 A template has the fields that the restricted pod security profile allows and no others: no host, no privileges, no
-volumes but those of the same namespace. So whoever may write a custom resource can start no pod that does more than
+volumes but those of the same namespace. So a writer of custom resources can start no pod that does more than
 that. The agent's own container is not part of it; its image and the pod's service
 account are fields of the object, and no token of that account is mounted.
 """

@@ -1,7 +1,7 @@
-"""Volumes that grow: which claims are smaller than the spec says, and what becomes of them.
+"""Volumes that grow: which claims are smaller than the spec says, and how far they grew.
 
 The claim template of a StatefulSet can't be changed, so it keeps its first size, and claims are enlarged one by one;
-those of new members too, once they exist. Claims are looked at only if the spec differs from the template.
+those of new members too, once they exist. Claims are read only if the spec differs from the template.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a Distribution needs: to be requested once, followed until no subscriber is pending, and removed after its TTL.
 
-Whom it waits for: everybody that the publisher knows, and the members that pools beside it should have, also those that
-nobody has heard of yet. A member that a pool has no more is not waited for.
+It waits for all subscribers of the publisher, and for all members that pools of its namespace should have, also those
+that have not announced themselves. It does not wait for members that a pool no longer has.
 """
 
 from __future__ import annotations

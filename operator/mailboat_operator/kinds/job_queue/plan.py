@@ -257,7 +257,8 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     reason = "its Publisher was deleted" if seen.publisher is None else reason
     reason = "another JobQueue keeps it" if seen.owner is not None else reason
     if reason is None and seen.error is not None:
-        if seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
+        is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted
+        if is_publisher_kept and seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
             text = f"{seen.error.message}; to keep the queue and release the object now, set reclaimPolicy to Retain"
             return replace(_plan(queue, seen, (), under_way("AgentUnreachable", text)), again_seconds=FOLLOW_SECONDS)
         reason = seen.error.message

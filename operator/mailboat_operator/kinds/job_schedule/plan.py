@@ -127,7 +127,8 @@ def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
     reason = "this object is paused" if is_paused(schedule.metadata, suspend=False) else None
     reason = "its Publisher was deleted" if seen.publisher is None else reason
     if reason is None and seen.error is not None:
-        if seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
+        is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted
+        if is_publisher_kept and seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):
             findings = under_way("AgentUnreachable", seen.error.message)
             return replace(_plan(schedule, seen, (), findings), again_seconds=_SOON_SECONDS)
         reason = seen.error.message

@@ -86,7 +86,7 @@ async def _credentials(reader: ClusterReader, journal: Journal, prefix: str) -> 
 
 
 def _entries(secret: Manifest) -> Mapping[str, str]:
-    """A Secret's entries; what is no text can't be a credential, and counts as missing."""
+    """A Secret's entries. Bytes that are not text cannot be a credential, and count as missing."""
     entries: dict[str, str] = {}
     for name, value in (secret.get("data") or {}).items():
         with suppress(ValueError):

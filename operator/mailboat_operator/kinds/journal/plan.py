@@ -42,7 +42,7 @@ class BrokersFound:
     Attributes:
         cluster_id: Their name for their cluster; None when they did not answer.
         brokers: How many they are.
-        missing: Of the five topics, those that do not exist; looked at only where the Journal does not manage them.
+        missing: Topics of the five that do not exist; read only if the Journal does not manage them.
         problem: What to say where they, or the blob store, did not answer as they should; empty when all is well.
         again_seconds: When to ask again after a problem; None leaves it open.
     """

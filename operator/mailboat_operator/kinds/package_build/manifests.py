@@ -122,7 +122,7 @@ def build_config_map(build: PackageBuild, publisher: Publisher, journal: Journal
 
 
 def driver_config(publisher: Publisher, journal: JournalSpec) -> Config:
-    """The publisher's own configuration, without what listens, and tells others."""
+    """The publisher's configuration, without listeners and without events to others."""
     return replace(
         publisher_config(publisher, journal), http=HttpConfig(), agents=AgentsConfig(), events=EventsConfig()
     )

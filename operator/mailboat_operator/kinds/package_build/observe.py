@@ -1,7 +1,6 @@
 """A PackageBuild: what it stands on, its application, and its packages in the log; or the runs of its timetable.
 
-Progress is asked of the publisher's own agent, which reads the log: the driver tells nobody, and nothing is lost with
-it.
+Progress comes from the publisher's agent, which reads the log: the driver reports none, so none is lost with it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Attempts are counted here, for both Spark operators alike: each is an application of its own, with the same build id, so
 it goes on where the one before stopped. An attempt whose pods never run is ended by a deadline of ours: kubeflow's
-operator has none, and neither operator knows that a driver which only publishes needs no executors. An application is
+operator has none, and both operators expect executors of a driver that only publishes. An application is
 made once and never changed.
 """
 
@@ -138,7 +138,7 @@ def _followed(ground: BuildContext, seen: BuildObservation, application: Applica
 def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
     """Whether executors do, or did, or a driver publishes: what has a package in the journal is built as a whole.
 
-    A driver of such a build that asks for executors is one that builds anew, since something else was published of the
+    A driver of such a build that asks for executors builds again, since something else was published of the
     source meanwhile: it has to get them in time as any other.
     """
     is_built = bool(status.packages_done)
@@ -203,7 +203,7 @@ def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
 
 
 def _removed(build: PackageBuild, seen: BuildObservation) -> Iterator[Action]:
-    """The application at hand goes, and its pods with it."""
+    """Delete the current application, and its pods with it."""
     key = application_key(build, build.status.attempt or 1)
     if key in seen.around.children:
         yield deletion(key, seen.around.children)

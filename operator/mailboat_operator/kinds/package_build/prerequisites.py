@@ -51,7 +51,7 @@ class BuildObservation:
         around: The journal, its Secrets, and the children of the names that are wanted.
         publisher: In whose name it is built; None when there is none that can be understood.
         is_served: Whether the Spark operator that it asks for is installed.
-        progress: What its packages are; None where nobody could be asked, or none is published yet.
+        progress: State of its packages; None if no agent answered, or if no package is published yet.
         is_asked: Whether a publisher's agent answered, if one had to be asked.
         image: What driver and executors run where the build names nothing; None for no such setting.
     """
@@ -105,7 +105,7 @@ def application_key(build: PackageBuild, attempt: int) -> ChildKey:
 
 
 def build_keys(build: PackageBuild, *, is_served: bool) -> Sequence[ChildKey]:
-    """The children to look at: the configuration, and the applications of this attempt and the next."""
+    """The children to read: the configuration, and the applications of this attempt and the next."""
     attempt = build.status.attempt or 1
     config = ChildKey("ConfigMap", owner_of_build(build).name_of(CONFIG_ENDING))
     return [config, *(application_key(build, number) for number in (attempt, attempt + 1) if is_served)]

@@ -1,8 +1,8 @@
 """What the states of both Spark operators mean to a build.
 
 An application runs when an executor does. One whose driver alone does may publish, which takes no executor, or wait for
-executors that never come: that the build tells, and kubeflow's operator where it knows of executors that wait for a
-node. A state that nobody here knows leaves everything as it is. Source: kubeflow's `ApplicationStateType` and
+executors that never come: the build shows that, and kubeflow's operator if executors wait for a
+node. An unknown state changes nothing. Source: kubeflow's `ApplicationStateType` and
 `ExecutorState`, Apache's `ApplicationStateSummary`.
 """
 
@@ -35,12 +35,12 @@ class ApplicationState(enum.Enum):
 
 
 class Application(NamedTuple):
-    """An application as its operator tells of it.
+    """An application as its operator reports it.
 
     Attributes:
         state: How far it is.
         word: The operator's own word for that.
-        message: What the operator says beside.
+        message: The operator's explanation.
         created_at: When it was asked for.
     """
 
@@ -99,7 +99,7 @@ _TIDIED: Final = frozenset({"ResourceReleased", "TerminatedWithoutReleaseResourc
 
 
 def application_of(operator: SparkOperator, manifest: Manifest) -> Application:
-    """Read an application's state; what is not as its operator writes it counts as not said."""
+    """Read an application's state; values of another form count as missing."""
     created_at = datetime.fromisoformat(manifest["metadata"]["creationTimestamp"])
     status = _mapping(manifest.get("status"))
     read = _kubeflow if operator is SparkOperator.KUBEFLOW else _apache

@@ -1,7 +1,7 @@
-"""What a PackageBuild with a timetable needs: a PackageBuild for each time, and an end to those that nobody needs.
+"""What a PackageBuild with a timetable needs: a PackageBuild for each time, and the removal of old ones.
 
-A run is called by its owner and the minute that it is of, so one time never becomes two runs, whoever looks and however
-often. Of times that passed unseen only the last one counts. Source: CronJob's rules, which people know.
+A run is named by its owner and its minute, so one time never becomes two runs, however often it is planned. Of missed
+times only the last one counts. Source: CronJob's rules, which people know.
 """
 
 from __future__ import annotations

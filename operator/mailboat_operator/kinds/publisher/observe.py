@@ -1,4 +1,4 @@
-"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells."""
+"""A Publisher: its journal, the Secrets that its agent needs, its children, and its agent's status."""
 
 from __future__ import annotations
 

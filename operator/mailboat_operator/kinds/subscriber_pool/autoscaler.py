@@ -1,8 +1,8 @@
 """What scales a pool on demand: a HorizontalPodAutoscaler, or a ScaledObject where KEDA is there and can do it.
 
-Both scale the pool itself through its scale subresource, so that nobody else decides on the number of pods. Members
-come a few at a time, as each has to catch up before it helps, and go one at a time. An unknown metric takes nobody
-away: the autoscaler of Kubernetes holds by itself, and KEDA is told to keep what there is.
+Both scale the pool through its scale subresource, so the number of pods has one owner. A few members are added at a
+time, as each has to catch up before it helps; one is removed at a time. An unknown metric removes no member: the
+autoscaler of Kubernetes keeps the number by itself, and KEDA by its `fallback`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a pool's members, autoscaler and publishers are, as conditions and Events.
 
 Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
-has everything before it, and `CaughtUp` tells of that. Where nobody can be asked, what was known stays.
+has its whole backlog left, which `CaughtUp` shows. If no agent answers, the last findings stay.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Health:
     Attributes:
         caught_up: How many have caught up; None where no agent answered.
         max_lag: Packages that the slowest is behind, in coarse steps.
-        blocked: How many stand at a package that they can't import, or stopped.
+        blocked: Members that fail at a package, or stopped.
         last_error: What keeps the first of them.
         findings: Conditions.
         reports: Events about conditions that changed.
@@ -82,7 +82,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
 
 
 def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
-    """Whether the publishers that the pool names exist: an object beside it, or a package in the journal."""
+    """Whether the publishers that the pool names exist: an object of its namespace, or a package in the journal."""
     if not pool.spec.publishers:
         return ()
     published = () if fleet is None else published_at(fleet)
@@ -98,7 +98,7 @@ def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: Sta
 
 
 def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[Finding] | None:
-    """That somebody else runs members of the same names; None when all is well, or not known."""
+    """A finding if members of the same names run elsewhere; None if there are none, or if it is unknown."""
     if fleet is None:
         return None
     counts = Counter(one.name for one in members_of(fleet, pool.metadata.name) if not is_gone(one))

@@ -1,4 +1,4 @@
-"""What a plan asks of the brokers for a Topic; its status tells what came of it."""
+"""What a plan asks of the brokers for a Topic; the outcome is part of the status."""
 
 from __future__ import annotations
 

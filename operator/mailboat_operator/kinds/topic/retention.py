@@ -12,7 +12,7 @@ from mailboat_operator.definition.forms import DURATION, DURATION_OF_SECONDS, DU
 
 
 def _duration_in_cel(holder: str) -> str:
-    """Whole seconds of a duration in CEL, which knows no days; a text that is put together would cost too much."""
+    """Whole seconds of a duration in CEL, which has no days; a concatenated text would exceed the cost limit."""
     days = f"int({holder}.substring(0, {holder}.size() - 1)) * 86400"
     return f"({holder}.endsWith('d') ? {days} : duration({holder}).getSeconds())"
 

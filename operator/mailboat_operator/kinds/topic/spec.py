@@ -1,4 +1,4 @@
-"""Topic: one topic of a journal. A Journal makes five; others can be declared beside them."""
+"""Topic: one topic of a journal. A Journal makes five; others can be declared, too."""
 
 from __future__ import annotations
 
