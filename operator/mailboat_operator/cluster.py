@@ -142,6 +142,7 @@ class Cluster:
         try:
             await self._send(manifest, manifest, PatchType.APPLY, "apply")
         except ClusterRefusedError as error:
+            # ports are merged by number, and names must be unique: https://github.com/kubernetes/kubernetes/issues/131147
             if not is_invalid(error.__cause__):
                 raise
             try:

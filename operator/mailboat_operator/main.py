@@ -22,14 +22,14 @@ from mailboat_operator.agents import Agents
 from mailboat_operator.budget import Budget
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.connections import Connections
-from mailboat_operator.handlers import Watched, kopf_settings, registry_of
 from mailboat_operator.lease import Lease, LeaseSettings
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health, Probes
 from mailboat_operator.reconciliation import Reconciler
-from mailboat_operator.rounds import Rounds
+from mailboat_operator.resync import Resync
 from mailboat_operator.settings import OperatorSettings, read_settings
 from mailboat_operator.systems import Systems
+from mailboat_operator.watches import Watched, kopf_settings, registry_of
 from mailboat_operator.workers import Slots, Workers
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
@@ -73,12 +73,12 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
     systems = Systems(connections, spark_image=spark, waiting=slots.given_back, policy=policy)
     workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)
-    rounds = Rounds(cluster, settings.namespaces)
+    resync = Resync(cluster, settings.namespaces)
     parts = (
         lease.hold(),
         workers.run(),
-        rounds.run(watched, workers, health, settings.resync_seconds),
-        _watch(settings, watched, rounds, systems),
+        resync.run(watched, workers, health, settings.resync_seconds),
+        _watch(settings, watched, resync, systems),
     )
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
@@ -95,9 +95,9 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
         await cluster.close()
 
 
-async def _watch(settings: OperatorSettings, watched: Watched, rounds: Rounds, systems: Systems) -> None:
+async def _watch(settings: OperatorSettings, watched: Watched, resync: Resync, systems: Systems) -> None:
     """Start the watches once all claims are known: no object is reconciled before."""
-    await rounds.prime(systems.claims)
+    await resync.prime(systems.claims)
     is_clusterwide = not settings.namespaces
     await kopf.operator(
         registry=registry_of(watched),

@@ -32,7 +32,7 @@ class Health:
         """The API answered."""
         self._in_touch_at = self._monotonic()
 
-    def heard_nothing_of(self, silent: Sequence[object]) -> None:
+    def report_silent(self, silent: Sequence[object]) -> None:
         """No watch reported these objects, each by its name; empty when watches flow."""
         self._metrics.silent(len(silent))
         self._illness = f"watches are silent: no event for {silent[0]}" if silent else None

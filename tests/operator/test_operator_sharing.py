@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from mailboat_operator.cluster_reader import SharedReads
-from mailboat_operator.handlers import Watched
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
+from mailboat_operator.watches import Watched
 
 
 class Store:
@@ -151,7 +151,7 @@ def test_a_new_status_is_no_reason_to_look_again() -> None:
     told = Told()
     told.hear("Topic", "one", topicName="one", **TOPIC)
     assert told.hear("Topic", "one", topicName="one", **TOPIC) == []
-    assert ObjectKey("Topic", "site", "one") in told.watched.heard
+    assert ObjectKey("Topic", "site", "one") in told.watched.last_events
 
 
 def test_publishers_hear_of_pools_that_come_and_go_and_of_no_change_between() -> None:

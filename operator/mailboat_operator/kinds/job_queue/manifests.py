@@ -77,7 +77,7 @@ def _deployment(queue: JobQueue, workers: Workers, image: AgentImage, token_vers
         "revisionHistoryLimit": 2,
         "template": _pod(queue, workers, image, token_version),
     }
-    if workers.min == workers.max:  # otherwise the field belongs to what scales it
+    if workers.min == workers.max:  # otherwise the autoscaler owns the field, and applying it would undo each step
         spec["replicas"] = workers.max
     return owner.child("Deployment", ENDING, {"spec": spec})
 
@@ -88,6 +88,7 @@ def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: st
         **placed(template.spec, owner.labels, is_spread=True),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # the autoscaler removes any pod, also a busy one: https://github.com/kedacore/keda/issues/157
         "terminationGracePeriodSeconds": int(workers.finish_seconds) + _MARGIN_SECONDS,
         "containers": [_worker(queue, workers, image), *map(init_container, template.spec.containers)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}, *map(user_volume, template.spec.volumes)],

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from mailboat_operator.handlers import Watched
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health
-from mailboat_operator.rounds import Rounds
+from mailboat_operator.resync import Resync
 from mailboat_operator.topic_claims import TopicClaims
+from mailboat_operator.watches import Watched
 
 SECONDS = 0.01
 
@@ -56,8 +56,8 @@ def illness_after(change: Callable[[Cluster, Watched], Any]) -> str | None:
 
         cluster = Cluster(before_list)
         cluster.objects = [publisher("c20")]
-        rounds = Rounds(cluster, ["shop"])  # type: ignore[arg-type]  # lists as it does
-        running = asyncio.create_task(rounds.run(watched, Asked(), health, SECONDS))  # type: ignore[arg-type]
+        resync = Resync(cluster, ["shop"])  # type: ignore[arg-type]  # lists as it does
+        running = asyncio.create_task(resync.run(watched, Asked(), health, SECONDS))  # type: ignore[arg-type]
         await cluster.is_decided.wait()
         running.cancel()
         with suppress(asyncio.CancelledError):

@@ -19,6 +19,7 @@ from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
 
+# Streams can go silent without an error: https://github.com/nolar/kopf/issues/810. 70 s: https://github.com/nolar/kopf/pull/1268
 INACTIVITY_SECONDS: Final = 70.0
 """A watch is restarted after so long without an event; the API server sends bookmarks every minute."""
 
@@ -67,22 +68,22 @@ class Watched:
         """Nothing is known yet; `ask` receives the objects to reconcile."""
         self._ask = ask
         self._claims = claims
-        self._heard: dict[ObjectKey, LastEvent] = {}
+        self._last_events: dict[ObjectKey, LastEvent] = {}
 
     @property
-    def heard(self) -> Mapping[ObjectKey, LastEvent]:
+    def last_events(self) -> Mapping[ObjectKey, LastEvent]:
         """The last event of each existing object."""
-        return self._heard
+        return self._last_events
 
     async def object_changed(self, type: str | None, body: Mapping[str, Any], **_: object) -> None:  # noqa: A002
         """One of our objects was made, changed or deleted."""
         metadata, key = body["metadata"], key_of_object(body)
-        known, wish = self._heard.get(key), _wish_of(metadata)
+        known, wish = self._last_events.get(key), _wish_of(metadata)
         if type == "DELETED":
-            self._heard.pop(key, None)
+            self._last_events.pop(key, None)
             await self.child_changed(body)
         else:
-            self._heard[key] = LastEvent(wish, version_of(body))
+            self._last_events[key] = LastEvent(wish, version_of(body))
             if known is not None and known.wish == wish:
                 if key.kind == "Topic":  # its journal counts those that are ready
                     await self.child_changed(body)
@@ -102,12 +103,12 @@ class Watched:
                 self._ask(ObjectKey(owner["kind"], metadata["namespace"], owner["name"]))
 
     def _ask_all_of(self, kind: str, namespace: str) -> None:
-        for other in self._heard:
+        for other in self._last_events:
             if (other.kind, other.namespace) == (kind, namespace):
                 self._ask(other)
 
     def _ask_all_named(self, key: ObjectKey) -> None:
-        for other in self._heard:
+        for other in self._last_events:
             if (other.kind, other.name) == (key.kind, key.name) and other != key:
                 self._ask(other)
 
@@ -115,7 +116,7 @@ class Watched:
         """Queue the objects that refer to this Journal, or claim the same topic."""
         if key.kind == "Journal":
             self._claims.saw(body, is_gone=is_gone)
-            for other in self._heard:
+            for other in self._last_events:
                 if other.namespace == key.namespace and other.kind != key.kind:
                     self._ask(other)
         elif key.kind == "Topic":
@@ -124,9 +125,9 @@ class Watched:
             self._claims.saw(body, is_gone=is_gone)
             for namespace, name in {*before, *self._claims.beside(body)}:
                 self._ask(ObjectKey("Topic", namespace, name))
-            heard = self._heard.get(ObjectKey("Journal", *journal))
-            is_going = heard is not None and heard.wish.deleted_at is not None
-            if is_going or (heard is not None and self._claims.is_needed(journal) != was_needed):
+            event = self._last_events.get(ObjectKey("Journal", *journal))
+            is_going = event is not None and event.wish.deleted_at is not None
+            if is_going or (event is not None and self._claims.is_needed(journal) != was_needed):
                 self._ask(ObjectKey("Journal", *journal))
 
 
@@ -171,17 +172,17 @@ def version_of(body: Mapping[str, Any]) -> int:
 
 
 def silent_objects(
-    heard: Mapping[ObjectKey, LastEvent], heard_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
+    last_events: Mapping[ObjectKey, LastEvent], known_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
 ) -> list[ObjectKey]:
     """Objects whose listed state was not seen by a watch.
 
     Args:
-        heard: The last event of each object.
-        heard_before: The objects with events when the list was requested.
+        last_events: The last event of each object.
+        known_before: The objects with events when the list was requested.
         listed: The versions in the list.
     """
-    late = {key for key, version in listed.items() if key not in heard or heard[key].version < version}
-    gone = {key for key in heard_before if key not in listed and key in heard}
+    late = {key for key, version in listed.items() if key not in last_events or last_events[key].version < version}
+    gone = {key for key in known_before if key not in listed and key in last_events}
     return sorted(late | gone)
 
 

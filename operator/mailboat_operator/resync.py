@@ -15,12 +15,12 @@ from typing import Final
 from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
 
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.handlers import Watched, key_of_object, silent_objects, version_of
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.probes import Health
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
+from mailboat_operator.watches import Watched, key_of_object, silent_objects, version_of
 from mailboat_operator.workers import Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")
@@ -29,7 +29,7 @@ _PAUSE_SECONDS: Final = 1.0
 _EVERYWHERE: Final = "*"
 
 
-class Rounds:
+class Resync:
     """Lists of everything that is served."""
 
     def __init__(self, cluster: Cluster, namespaces: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Rounds:
         while True:
             await asyncio.sleep(seconds)
             # before the list: an object that is created after it may be missing from the list
-            before = list(watched.heard)
+            before = list(watched.last_events)
             try:
                 listed = await self._versions()
             except MailboatError as error:
@@ -57,7 +57,7 @@ class Rounds:
             for key in {*listed, *before}:
                 workers.ask(key, is_news=False)
             await asyncio.sleep(min(_GRACE_SECONDS, seconds / 2))
-            silent = silent_objects(watched.heard, before, listed)
+            silent = silent_objects(watched.last_events, before, listed)
             if silent:
                 # what was deleted since the list is unheard of too: only what a second list still shows proves silence
                 try:
@@ -65,8 +65,8 @@ class Rounds:
                 except MailboatError as error:
                     _LOG.warning("the resync is skipped: %s", error)
                     continue
-                silent = sorted(set(silent) & set(silent_objects(watched.heard, before, listed)))
-            health.heard_nothing_of(silent)
+                silent = sorted(set(silent) & set(silent_objects(watched.last_events, before, listed)))
+            health.report_silent(silent)
             if silent:
                 _LOG.error(
                     "/healthz answers 503 from now on: no watch reported %d objects, such as %s", len(silent), silent[0]
