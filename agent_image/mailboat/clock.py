@@ -60,11 +60,9 @@ class SystemClock:
         return now
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return time.monotonic()
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
-        """See `Clock.wait`."""
         return event.wait(timeout_seconds)
 
 

@@ -122,7 +122,6 @@ class NoTracer:
     is_recording = False
 
     def publication(self, action: str, parent: TraceParent | None) -> PublicationSpan:  # noqa: ARG002
-        """See `Tracer`."""
         return _NoSpan()
 
     def imported(self, subscriber: str, packages: Sequence[TracedPackage], began_ms: int, ended_ms: int) -> None:

@@ -56,7 +56,7 @@ class WorkerOptions(Frozen):
         longest_pause_seconds: And grows up to this. A longer requested pause is honoured, up to an hour.
         jitter: Makes a pause between a half and the whole of it; None leaves it whole.
         interrupt: Called by who stops it, to end a wait inside a turn.
-        farewell: Called in the thread after the last turn.
+        on_end: Called in the thread after the last turn.
         on_failure: Called in the thread with each failure.
         stall_seconds: Silent for longer than that, it is stuck; None is what the clock takes for that.
         where: Fields of its lines in the log.
@@ -67,7 +67,7 @@ class WorkerOptions(Frozen):
     longest_pause_seconds: float = 60.0
     jitter: random.Random | None = None
     interrupt: Callable[[], None] | None = None
-    farewell: Callable[[], None] | None = None
+    on_end: Callable[[], None] | None = None
     on_failure: Callable[[Exception], None] | None = None
     stall_seconds: float | None = None
     where: Mapping[str, object] = field(default_factory=dict)
@@ -174,8 +174,8 @@ class Worker:
             watch.began(self.name, self._options.stall_seconds)
         try:
             self._take_turns()
-            if self._options.farewell is not None:
-                self._guarded(self._options.farewell)
+            if self._options.on_end is not None:
+                self._guarded(self._options.on_end)
         finally:
             self._ended.set()
             if watch is not None:

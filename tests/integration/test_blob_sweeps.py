@@ -234,7 +234,7 @@ def test_the_command_says_first_what_would_go(home: Home, boat: Any) -> None:
     fates = {row["digest"]: row["fate"] for row in boat.json("blobs", "ls")}
     assert fates == {digest_of(LARGE).hex(): "referenced", digest_of(b"orphan").hex(): "young"}
     lines = boat.do("blobs", "ls").lines
-    assert lines[0].split() == ["DIGEST", "SIZE", "STORED", "FATE"]
+    assert lines[0].split() == ["DIGEST", "SIZE", "STORED", "STATUS"]
     assert boat.do("blobs", "ls", "--removable").out == "no blobs\n"
 
 

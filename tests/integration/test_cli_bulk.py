@@ -52,7 +52,7 @@ def test_a_plan_needs_no_home_and_tells_how_the_tree_would_be_cut(new_boat: Any,
         "content_bytes": 100_000,
     }
     shown = new_boat.do("bulk", "plan", site)
-    assert shown.lines[0] == "1 package: 0 of folders that are cut, 1 of subtrees; 21 nodes, 111 kB"
+    assert shown.lines[0] == "1 package: 0 split folders, 1 complete subtree; 21 nodes, 111 kB"
     assert new_boat.do("bulk", "plan", site, "/a", "-o", "name").lines == ["/a"]
 
 

@@ -205,7 +205,7 @@ def test_a_file_that_is_no_package_is_named(new_boat: Any, tmp_path: Path) -> No
     file = tmp_path / "empty.zip"
     file.write_bytes(b"")
     ran = new_boat.run("packages", "verify", file)
-    assert "error: UnknownPackageType: the file is empty; known are filevault, tree" in ran.err
+    assert "error: UnknownPackageType: the file is empty; known formats: filevault, tree" in ran.err
     assert ran.code == 4
     assert f"  file  {file}" in ran.err
 

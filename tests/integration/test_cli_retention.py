@@ -68,7 +68,7 @@ def test_an_agent_does_it_by_itself(kept: Any) -> None:
 def test_where_it_is_off_it_says_so_and_nobody_does_it(boat: Any) -> None:
     assert boat.do("journal", "retention").lines == [
         "head       0 of 0: no subscribers are known; retention by age and size only",
-        "config     retention.consumption.policy is off: agents do not apply this by themselves",
+        "config     retention.consumption.policy is off: agents do not apply this automatically",
         "no subscriber is known",
     ]
 

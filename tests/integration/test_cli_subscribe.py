@@ -141,7 +141,7 @@ def test_a_subscriber_has_one_target_until_it_is_forgotten(
     monkeypatch.chdir(tmp_path)
     boat.do("subscribe", "web", "--into", "files:one", "--until", "caught-up")
     ran = boat.run("subscribe", "web", "--into", "files:two", "--until", "caught-up")
-    assert (ran.code, f"web has the target files:{tmp_path / 'one'}" in ran.err) == (2, True)
+    assert (ran.code, f"web already has the target files:{tmp_path / 'one'}" in ran.err) == (2, True)
     assert "mailboat subscribers forget web" in ran.err
     assert not (tmp_path / "two").exists()
     boat.do("subscribe", "web", "--into", f"files:../{tmp_path.name}/one", "--until", "caught-up")

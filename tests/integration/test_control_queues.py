@@ -194,7 +194,7 @@ class TestClear:
     def test_what_was_published_a_moment_ago_is_cleared_too(
         self, harbour: Harbour, log_is_read: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr("mailboat.control.service._CATCH_UP_SECONDS", PATIENCE_SECONDS)
         service = harbour.service(is_running=True)
         wait_until(lambda: bool(service.status().subscribers))
         publish(service)
@@ -208,7 +208,7 @@ class TestClear:
     def test_nothing_is_cleared_while_the_end_of_the_log_can_not_be_seen(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr("mailboat.control.service._CATCH_UP_SECONDS", 0.1)
         service = harbour.service(is_running=True)
         wait_until(lambda: bool(service.status().subscribers))
         publish(service)

@@ -62,7 +62,7 @@ def test_a_plan_shows_its_largest_packages_and_what_is_left_out() -> None:
     ]
     plan = plan_of([*bins, UnlistedEntry(NodePath("/odd"), PathRefusedError("a pipe"))])
     assert lines_of(plan_report(plan)) == [
-        "3 packages: 1 of folders that are cut, 2 of subtrees; 1,503 nodes, 2.0 MB",
+        "3 packages: 1 split folder, 2 complete subtrees; 1,503 nodes, 2.0 MB",
         "LARGEST PACKAGES   CONTENT   NODES   PATHS",
         "/a                  2.0 MB   1,500       2",
         "/c                  3.0 kB       2       1",

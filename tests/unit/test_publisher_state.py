@@ -387,17 +387,17 @@ def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_
 
 def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path: Path) -> None:
     with closing(PublisherState(tmp_path / "author.db", synchronous="OFF")) as state:
-        state.locks.give_way()  # nobody waits
+        state.locks.yield_to_waiters()  # nobody waits
         began, is_through = threading.Event(), threading.Event()
 
-        def give_way() -> None:
+        def yield_to_waiters() -> None:
             began.set()
-            state.locks.give_way(patience_seconds=LONG_WAIT_SECONDS)
+            state.locks.yield_to_waiters(timeout_seconds=LONG_WAIT_SECONDS)
             is_through.set()
 
         with (tmp_path / "author.db.append-waiting").open("r+") as waiting:
             fcntl.flock(waiting, fcntl.LOCK_SH)
-            worker = threading.Thread(target=give_way)
+            worker = threading.Thread(target=yield_to_waiters)
             worker.start()
             assert began.wait(PATIENCE_SECONDS)
             assert not is_through.wait(0.1)
@@ -405,7 +405,7 @@ def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path:
             assert is_through.wait(PATIENCE_SECONDS)
             worker.join()
             fcntl.flock(waiting, fcntl.LOCK_SH)
-            state.locks.give_way(patience_seconds=0.0)
+            state.locks.yield_to_waiters(timeout_seconds=0.0)
 
 
 def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
             worker.start()
             waiting = file.with_name("author.db.append-waiting")
             wait_until(lambda: waiting.exists() and is_held(waiting))
-        one.locks.give_way()
+        one.locks.yield_to_waiters()
         assert taken.wait(PATIENCE_SECONDS)
         worker.join()
         assert not is_held(waiting)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
 from mailboat.publisher.batcher import QUANTUM, FairQueue
-from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, plan_delay
+from mailboat.publisher.throttle import MAX_CALLERS, MAX_HELD_SECONDS, Throttle, plan_delay
 from mailboat.testing import wait
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
@@ -110,11 +110,11 @@ class TestAdmission:
     def test_one_who_waits_holds_nobody_up(self) -> None:
         clock = ManualClock()
         throttle = Throttle(ThrottleConfig(1000, 20.0), clock)
-        waiting = threading.Thread(target=throttle.admit, args=("ann", 1000 + int(50 * PATIENCE_SECONDS)), daemon=True)
+        waiting = threading.Thread(target=throttle.admit, args=("ann", 1000 + int(50 * MAX_HELD_SECONDS)), daemon=True)
         waiting.start()
         assert clock.await_waiters()
         throttle.admit("bob", 0)
-        clock.advance(PATIENCE_SECONDS)
+        clock.advance(MAX_HELD_SECONDS)
         waiting.join(wait.PATIENCE_SECONDS)
         assert not waiting.is_alive()
 

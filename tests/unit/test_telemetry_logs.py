@@ -188,15 +188,15 @@ def test_a_level_that_is_none_is_refused(restored: None) -> None:
 
 def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="mailboat")
-    narrator, cause = StateLogger("web"), FailureCause("StorageFull", "no space left", "/a")
+    state_logger, cause = StateLogger("web"), FailureCause("StorageFull", "no space left", "/a")
     current = SubscriberStatistics(SubscriberPhase.CURRENT, next_offset=Offset(9))
     importing = SubscriberStatistics(SubscriberPhase.IMPORTING, next_offset=Offset(9))
     retrying = SubscriberStatistics(SubscriberPhase.RETRYING, next_offset=Offset(9), attempts=1, cause=cause)
     waiting = SubscriberStatistics(SubscriberPhase.WAITING, next_offset=Offset(9), cause=cause)
     for one in (importing, current, current, importing, retrying, retrying, waiting):
-        narrator.progressed(one)
-    narrator.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
-    narrator.progressed(current)
+        state_logger.progressed(one)
+    state_logger.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
+    state_logger.progressed(current)
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
         ("INFO", "web has caught up"),
         ("WARNING", "web could not import a package, attempt 1: no space left"),

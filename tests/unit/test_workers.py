@@ -52,9 +52,7 @@ def test_it_takes_turns_with_pauses_and_at_once_when_it_is_woken() -> None:
 
 def test_what_is_done_ends_and_says_farewell() -> None:
     said: list[str] = []
-    worker = Worker(
-        "w", Turns(pause=None), ManualClock(), WorkerOptions("working", farewell=lambda: said.append("bye"))
-    )
+    worker = Worker("w", Turns(pause=None), ManualClock(), WorkerOptions("working", on_end=lambda: said.append("bye")))
     worker.start()
     assert worker.join(PATIENCE_SECONDS)
     assert said == ["bye"]
@@ -127,7 +125,7 @@ def test_a_farewell_that_fails_does_no_harm() -> None:
     def fails() -> None:
         raise JournalUnavailableError("away")
 
-    worker = Worker("w", Turns(pause=None), SkippingClock(), WorkerOptions("working", farewell=fails))
+    worker = Worker("w", Turns(pause=None), SkippingClock(), WorkerOptions("working", on_end=fails))
     worker.start()
     assert worker.join(PATIENCE_SECONDS)
     assert worker.failures == 1

@@ -41,31 +41,25 @@ class HeartbeatClock:
         self._watched: dict[int, _Watched] = {}
 
     def now(self) -> datetime:
-        """See `Clock`."""
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return self._clock.monotonic()
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
-        """See `Clock`."""
         return self._clock.wait(event, timeout_seconds)
 
     def began(self, name: str, stall_seconds: float | None) -> None:
-        """See `WorkerMonitor`."""
         thread, now = threading.current_thread(), self._clock.monotonic()
         stall = self._stall_seconds if stall_seconds is None else stall_seconds
         self._watched[threading.get_ident()] = _Watched(thread, name, stall, now)
 
     def beat(self, wait_seconds: float = 0.0) -> None:
-        """See `WorkerMonitor`."""
         watched = self._watched.get(threading.get_ident())
         if watched is not None:  # its own thread writes it, and `stuck` reads one float of it: no lock is needed
             watched.quiet_until = self._clock.monotonic() + wait_seconds
 
     def ended(self) -> None:
-        """See `WorkerMonitor`."""
         self._watched.pop(threading.get_ident(), None)
 
     def stuck(self) -> Sequence[str]:

@@ -84,7 +84,7 @@ class Observability:
         """The meter of a subscriber; one that is opened again goes on with it."""
         return self._metrics.subscriber(name, statistics)
 
-    def narrator(self, name: str) -> StateLogger:
+    def state_logger(self, name: str) -> StateLogger:
         """Writes a subscriber's state changes to the log."""
         return StateLogger(name)
 

@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 
 Listener = Callable[[SubscriberStatistics], None]
 
-_FAREWELL_SHARE: Final = 0.2
+_FINAL_SHARE: Final = 0.2
 """This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
 
-_LEAST_FAREWELL_SECONDS: Final = 1.0
+_MIN_FINAL_SECONDS: Final = 1.0
 _ANNOUNCED_CAUSE_CHARACTERS: Final = 300
 
 
@@ -139,14 +139,14 @@ class SubscriberProcess:
         self._announced: tuple[object, ...] = ()
         self._given_up: tuple[tuple[int, int], int] | None = None
         self._meter: SubscriberMetrics | None = None
-        self._narrator: StateLogger | None = None
+        self._state_logger: StateLogger | None = None
         try:
             processors = own.processors or (Processors() if self._hooks is None else self._hooks.processors)
             stores = (workspace.journal, workspace.blobs, workspace.codecs, self._target)
             ports = SubscriberPorts(*stores, workspace.clock, processors=processors, observer=self)
             if observed is not None:
                 self._meter = observed.subscriber_meter(subscription.name, self.statistics)
-                self._narrator = observed.narrator(subscription.name)
+                self._state_logger = observed.state_logger(subscription.name)
                 processors = observed.measured(processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(settings, ports)
@@ -185,7 +185,7 @@ class SubscriberProcess:
                 self._maintainer.begin()  # also where there was nothing to import
             return statistics
         finally:
-            deadline = Deadline(self._workspace.clock, self._farewell_seconds())
+            deadline = Deadline(self._workspace.clock, self._final_seconds())
             self._announcer.stop(deadline.remaining_seconds())
             self._maintainer.stop(deadline.remaining_seconds())
 
@@ -203,7 +203,7 @@ class SubscriberProcess:
         """Finish the current batch within the time that the configuration gives, and return from `run`."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
         self._deadline = Deadline(clock, seconds)
-        deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
+        deadline = Deadline(clock, seconds * (1 - _FINAL_SHARE))
         if self._hooks is not None:
             self._hooks.stop(deadline)
         self._subscriber.stop(deadline)
@@ -219,20 +219,18 @@ class SubscriberProcess:
             sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""
         if statistics.phase is SubscriberPhase.CURRENT:
             self._maintainer.begin()
-        if self._meter is not None and self._narrator is not None:
+        if self._meter is not None and self._state_logger is not None:
             self._meter.progressed(statistics)
-            self._narrator.progressed(statistics)
+            self._state_logger.progressed(statistics)
         self._announce_news(statistics)
         self._listener(statistics)
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
-        """See `Observer`."""
-        if self._meter is not None and self._narrator is not None:
+        if self._meter is not None and self._state_logger is not None:
             self._meter.given_up(statistics)
-            self._narrator.given_up(statistics)
+            self._state_logger.given_up(statistics)
         self._announcer.announce_soon()
         self._listener(statistics)
 
@@ -318,10 +316,10 @@ class SubscriberProcess:
         except MailboatError:  # what is wrong with the log, the import tells
             return known
 
-    def _farewell_seconds(self) -> float:
+    def _final_seconds(self) -> float:
         if self._deadline is None:
-            return self._workspace.home.config.subscriber.shutdown_seconds * _FAREWELL_SHARE
-        return max(_LEAST_FAREWELL_SECONDS, self._deadline.remaining_seconds())
+            return self._workspace.home.config.subscriber.shutdown_seconds * _FINAL_SHARE
+        return max(_MIN_FINAL_SECONDS, self._deadline.remaining_seconds())
 
 
 def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:

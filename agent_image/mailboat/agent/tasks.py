@@ -70,7 +70,7 @@ class SubscriberTask:
             f"starting the subscriber {name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             interrupt=self._interrupt,
-            farewell=self._farewell,
+            on_end=self._close_session,
             on_failure=self._note_failure,
             where={"subscriber": name},
         )
@@ -147,7 +147,7 @@ class SubscriberTask:
         self._reason = getattr(error, "name", "defect")
         self._is_decided.set()
 
-    def _farewell(self) -> None:
+    def _close_session(self) -> None:
         if not self.exit_code:
             self._reason = "stopped"
         self._is_over.set()

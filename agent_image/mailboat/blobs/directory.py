@@ -52,7 +52,6 @@ class DirectoryDocuments:
         self._drafts = drafts
 
     def write(self, name: str, document: bytes) -> None:
-        """See `NamedDocuments.write`."""
         entry = parse_agent_name(name)
         with mapped_disk_errors(self._store), self._drafted(document) as (draft, folder):
             draft.place(folder, entry)
@@ -64,7 +63,6 @@ class DirectoryDocuments:
             return draft.link(folder, entry)
 
     def read(self, name: str) -> bytes | None:
-        """See `NamedDocuments.read`."""
         entry = parse_agent_name(name)
         with (
             mapped_disk_errors(self._store),
@@ -76,13 +74,11 @@ class DirectoryDocuments:
         return None
 
     def names(self, prefix: str = "") -> Sequence[str]:
-        """See `NamedDocuments.names`."""
         with mapped_disk_errors(self._store), suppress(FileNotFoundError), self._folder() as folder:
             return sorted(name for name in folder.names() if name.startswith(prefix))
         return ()
 
     def remove(self, name: str) -> bool:
-        """See `NamedDocuments.remove`."""
         entry = parse_agent_name(name)
         with mapped_disk_errors(self._store), suppress(FileNotFoundError), self._folder() as folder:
             os.unlink(entry, dir_fd=folder.descriptor)
@@ -143,21 +139,17 @@ class DirectoryBlobStore:
 
     @property
     def description(self) -> str:
-        """See `BlobStore.description`."""
         return f"directory {self._folder}"
 
     @property
     def documents(self) -> NamedDocuments:
-        """See `BlobStore.documents`."""
         return DirectoryDocuments(self._folder, "documents", _DRAFTS)
 
     @property
     def builds(self) -> NamedDocuments:
-        """See `BlobStore.builds`."""
         return DirectoryDocuments(self._folder, "builds", _DRAFTS)
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
-        """See `BlobStore.put`."""
         # noted before the first blob is stored: a sweep for another journal must find this user before it finds blobs
         self._note_user()
         with (
@@ -174,7 +166,6 @@ class DirectoryBlobStore:
                 return _info(digest, os.stat(digest.hex(), dir_fd=part.descriptor, follow_symlinks=False))
 
     def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
-        """See `BlobStore.open`."""
         with mapped_disk_errors(self._folder):
             try:
                 with self._part(check_digest(digest)) as part:
@@ -188,7 +179,6 @@ class DirectoryBlobStore:
         return checked_stream(cast("BinaryIO", source), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
-        """See `BlobStore.stat`."""
         with mapped_disk_errors(self._folder), suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
             found = part.status(digest.hex())
             return None if found is None else _info(digest, found)
@@ -208,7 +198,6 @@ class DirectoryBlobStore:
                             yield _info(digest, found)
 
     def delete(self, digest: Digest) -> bool:
-        """See `BlobStore.delete`."""
         with mapped_disk_errors(self._folder), suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
             os.unlink(digest.hex(), dir_fd=part.descriptor)
             return True
@@ -219,7 +208,6 @@ class DirectoryBlobStore:
         return sum(self._remove_old(one, stored_before.timestamp()) for one in digests)
 
     def abandon_uploads(self, begun_before: datetime) -> int:
-        """See `BlobStore.abandon_uploads`."""
         count = 0
         with mapped_disk_errors(self._folder), self._store() as store, store.folder(_DRAFTS) as drafts:
             for name in drafts.names():
@@ -229,7 +217,6 @@ class DirectoryBlobStore:
         return count
 
     def users(self) -> Sequence[str]:
-        """See `BlobStore.users`."""
         with (
             mapped_disk_errors(self._folder),
             suppress(FileNotFoundError),
@@ -240,7 +227,6 @@ class DirectoryBlobStore:
         return ()
 
     def forget_user(self, user: str) -> None:
-        """See `BlobStore.forget_user`."""
         with (
             mapped_disk_errors(self._folder),
             suppress(FileNotFoundError),

@@ -31,23 +31,18 @@ class MemoryDocuments:
         self._documents: dict[str, bytes] = {}
 
     def write(self, name: str, document: bytes) -> None:
-        """See `NamedDocuments.write`."""
         self._documents[parse_agent_name(name)] = document
 
     def create(self, name: str, document: bytes) -> bool:
-        """See `NamedDocuments.create`."""
         return self._documents.setdefault(parse_agent_name(name), document) is document
 
     def read(self, name: str) -> bytes | None:
-        """See `NamedDocuments.read`."""
         return self._documents.get(parse_agent_name(name))
 
     def names(self, prefix: str = "") -> Sequence[str]:
-        """See `NamedDocuments.names`."""
         return sorted(name for name in tuple(self._documents) if name.startswith(prefix))
 
     def remove(self, name: str) -> bool:
-        """See `NamedDocuments.remove`."""
         return self._documents.pop(parse_agent_name(name), None) is not None
 
 
@@ -71,21 +66,17 @@ class MemoryBlobStore:
 
     @property
     def description(self) -> str:
-        """See `BlobStore.description`."""
         return "memory"
 
     @property
     def documents(self) -> NamedDocuments:
-        """See `BlobStore.documents`."""
         return self._documents
 
     @property
     def builds(self) -> NamedDocuments:
-        """See `BlobStore.builds`."""
         return self._builds
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
-        """See `BlobStore.put`."""
         data = b"".join(iter(lambda: content.read(CHUNK_BYTES), b""))
         digest = hashlib.sha256(data).digest()
         check_expected(digest, expected)
@@ -96,7 +87,6 @@ class MemoryBlobStore:
         return info
 
     def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
-        """See `BlobStore.open`."""
         with self._lock:
             self._check_open()
             found = self._blobs.get(check_digest(digest))
@@ -108,27 +98,23 @@ class MemoryBlobStore:
         return checked_stream(io.BytesIO(data), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
-        """See `BlobStore.stat`."""
         with self._lock:
             self._check_open()
             found = self._blobs.get(check_digest(digest))
         return None if found is None else found[0]
 
     def list(self) -> Iterator[BlobInfo]:
-        """See `BlobStore.list`."""
         with self._lock:
             self._check_open()
             infos = [info for info, _ in self._blobs.values()]
         return iter(infos)
 
     def delete(self, digest: Digest) -> bool:
-        """See `BlobStore.delete`."""
         with self._lock:
             self._check_open()
             return self._blobs.pop(check_digest(digest), None) is not None
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        """See `BlobStore.remove_unrenewed`."""
         with self._lock:
             self._check_open()
             old = [one for one in digests if one in self._blobs and self._blobs[one][0].stored_at < stored_before]
@@ -137,7 +123,6 @@ class MemoryBlobStore:
         return len(old)
 
     def abandon_uploads(self, begun_before: datetime) -> int:  # noqa: ARG002  # nothing outlives a writer
-        """See `BlobStore.abandon_uploads`."""
         return 0
 
     def users(self) -> Sequence[str]:
@@ -148,7 +133,6 @@ class MemoryBlobStore:
         """See `BlobStore.forget_user`."""
 
     def close(self) -> None:
-        """See `BlobStore.close`."""
         with self._lock:
             self._is_closed = True
 

@@ -74,17 +74,14 @@ class S3BlobStore:
 
     @property
     def description(self) -> str:
-        """See `BlobStore.description`."""
         return self._connection.settings.description
 
     @property
     def documents(self) -> NamedDocuments:
-        """See `BlobStore.documents`."""
         return S3Documents(self._connection, "documents/")
 
     @property
     def builds(self) -> NamedDocuments:
-        """See `BlobStore.builds`."""
         return S3Documents(self._connection, "builds/")
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
@@ -135,7 +132,6 @@ class S3BlobStore:
         return checked_stream(cast("BinaryIO", body), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
-        """See `BlobStore.stat`."""
         found = self._head(check_digest(digest))
         return None if found is None else BlobInfo(digest, found.length_bytes, found.stored_at)
 
@@ -154,7 +150,6 @@ class S3BlobStore:
             place["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, digest: Digest) -> bool:
-        """See `BlobStore.delete`."""
         if self._head(check_digest(digest)) is None:
             return False
         self._connection.call(
@@ -164,23 +159,18 @@ class S3BlobStore:
         return True
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        """See `BlobStore.remove_unrenewed`."""
         return remove_unrenewed(self._connection, {self._key(one): one for one in digests}, stored_before, self._clock)
 
     def abandon_uploads(self, begun_before: datetime) -> int:
-        """See `BlobStore.abandon_uploads`."""
         return abandon_uploads(self._connection, _FOLDER, begun_before)
 
     def users(self) -> Sequence[str]:
-        """See `BlobStore.users`."""
         return list_users(self._connection)
 
     def forget_user(self, user: str) -> None:
-        """See `BlobStore.forget_user`."""
         forget_user(self._connection, user)
 
     def close(self) -> None:
-        """See `BlobStore.close`."""
         self._connection.close()
 
     def _key(self, digest: Digest) -> str:

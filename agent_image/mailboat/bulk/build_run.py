@@ -31,7 +31,7 @@ from mailboat.errors import MailboatError, PermanentError, RetryableError, Sourc
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec, PackageContents
-from mailboat.publisher.bulk_lane import BulkLane
+from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.changes import ChangeGroup
 from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
 
@@ -143,7 +143,7 @@ class DriverPorts:
     """
 
     stages: BuildStages
-    parts: BulkLane
+    parts: BulkParts
     blobs: BlobStore
     codec: PackageCodec
     driver: Driver
@@ -181,7 +181,7 @@ class BuildRun:
         self._tally = Tally()
         self._began_ms = milliseconds_now(self._ports.clock)
         self._cut_from: Offset | None = None
-        self._beside: Build | None = None  # the last one beside which something of its paths was published
+        self._contended: Build | None = None  # the last one beside which something of its paths was published
         self._claims = list[BuildClaim]()
         self._opened = ExitStack()
 
@@ -199,11 +199,11 @@ class BuildRun:
         with self._opened, self._claimed(claimed_source(self._recipe)):
             report = self._first_round()
             for _ in range(FURTHER_ROUNDS):
-                if self._beside is None:
+                if self._contended is None:
                     return report
-                report = self._further_round(self._beside)
-            if self._beside is not None:
-                raise overtaken(self._beside.build_id, FURTHER_ROUNDS)
+                report = self._further_round(self._contended)
+            if self._contended is not None:
+                raise overtaken(self._contended.build_id, FURTHER_ROUNDS)
             return report
 
     def _first_round(self) -> BuildReport:
@@ -225,7 +225,7 @@ class BuildRun:
 
     def _further_round(self, before: Build) -> BuildReport:
         """Bring what others published during a build, and the build reverted, to what the source has now."""
-        self._beside, self._is_all = None, False
+        self._contended, self._is_all = None, False
         bins, problems = self._cut()
         return self._build_derived(bins, problems, before)
 
@@ -292,17 +292,17 @@ class BuildRun:
         return {one.build_id for one in self._library.builds() if one.recipe.source != self._recipe.source}
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
-        shelf, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
+        store, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()
         # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):
             for one in self._ports.stages.cut(self._recipe):
                 if isinstance(one, Bin):
-                    shelf.put(one)
+                    store.put(one)
                     self._ports.progress.advance(1)
                 else:
                     problems.append(problem_of(one.path, one.error))
-            return shelf.arranged(), sorted(problems)
+            return store.arranged(), sorted(problems)
 
     def _remembered(self) -> Build | None:
         """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
@@ -480,10 +480,10 @@ class BuildRun:
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
         self._library.prune(self._recipe)
-        self._beside = build if self._was_beside(build) else None
+        self._contended = build if self._was_contended(build) else None
         return self._report(build, build.problems)
 
-    def _was_beside(self, build: Build) -> bool:
+    def _was_contended(self, build: Build) -> bool:
         """Whether anything else of its paths was published since its source was listed."""
         parts, since = self._ports.parts, build.scan_from or Offset(0)
         if parts.next_offset() - since == build.total:

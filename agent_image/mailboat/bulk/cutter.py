@@ -145,7 +145,7 @@ class Cutter:
         What can't be listed is given on; no folder above it is a unit, as a package must not own what it lacks.
         """
         for item in items:
-            yield from self._close_beside(item.path)
+            yield from self._close_before(item.path)
             match item:
                 case ListedNode():
                     self._open.append(_Folder(item, content_bytes=item.content_bytes))
@@ -155,9 +155,9 @@ class Cutter:
                     for folder in self._open:
                         folder.is_cut = True
                     yield item
-        yield from self._close_beside(None)
+        yield from self._close_before(None)
 
-    def _close_beside(self, path: NodePath | None) -> Iterator[Bin | SkeletonNode | Unit]:
+    def _close_before(self, path: NodePath | None) -> Iterator[Bin | SkeletonNode | Unit]:
         while self._open and (path is None or not is_within(path, self._open[-1].node.path)):
             yield from self._closed(self._open.pop())
 

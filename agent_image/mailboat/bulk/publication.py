@@ -18,7 +18,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Binary
 from mailboat.publisher.appender import Placed
-from mailboat.publisher.bulk_lane import BulkLane, Part
+from mailboat.publisher.bulk_parts import BulkParts, Part
 from mailboat.publisher.published import StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
@@ -32,7 +32,7 @@ _LOOKS: Final = 1_000
 class BuildPublication:
     """Publishes one build."""
 
-    def __init__(self, build: Build, manifest: Manifest, parts: BulkLane, blobs: BlobStore) -> None:
+    def __init__(self, build: Build, manifest: Manifest, parts: BulkParts, blobs: BlobStore) -> None:
         """Publish nothing yet."""
         self._build = build
         self._manifest = manifest
@@ -48,7 +48,7 @@ class BuildPublication:
         Raises:
             BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
             ManifestDamagedError: Rows of the build are gone or can't be read; nothing more is published.
-            RequestConflictError, JournalUnavailableError, StorageFullError: see `BulkLane.ship`.
+            RequestConflictError, JournalUnavailableError, StorageFullError: see `BulkParts.ship`.
         """
         build = self._build
         known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))

@@ -42,7 +42,7 @@ def list_blobs(
     with _archive(session) as archive:
         found = archive.blobs(is_removable=removable, max_items=limit)
     rows = [{**document_of(one), "stored_at": time_text(one.stored_at)} for one in found.items]
-    columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("FATE"))
+    columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("STATUS"))
     session.show(
         Report(
             rows,
@@ -132,13 +132,13 @@ def sweep_text(step: SweepStep, seconds: float) -> str:
 
 def _store_blocks(found: SweepView) -> list[Block]:
     reasons = {
-        SweepDecision.REFERENCED: f"named by the log's {count_text(found.messages, 'message')}"
+        SweepDecision.REFERENCED: f"referenced by the log's {count_text(found.messages, 'message')}"
         + (f" or {count_text(found.snapshots, 'snapshot')}" if found.snapshots else ""),
         SweepDecision.YOUNG: f"younger than {seconds_text(found.grace_seconds)}",
-        SweepDecision.REMOVABLE: "named by none" if found.unreadable is None else "no readable message refers to it",
+        SweepDecision.REMOVABLE: "not referenced" if found.unreadable is None else "no readable message refers to it",
     }
     whys = {str(fate): why for fate, why in reasons.items()}
-    columns = (Column("FATE"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))
+    columns = (Column("STATUS"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))
     rows = [
         (fate, f"{tally.count:,}", bytes_text(tally.bytes), whys.get(fate, ABSENT))
         for fate, tally in found.blobs.items()

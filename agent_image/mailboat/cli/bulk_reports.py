@@ -65,8 +65,9 @@ def plan_report(found: CutPlan) -> Report:
 
 def _plan_blocks(found: CutPlan) -> Iterator[Block]:
     yield (
-        f"{count_text(found.packages, 'package')}: {found.skeleton:,} of folders that are cut, {found.content:,} of"
-        f" subtrees; {count_text(found.nodes, 'node')}, {bytes_text(found.content_bytes)}"
+        f"{count_text(found.packages, 'package')}: {count_text(found.skeleton, 'split folder')},"
+        f" {count_text(found.content, 'complete subtree')}; {count_text(found.nodes, 'node')},"
+        f" {bytes_text(found.content_bytes)}"
     )
     columns = (
         Column("LARGEST PACKAGES"),

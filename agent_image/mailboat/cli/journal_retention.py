@@ -75,7 +75,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for name in document["dropped"]:
         yield f"dropped    {name}: silent for too long, deregistered"
     if not document["enabled"]:
-        yield "config     retention.consumption.policy is off: agents do not apply this by themselves"
+        yield "config     retention.consumption.policy is off: agents do not apply this automatically"
 
 
 def _table(document: dict[str, Any]) -> Table:

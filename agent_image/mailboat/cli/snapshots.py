@@ -98,9 +98,8 @@ def restore(
     """Create a target from a snapshot: its subscriber continues at the snapshot's position.
 
     The position must fit the journal of the home, if there is one. Of a target whose subscriber has `roots` in the
-    configuration, only what lies below them is restored. With --seed a target that has a position, a name
-    without a snapshot and a snapshot that does not fit the journal change nothing, and the exit code is 0: run it
-    before each start of a subscriber.
+    configuration, only what lies below them is restored. Run it with --seed before each start of a subscriber: it
+    changes nothing and exits 0 if the target has a position, or no snapshot of that name fits the journal.
     """
     if seed and (any_journal or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, and looks whether it fits the journal")

@@ -173,10 +173,10 @@ def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
     if is_same or not os.path.exists(old.path):  # noqa: PTH110  # false also where it can't be asked for
         return
     raise UsageError(
-        f"{known.name} has the target {known.target}, and a subscriber has one",
+        f"{known.name} already has the target {known.target}",
         next_step=f"choose another name for {wanted}, or\n"
         f"mailboat subscribe {known.name}   (continues with its target)\n"
-        f"mailboat subscribers forget {known.name}   (leaves that target as it is, and lets the name have another)",
+        f"mailboat subscribers forget {known.name}   (keeps that target, and frees the name)",
     )
 
 

@@ -58,22 +58,18 @@ class WatchedSource:
 
     @property
     def uri(self) -> str:
-        """See `Source`."""
         return self._source.uri
 
     def node(self, path: NodePath) -> Node | None:
-        """See `Source`."""
         found = self._source.node(path)
         if found is not None and self._on_node is not None:
             self._on_node(content_bytes_of(found))
         return found
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        """See `Source`."""
         return watched_nodes(self._source.walk(path, is_deep=is_deep), self._on_walk)
 
     def close(self) -> None:
-        """See `Source`."""
         self._source.close()
 
 

@@ -184,7 +184,6 @@ class JournalArchive:
         return [_record_view(record, is_event=role == TopicRole.EVENT) for record in found]
 
     def message(self, offset: int) -> MessageView:
-        """See `LogArchive`."""
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         if bounds.earliest_offset <= offset < bounds.next_offset:

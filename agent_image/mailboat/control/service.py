@@ -106,7 +106,7 @@ MAX_REDRIVEN: Final = 1_000
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
-_PATIENCE_SECONDS: Final = 10.0
+_CATCH_UP_SECONDS: Final = 10.0
 """How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
 
 _T = TypeVar("_T")
@@ -172,7 +172,6 @@ class ControlService:
         self._journal_state.close()
 
     def status(self) -> StatusView:
-        """See `Control`."""
         self._hear_announcements()
         members, journal = self._directory.members(), self._journal_view()
         end = Offset(journal.next_offset)
@@ -192,7 +191,6 @@ class ControlService:
         )
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
-        """See `Control`."""
         service = self._service(publisher)
         return self._distributions.published(service.name, request, service.publish(request))
 
@@ -225,7 +223,6 @@ class ControlService:
         return self._service(publisher).plan_changed(paths)
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
-        """See `Control`."""
         service = self._service(publisher)
         found = self._distributions.find(service.name, package_id, service.locate(package_id))
 
@@ -235,54 +232,45 @@ class ControlService:
         return self._await(look, lambda one: not one.waiting, wait_seconds)
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
-        """See `Control`."""
         service = self._service(publisher)
         self._hear_announcements()
         self._hear_statuses()
         return self._distributions.page(service.name, before, max(1, min(max_items, MAX_LISTED)))
 
     def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
-        """See `Control`."""
         self._hear_announcements()
         self._hear_statuses()
         return self._builds.list() if build_id is None else [self._builds.find(build_id)]
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
-        """See `Control`."""
         return self._queues.list(self._queues_of(publisher))
 
     def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
-        """See `Control`."""
         return self._queues.page(self._queues_of(publisher), name, from_offset, max_items)
 
     def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
-        """See `Control`."""
         if max_items is not None and max_items < 1:
             raise UsageError(f"a clear drops at least one package, not {max_items}")
         queue = clearable(self._whole_queues_of(publisher), name)
         return self._clear(queue, queue.plan_clear(max_items), wait_seconds)
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
-        """See `Control`."""
         if not item_ids:
             raise UsageError("a removal names at least one item")
         queue = clearable(self._whole_queues_of(publisher), name)
         return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
 
     def command(self, publisher: str, command_id: str) -> CommandView:
-        """See `Control`."""
         command = self._commands.find(self._service(publisher).name, command_id)
         self._hear_statuses()
         return self._commands.view(command)
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
-        """See `Control`."""
         self._hear_announcements()
         self._hear_statuses()
         return self._given_up.page(subscriber, page, max(1, min(max_items, MAX_ERRORS)))
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
-        """See `Control`."""
         if not 0 < len(offsets) <= MAX_REDRIVEN:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
         self._hear_announcements()
@@ -301,7 +289,6 @@ class ControlService:
         )
 
     def forget(self, subscriber: str) -> ForgottenView:
-        """See `Control`."""
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
     def _lag(self, one: SubscriberStatus, end: Offset, known: AbstractSet[AgentName]) -> int | None:
@@ -344,7 +331,7 @@ class ControlService:
     def _whole_queues_of(self, publisher: str) -> PublisherQueues:
         """With all that was published before the call, also by this process and a moment ago."""
         if self._followers.are_running:
-            self._journal_state.await_packages(_PATIENCE_SECONDS)
+            self._journal_state.await_packages(_CATCH_UP_SECONDS)
         return self._queues_of(publisher)
 
     def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:

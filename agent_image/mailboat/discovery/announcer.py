@@ -47,7 +47,7 @@ class Announcer:
             f"announcing {settings.subscriber}",
             first_pause_seconds=settings.shortest_pause_seconds,
             longest_pause_seconds=settings.period_seconds,
-            farewell=self.announce,
+            on_end=self.announce,
             where={"subscriber": settings.subscriber},
         )
         self.worker: Final = Worker(f"announcer-{settings.subscriber}", self._turn, clock, options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
     from mailboat.composition.home import Home
 
-_FAREWELL_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 1.0
 """How long a probe that is being answered may take when the process is about to listen at the same port."""
 
 
@@ -52,7 +52,7 @@ def probes_during(health: Health, home: Home) -> Iterator[None]:
     try:
         yield
     finally:
-        server.stop(Deadline(clock, _FAREWELL_SECONDS))
+        server.stop(Deadline(clock, _CLOSE_SECONDS))
 
 
 def _app_of(process: AgentProcess) -> ASGIApp:

@@ -131,14 +131,14 @@ def _bare_api() -> FastAPI:
     app.include_router(queues.commands)
     app.include_router(distributions.changes)
     app.include_router(distributions.plans)
-    app.add_exception_handler(MailboatError, _tell_error)
-    app.add_exception_handler(RequestValidationError, _tell_mistakes)
-    app.add_exception_handler(HTTPException, _tell_status)
-    app.add_exception_handler(Exception, _tell_defect)
+    app.add_exception_handler(MailboatError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_mistakes)
+    app.add_exception_handler(HTTPException, _answer_status)
+    app.add_exception_handler(Exception, _answer_defect)
     return app
 
 
-async def _tell_error(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     known = cast("MailboatError", error)
     _call(request).outcome = known.name
     if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
@@ -146,16 +146,16 @@ async def _tell_error(request: Request, error: Exception) -> Response:
     return problem_answer(problem_of(known))
 
 
-async def _tell_mistakes(request: Request, error: Exception) -> Response:
+async def _answer_mistakes(request: Request, error: Exception) -> Response:
     """What is wrong with a request, place by place, without repeating what it said."""
     found = cast("RequestValidationError", error).errors()
     kind = request.headers.get("content-type", "")
     if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
-        return await _tell_error(request, _undeclared(kind))
+        return await _answer_error(request, _undeclared(kind))
     told = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(told)
     message = "; ".join(told) + (f"; and {more} more" if more else "")
-    return await _tell_error(request, UsageError(message, next_step=_near_member(request, found)))
+    return await _answer_error(request, UsageError(message, next_step=_near_member(request, found)))
 
 
 def _said_of(mistake: Mapping[str, Any]) -> str:
@@ -182,7 +182,7 @@ def _undeclared(kind: str) -> UsageError:
     )
 
 
-async def _tell_status(request: Request, error: Exception) -> Response:
+async def _answer_status(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
     _call(request).outcome = str(known.status_code)
     problem = plain_problem(known.status_code)
@@ -219,7 +219,7 @@ def _methods_at(request: Request) -> Sequence[str]:
     return [name for name, scope in found.items() if any(one.matches(scope)[0] is Match.FULL for one in app.routes)]
 
 
-async def _tell_defect(request: Request, error: Exception) -> Response:
+async def _answer_defect(request: Request, error: Exception) -> Response:
     call = _call(request)
     call.outcome = "incident"
     return problem_answer(incident_of(error, call.request_id))

@@ -1,7 +1,7 @@
 """The dashboard at `/`: static files of the wheel, which hold no data; the page asks the API for that with a token.
 
 No file is built, and none comes from elsewhere. The policy lets the page run its own scripts only, and make HTML of
-no text (Trusted Types), so what a stranger wrote into a path or an error stays text.
+no text (Trusted Types), so what is in a path or an error stays text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every request passes before a route sees it: who calls, how often, how much, how long.
 
 In this order: the token (or, without tokens, whether the request was meant for this machine), the caller's rate, the
-body. So a stranger costs a comparison and no memory. A mutating call leaves one audit line, whatever its outcome, and
-a defect becomes an incident: its trace goes to the log under an id, and the id to the caller.
+body. So an unknown caller costs a comparison and no memory. A mutating call leaves one audit line, whatever its
+outcome, and a defect becomes an incident: its trace goes to the log under an id, and the id to the caller.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ def gated(
 class Gate:
     """An ASGI application around another one."""
 
-    def __init__(self, inner: ASGIApp, keeping: GateOptions) -> None:
+    def __init__(self, inner: ASGIApp, options: GateOptions) -> None:
         """Everything that a request must fit."""
         self._inner = inner
-        self._config = keeping.config
-        self._open_paths = OPEN_PATHS | (_METRICS_PATHS if keeping.config.open_metrics else frozenset())
-        self._tokens = keeping.tokens
-        self._rates = keeping.rates
-        self._audit = keeping.audit
-        self._requests = keeping.requests
-        self._clock = keeping.clock
+        self._config = options.config
+        self._open_paths = OPEN_PATHS | (_METRICS_PATHS if options.config.open_metrics else frozenset())
+        self._tokens = options.tokens
+        self._rates = options.rates
+        self._audit = options.audit
+        self._requests = options.requests
+        self._clock = options.clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the server's own start and stop go straight on."""

@@ -17,7 +17,7 @@ _NETWORK_BITS: Final = 64
 
 
 def network_of(address: str) -> str:
-    """What counts as one stranger: an IPv4 address, or the /64 network of an IPv6 address."""
+    """What counts as one caller without a token: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

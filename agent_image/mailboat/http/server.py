@@ -23,7 +23,7 @@ from mailboat.http.access import check_exposure
 from mailboat.http.connections import guarded_protocol
 
 _LOG: Final = logging.getLogger("mailboat.http")
-_FAREWELL_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 1.0
 """How long its thread may outlast the deadline, to close what it cut off."""
 
 _KEEP_ALIVE_SECONDS: Final = 5
@@ -72,7 +72,7 @@ class HttpServer:
             return
         self._stopping.set()
         self._server.end(deadline.remaining_seconds())
-        self._thread.join(deadline.remaining_seconds() + _FAREWELL_SECONDS)
+        self._thread.join(deadline.remaining_seconds() + _CLOSE_SECONDS)
 
     @property
     def is_serving(self) -> bool:
@@ -130,7 +130,7 @@ def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
         lifespan="off",
         loop="asyncio",
         log_config=None,
-        log_level=logging.ERROR,  # its warnings tell of malformed requests: a stranger could fill the log
+        log_level=logging.ERROR,  # its warnings tell of malformed requests: anyone could fill the log
         access_log=False,
         server_header=False,
         date_header=False,

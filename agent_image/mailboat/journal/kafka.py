@@ -68,17 +68,14 @@ class KafkaJournal:
 
     @property
     def description(self) -> str:
-        """See `Journal.description`."""
         return f"kafka {self._settings.bootstrap_servers}"
 
     @property
     def upkeep(self) -> KafkaJournal:
-        """See `Journal.upkeep`."""
         return self
 
     @property
     def is_automatic(self) -> bool:
-        """See `JournalUpkeep.is_automatic`."""
         return True
 
     @property
@@ -113,23 +110,19 @@ class KafkaJournal:
         return ()
 
     def delete_topic(self, topic: TopicName) -> None:
-        """See `JournalUpkeep.delete_topic`."""
         self._check_open()
         self._topics.delete(topic)
         self._doubt(topic)
 
     def topics(self) -> Sequence[TopicName]:
-        """See `Journal.topics`."""
         self._check_open()
         return self._topics.names()
 
     def identity(self, topic: TopicName) -> LogIdentity:
-        """See `Journal.identity`."""
         self._check_open()
         return LogIdentity(self._topics.cluster_id(), self._topics.state(topic).topic_id)
 
     def bounds(self, topic: TopicName) -> Bounds:
-        """See `Journal.bounds`."""
         self._check_open()
         return self._topics.bounds(topic)
 
@@ -161,7 +154,6 @@ class KafkaJournal:
             raise
 
     def reader(self, topic: TopicName, start: Start) -> KafkaReader:
-        """See `Journal.reader`."""
         identity = self.identity(topic)
         offset = starting_offset(topic, start, lambda: self._topics.bounds(topic), identity)
         leader_epoch = start.leader_epoch if isinstance(start, Position) else None
@@ -174,12 +166,10 @@ class KafkaJournal:
         return reader
 
     def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
-        """See `Journal.record_at`."""
         self._check_open()
         return self._lookup.record_at(topic, offset)
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
-        """See `Journal.truncate`."""
         self._check_open()
         if before > self._topics.bounds(topic).earliest_offset:
             self._topics.delete_before(topic, before)
@@ -191,7 +181,6 @@ class KafkaJournal:
         return 0
 
     def close(self) -> None:
-        """See `Journal.close`."""
         with self._lock:
             if self._is_closed:
                 return

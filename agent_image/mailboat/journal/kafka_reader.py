@@ -82,11 +82,9 @@ class KafkaReader:
 
     @property
     def next_offset(self) -> Offset:
-        """See `JournalReader.next_offset`."""
         return self._next_offset
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
-        """See `JournalReader.read`."""
         with self._in_use:
             if self._is_closed:
                 raise journal_closed(f"the reader of {self._settings.topic}")
@@ -103,7 +101,6 @@ class KafkaReader:
             return batch
 
     def interrupt(self) -> None:
-        """See `JournalReader.interrupt`."""
         self._is_interrupted.set()
 
     def close(self) -> None:

@@ -90,11 +90,9 @@ class MemoryJournal:
 
     @property
     def description(self) -> str:
-        """See `Journal.description`."""
         return "memory"
 
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
-        """See `Journal.ensure_topic`."""
         with self._lock:
             self._check_open()
             existing = self._log.topics.setdefault(topic, _Topic(topic, settings))
@@ -102,21 +100,17 @@ class MemoryJournal:
 
     @property
     def upkeep(self) -> MemoryJournal:
-        """See `Journal.upkeep`."""
         return self
 
     @property
     def is_automatic(self) -> bool:
-        """See `JournalUpkeep.is_automatic`."""
         return False
 
     @property
     def are_appends_seen_at_once(self) -> bool:
-        """See `JournalUpkeep.are_appends_seen_at_once`."""
         return True
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
-        """See `JournalUpkeep.differences`."""
         with self._lock:
             return differences_of(settings, settings_as_text(self._find(topic).settings))
 
@@ -129,11 +123,9 @@ class MemoryJournal:
         return None
 
     def find_damage(self) -> Sequence[str]:
-        """See `JournalUpkeep.find_damage`."""
         return ()
 
     def delete_topic(self, topic: TopicName) -> None:
-        """See `JournalUpkeep.delete_topic`."""
         with self._lock:
             gone = self._find(topic)
             gone.is_deleted = True
@@ -141,23 +133,19 @@ class MemoryJournal:
             gone.wake_readers()
 
     def topics(self) -> Sequence[TopicName]:
-        """See `Journal.topics`."""
         with self._lock:
             self._check_open()
             return sorted(self._log.topics)
 
     def identity(self, topic: TopicName) -> LogIdentity:
-        """See `Journal.identity`."""
         with self._lock:
             return LogIdentity(self._log.cluster_id, self._find(topic).topic_id)
 
     def bounds(self, topic: TopicName) -> Bounds:
-        """See `Journal.bounds`."""
         with self._lock:
             return self._find(topic).bounds()
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
-        """See `Journal.append`."""
         appended_ms = milliseconds_now(self._clock)
         with self._lock:
             target = self._find(topic)
@@ -171,7 +159,6 @@ class MemoryJournal:
         return [Offset(offset) for offset in range(first, first + len(records))]
 
     def reader(self, topic: TopicName, start: Start) -> MemoryReader:
-        """See `Journal.reader`."""
         with self._lock:
             found = self._find(topic)
             identity = LogIdentity(self._log.cluster_id, found.topic_id)
@@ -181,14 +168,12 @@ class MemoryJournal:
             return reader
 
     def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
-        """See `Journal.record_at`."""
         with self._lock:
             found = self._find(topic)
             index = offset - found.earliest
             return found.records[index] if 0 <= index < len(found.records) else None
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
-        """See `Journal.truncate`."""
         with self._lock:
             found = self._find(topic)
             if before > found.bounds().next_offset:
@@ -197,7 +182,6 @@ class MemoryJournal:
             return found.bounds()
 
     def remove_expired(self, border: Border | None = None) -> int:
-        """See `Journal.remove_expired`."""
         now_ms = self._clock.now().timestamp() * 1000
         with self._lock:
             self._check_open()
@@ -210,7 +194,6 @@ class MemoryJournal:
             return sum(self._find(name).remove_before(first) for name, first in expired)
 
     def close(self) -> None:
-        """See `Journal.close`."""
         with self._lock:
             self._is_closed = True
             for reader in self._readers:
@@ -279,11 +262,9 @@ class MemoryReader:
 
     @property
     def next_offset(self) -> Offset:
-        """See `JournalReader.next_offset`."""
         return self._next_offset
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
-        """See `JournalReader.read`."""
         clock = self._journal._clock  # noqa: SLF001 - one adapter in two classes, here and below
         ends = clock.monotonic() + wait_seconds
         while True:
@@ -301,12 +282,10 @@ class MemoryReader:
         return batch
 
     def interrupt(self) -> None:
-        """See `JournalReader.interrupt`."""
         self._is_interrupted.set()
         self._appended.set()
 
     def close(self) -> None:
-        """See `JournalReader.close`."""
         self._is_closed = True
         self._journal._forget(self._topic, self)  # noqa: SLF001
         self._appended.set()

@@ -84,7 +84,6 @@ class SqliteJournal:
 
     @property
     def description(self) -> str:
-        """See `Journal.description`."""
         return f"sqlite {self._path}"
 
     @property
@@ -94,21 +93,17 @@ class SqliteJournal:
 
     @property
     def upkeep(self) -> SqliteJournal:
-        """See `Journal.upkeep`."""
         return self
 
     @property
     def is_automatic(self) -> bool:
-        """See `JournalUpkeep.is_automatic`."""
         return False
 
     @property
     def are_appends_seen_at_once(self) -> bool:
-        """See `JournalUpkeep.are_appends_seen_at_once`."""
         return True
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
-        """See `JournalUpkeep.differences`."""
         row = self._settings_row(topic)
         if row is None:
             raise topic_missing(topic, self.description)
@@ -116,7 +111,6 @@ class SqliteJournal:
         return differences_of(settings, settings_as_text(TopicSettings(seconds, max_message_bytes, kept_bytes)))
 
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
-        """See `Journal.ensure_topic`."""
         wanted = (settings.retention_seconds, settings.max_message_bytes, settings.retention_bytes)
         if self._settings_row(topic) == wanted:
             return
@@ -136,7 +130,6 @@ class SqliteJournal:
             )
 
     def delete_topic(self, topic: TopicName) -> None:
-        """See `JournalUpkeep.delete_topic`."""
         with self._writer.transaction() as connection:
             number = find_topic(connection, topic, self._path).number
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
@@ -148,16 +141,13 @@ class SqliteJournal:
             pass  # in steps, so that appenders get their turn
 
     def topics(self) -> Sequence[TopicName]:
-        """See `Journal.topics`."""
         rows = self._query(lambda c: c.execute("SELECT name FROM topic ORDER BY name").fetchall())
         return [TopicName(name) for (name,) in rows]
 
     def identity(self, topic: TopicName) -> LogIdentity:
-        """See `Journal.identity`."""
         return LogIdentity(self._uuid, self._query(lambda c: find_topic(c, topic, self._path)).topic_id)
 
     def bounds(self, topic: TopicName) -> Bounds:
-        """See `Journal.bounds`."""
         found = self._query(lambda c: find_topic(c, topic, self._path))
         return Bounds(found.earliest_offset, found.next_offset)
 
@@ -166,7 +156,6 @@ class SqliteJournal:
         return self._writer.append(topic, records)
 
     def reader(self, topic: TopicName, start: Start) -> SqliteReader:
-        """See `Journal.reader`."""
         found = self._query(lambda c: find_topic(c, topic, self._path))
         bounds, identity = Bounds(found.earliest_offset, found.next_offset), LogIdentity(self._uuid, found.topic_id)
         offset = starting_offset(topic, start, lambda: bounds, identity)
@@ -196,7 +185,6 @@ class SqliteJournal:
         return reader
 
     def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
-        """See `Journal.record_at`."""
         number = self._query(lambda c: find_topic(c, topic, self._path)).number
         row = self._query(
             lambda c: c.execute(
@@ -248,7 +236,6 @@ class SqliteJournal:
         return [text for (text,) in rows if text != "ok"]
 
     def close(self) -> None:
-        """See `Journal.close`."""
         with self._queries_lock:
             if self._is_closed:
                 return

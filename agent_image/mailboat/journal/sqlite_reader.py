@@ -78,11 +78,9 @@ class SqliteReader:
 
     @property
     def next_offset(self) -> Offset:
-        """See `JournalReader.next_offset`."""
         return self._next_offset
 
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
-        """See `JournalReader.read`."""
         with self._in_use:
             if self._epoch_before is not None:
                 self._check_epoch(self._epoch_before)
@@ -97,7 +95,6 @@ class SqliteReader:
             return batch
 
     def interrupt(self) -> None:
-        """See `JournalReader.interrupt`."""
         self._listener.interrupt()
         self._is_interrupted = True  # last: a read that sees it also takes the interrupt from the listener
 

@@ -98,7 +98,6 @@ class SqliteWriter:
         self._file = file_identity(self._place)
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
-        """See `Journal.append`."""
         request = _Append(topic, records, [self._headers.encode(record.headers) for record in records])
         # Queued before the lock is taken: the thread that holds the lock may commit this request with its own group.
         self._queue.append(request)

@@ -99,7 +99,7 @@ def retention_worker(workspace: Workspace, figures: RetentionFigures | None = No
         "retention by consumption",
         first_pause_seconds=TURN_SECONDS,
         longest_pause_seconds=TURN_SECONDS,
-        farewell=keeper.close,
+        on_end=keeper.close,
         where={"topic": workspace.package_topic},
     )
     worker = Worker("retention", turn, workspace.clock, options)

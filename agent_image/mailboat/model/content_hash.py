@@ -27,7 +27,7 @@ class ContentHash:
         """Continue a hash, or begin one; the caller must not add to `begun` from now on."""
         self._total = hashlib.sha256() if begun is None else begun
         self._length_bytes = 0
-        self._beside: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
 
     def update(self, data: bytes) -> None:
@@ -50,8 +50,8 @@ class ContentHash:
             pending.result()
 
     def _thread(self) -> ThreadPoolExecutor:
-        if self._beside is None:
+        if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most starts meet little content
 
-            self._beside = ThreadPoolExecutor(1, "hash")
-        return self._beside
+            self._executor = ThreadPoolExecutor(1, "hash")
+        return self._executor

@@ -60,5 +60,5 @@ class PackageRegistry(Mapping[str, PackageCodec]):
             return self.codec_for(FILEVAULT)
         if first.startswith(_TREE_START):
             return self.codec_for(TREE)
-        what = f"starts with the bytes {first.hex(' ')}, as no known package format does" if first else "is empty"
-        raise UnknownPackageTypeError(f"the file {what}; known are {', '.join(self.types) or 'none'}")
+        what = f"starts with the bytes {first.hex(' ')}, which no package format does" if first else "is empty"
+        raise UnknownPackageTypeError(f"the file {what}; known formats: {', '.join(self.types) or 'none'}")

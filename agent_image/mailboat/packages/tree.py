@@ -78,7 +78,6 @@ class TreeCodec:
         *,
         are_bytes_checked: bool = False,
     ) -> TreeChange:
-        """See `PackageCodec.read_bytes`."""
         package = parse_package(payload) if len(payload) <= MAX_AT_ONCE_BYTES else None
         if package is None:
             reader = self.open(io.BytesIO(payload), limits, open_blob, are_bytes_checked=are_bytes_checked)
@@ -101,7 +100,6 @@ class TreeCodec:
     def read_together(
         self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig
     ) -> Subtrees | None:
-        """See `PackageCodec.read_together`."""
         return read_subtrees(payloads, roots, limits, self._headers.are_above)
 
     def open(
@@ -112,7 +110,6 @@ class TreeCodec:
         *,
         are_bytes_checked: bool = False,
     ) -> TreePackageReader:
-        """See `PackageCodec.open`."""
         return TreePackageReader(stream, limits, open_blob, are_bytes_checked=are_bytes_checked)
 
 

@@ -89,11 +89,9 @@ class TreePackageReader:
 
     @property
     def filter(self) -> WorkspaceFilter:
-        """See `PackageReader.filter`."""
         return self._header.filter
 
     def change(self) -> TreeChange:
-        """See `PackageReader.change`."""
         return TreeChange(self._header.filter, self._stream_records(), self._namespaces)
 
     def close(self) -> None:

@@ -260,7 +260,7 @@ class Appender:
         found = self._find_intended(intents)
         # A record without an acknowledgement may become readable later; a later durable record settles that.
         if len(found) < len(intents) and not self._ports.journal.upkeep.are_appends_seen_at_once:
-            self._draw_line()
+            self._settle_unanswered()
             found = self._find_intended(intents)
         receipts = [
             StoredReceipt(one.request_id, one.fingerprint, found[one.request_id][1], identity, found[one.request_id][0])
@@ -274,7 +274,7 @@ class Appender:
         wanted = {intent.request_id for intent in intents}
         return find_requests(self._ports.journal, self._topic, intents[0].scan_from, (self._settings.name, wanted))
 
-    def _draw_line(self) -> None:
+    def _settle_unanswered(self) -> None:
         """Append a TEST, and wait until it is durable: what the log took before it can be seen then, or is lost.
 
         Without it a record that only the leader has is not found, its

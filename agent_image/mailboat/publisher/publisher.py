@@ -28,7 +28,7 @@ from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import BuiltPackage, ObserveNode, PackageBuilder, Shipment, shipment_of
-from mailboat.publisher.bulk_lane import BulkLane
+from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.changes import ChangeGroup, ChangeShipper
 from mailboat.publisher.published import StagedNode, Stager, change_digest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
@@ -55,7 +55,7 @@ class Publisher:
         self._appender = Appender(settings, ports, builder)
         self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
-        self.parts = BulkLane(settings, ports, builder, self._appender)
+        self.parts = BulkParts(settings, ports, builder, self._appender)
 
     def publish(self, request: DistributionRequest, source: Source | None = None) -> Receipt:
         """Publish one request. ADD needs a `source`, the others none.

@@ -188,13 +188,13 @@ class PublisherLocks:
             finally:
                 os.close(handle)
 
-    def give_way(self, purpose: str = "append", patience_seconds: float = 5.0) -> None:
+    def yield_to_waiters(self, purpose: str = "append", timeout_seconds: float = 5.0) -> None:
         """Let who waits for `purpose` come first, while the patience lasts: for who has much to do and no hurry."""
         waiting = self._open(f"{purpose}-waiting")
         try:
             # Waiting processes hold this lock shared: it is free when none waits.
             with suppress(PublisherBusyError):
-                self._lock(waiting, Deadline(self._clock, patience_seconds), purpose)
+                self._lock(waiting, Deadline(self._clock, timeout_seconds), purpose)
         finally:
             os.close(waiting)
 
@@ -225,10 +225,10 @@ class PublisherLocks:
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
     def _wait_for(self, handle: int, timeout_seconds: float, purpose: str) -> None:
-        """Wait visibly: `give_way` detects the wait."""
+        """Wait visibly: `yield_to_waiters` detects the wait."""
         waiting = self._open(f"{purpose}-waiting")
         try:
-            fcntl.flock(waiting, fcntl.LOCK_SH)  # `give_way` holds it for an instant
+            fcntl.flock(waiting, fcntl.LOCK_SH)  # `yield_to_waiters` holds it for an instant
             self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
         finally:
             os.close(waiting)

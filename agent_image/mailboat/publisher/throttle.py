@@ -18,7 +18,7 @@ from mailboat.clock import Clock
 from mailboat.config.document import ThrottleConfig
 from mailboat.errors import ThrottledError
 
-PATIENCE_SECONDS: Final = 1.0
+MAX_HELD_SECONDS: Final = 1.0
 """A request that would be held up for longer is refused; the answer says when to come again."""
 
 MAX_CALLERS: Final = 10_000
@@ -53,14 +53,14 @@ class Throttle:
         return plan_delay(backlog, self._settings.max_queue_entries, self._settings.max_delay_seconds)
 
     def admit(self, caller: str, backlog: int) -> None:
-        """Return when the caller's request may go on, at most `PATIENCE_SECONDS` later.
+        """Return when the caller's request may go on, at most `MAX_HELD_SECONDS` later.
 
         Raises:
             ThrottledError: It would have to wait longer. The caller is let in when it comes again after that time.
         """
         delay = self.delay_seconds(backlog)
         wait_seconds = self._place(caller, delay)
-        if wait_seconds > PATIENCE_SECONDS:
+        if wait_seconds > MAX_HELD_SECONDS:
             raise ThrottledError(
                 f"a subscriber whose queue can be cleared is {backlog} packages behind: a request is delayed by "
                 f"{delay:.1f} seconds",
@@ -80,7 +80,7 @@ class Throttle:
             begins = max(now, self._admitted.pop(caller, now)) if delay > 0 else now
             place = min(self._places.pop(caller, math.inf), begins + delay)
             wait_seconds = max(0.0, place - now)
-            if wait_seconds > PATIENCE_SECONDS:
+            if wait_seconds > MAX_HELD_SECONDS:
                 _note(self._places, caller, place)
                 if begins > now:
                     _note(self._admitted, caller, begins)

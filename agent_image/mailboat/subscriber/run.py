@@ -164,15 +164,15 @@ class ImportRun:
     def _run(self, *, is_endless: bool) -> None:
         state = self._state
         self._target.ledger.claim(self._settings.name)
-        is_open = self._patiently(lambda: self._open(is_gap_accepted=self._settings.is_gap_accepted))
+        is_open = self._with_retries(lambda: self._open(is_gap_accepted=self._settings.is_gap_accepted))
         goal = None if is_endless else self._reporter.log_next_offset
         self._owes_pause = self._failures.attempt is not None
         while not self._signal.stopping.is_set():
             if is_at_goal(state, goal):
                 break
-            self._patiently(self._step)
+            self._with_retries(self._step)
         if is_open and not is_endless:
-            self._patiently(self._work_at_border)  # a run with nothing to import also does what a person asked for
+            self._with_retries(self._work_at_border)  # a run with nothing to import also does what a person asked for
         if is_open:
             self._finish()
 
@@ -226,7 +226,7 @@ class ImportRun:
                 offset=reached[0],
             )
 
-    def _patiently(self, action: Callable[[], None]) -> bool:
+    def _with_retries(self, action: Callable[[], None]) -> bool:
         """Do it; while journal or target are unusable, wait and do it again. False when asked to stop meanwhile."""
         failures = 0
         while not self._signal.stopping.is_set():

@@ -42,11 +42,9 @@ class OpenTelemetryTracer:
 
     @property
     def is_recording(self) -> bool:
-        """See `Tracer`."""
         return True
 
     def publication(self, action: str, parent: TraceParent | None) -> OpenPublication:
-        """See `Tracer`."""
         span = self._tracer.start_span(
             f"publish {action}",
             context=None if parent is None else trace.set_span_in_context(NonRecordingSpan(_context_of(parent))),
@@ -56,7 +54,6 @@ class OpenTelemetryTracer:
         return OpenPublication(span)
 
     def imported(self, subscriber: str, packages: Sequence[TracedPackage], began_ms: int, ended_ms: int) -> None:
-        """See `Tracer`."""
         for package in packages:
             parent = parse_trace_parent(package.trace_parent)
             if parent is None or not parent.is_sampled:
@@ -92,13 +89,11 @@ class OpenPublication:
 
     @property
     def context(self) -> TraceParent | None:
-        """See `PublicationSpan`."""
         context = self._span.get_span_context()
         is_sampled = bool(context.trace_flags & TraceFlags.SAMPLED)
         return TraceParent(f"{context.trace_id:032x}", f"{context.span_id:016x}", is_sampled)
 
     def end(self, package: TracedPackage | None, error: Exception | None) -> None:
-        """See `PublicationSpan`."""
         if package is not None:
             self._span.set_attributes(_attributes_of(package))
         if error is not None:

@@ -33,27 +33,22 @@ class PublisherMetrics:
         self._webhooks[name] = statistics
 
     def built(self, package_bytes: int, seconds: float) -> None:
-        """See `PublicationMeter`."""
         self._bytes.observe(package_bytes)
         self._build_seconds.observe(seconds)
 
     def appended(self, actions: Sequence[Action], seconds: float) -> None:
-        """See `PublicationMeter`."""
         self._append_seconds.observe(seconds)
         for action in actions:
             self._accepted.add(action)
 
     def appended_in_pieces(self, pieces: int) -> None:
-        """See `PublicationMeter`."""
         self._in_pieces.add("packages")
         self._in_pieces.add("pieces", pieces)
 
     def repeated(self) -> None:
-        """See `PublicationMeter`."""
         self._repeated.add("")
 
     def refused(self, error: Exception) -> None:
-        """See `PublicationMeter`."""
         self._refused.add(error.name if isinstance(error, MailboatError) else type(error).__name__)
 
     def collect(self, samples: Samples) -> None:

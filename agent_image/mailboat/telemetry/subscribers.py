@@ -48,11 +48,9 @@ class SubscriberMetrics:
         self.failed_announcements: Callable[[], int] | None = None
 
     def began(self) -> None:
-        """See `ImportMeter`."""
         self._began = self._clock.monotonic()
 
     def confirmed(self, seconds: float) -> None:
-        """See `ImportMeter`."""
         self._confirm_seconds.observe(seconds)
 
     def hook_ran(self, hook: str, seconds: float, *, is_done: bool) -> None:
@@ -61,7 +59,6 @@ class SubscriberMetrics:
         self._hook_outcomes.add(f"{hook} {'done' if is_done else 'failed'}")
 
     def imported(self, batch: ImportedBatch) -> None:
-        """See `ImportMeter`."""
         now_ms = batch.committed_ms
         self._bytes.observe_all(batch.sizes_bytes)
         self._ages.observe_all([max(0, now_ms - record.appended_ms) / 1000 for record in batch.records])

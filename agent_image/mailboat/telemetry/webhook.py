@@ -132,7 +132,7 @@ class Webhook:
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             jitter=ports.random,
             interrupt=self._interrupt,
-            farewell=self._poster.close,
+            on_end=self._poster.close,
             on_failure=self._count_failure,
             where=self._where(),
         )

@@ -27,12 +27,10 @@ class ManualClock:
         self._waiting = 0
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
         with self._moved:
             return self._now
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         with self._moved:
             return self._monotonic
 

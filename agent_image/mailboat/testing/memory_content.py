@@ -40,7 +40,6 @@ class MemorySource:
         self.nodes = {node.path: node for node in nodes}
 
     def node(self, path: NodePath) -> Node | None:
-        """See `Source.node`."""
         return self.nodes.get(path)
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
@@ -50,7 +49,6 @@ class MemorySource:
                 yield self.nodes[found]
 
     def namespaces(self) -> NamespaceTable:
-        """See `NamedSource.namespaces`."""
         return self._namespaces
 
     def close(self) -> None:
@@ -110,11 +108,9 @@ class MemoryCommands:
         self._store = store
 
     def position(self) -> Position | None:
-        """See `CommandLedger.position`."""
         return self._store.command_position
 
     def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
-        """See `CommandLedger.take`."""
         store = self._store
         for one in opened:
             store.last_command += 1
@@ -127,15 +123,12 @@ class MemoryCommands:
         store.command_position = position
 
     def open_commands(self) -> Sequence[OpenCommand]:
-        """See `CommandLedger.open_commands`."""
         return list(self._store.open_commands.values())
 
     def answer_to(self, command_id: str) -> CommandResult | None:
-        """See `CommandLedger.answer_to`."""
         return self._store.answers.get(command_id)
 
     def settle(self, command: OpenCommand, answer: CommandResult) -> None:
-        """See `CommandLedger.settle`."""
         self._store.note_command(command, answer)
 
 
@@ -147,32 +140,26 @@ class MemoryHookCalls:
         self._store = store
 
     def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
-        """See `HookCallLedger.calls`."""
         calls = [self._store.after_calls[offset] for offset in sorted(self._store.after_calls)]
         return [one for one in calls if one.is_set_aside is is_set_aside][:limit]
 
     def counts(self) -> tuple[int, int]:
-        """See `HookCallLedger.counts`."""
         set_aside = sum(one.is_set_aside for one in self._store.after_calls.values())
         return len(self._store.after_calls) - set_aside, set_aside
 
     def store(self, call: AfterCall) -> None:
-        """See `HookCallLedger.store`."""
         self._store.after_calls[call.offset] = call
 
     def forget(self, offsets: Iterable[Offset]) -> None:
-        """See `HookCallLedger.forget`."""
         for offset in offsets:
             self._store.after_calls.pop(offset, None)
 
     def resume(self) -> None:
-        """See `HookCallLedger.resume`."""
         for offset, one in self._store.after_calls.items():
             if one.is_set_aside:
                 self._store.after_calls[offset] = replace(one, attempts=0, is_set_aside=False)
 
     def retry(self, offset: Offset) -> bool:
-        """See `HookCallLedger.retry`."""
         known = self._store.after_calls.get(offset)
         if known is not None:
             self._store.after_calls[offset] = replace(known, attempts=0, is_set_aside=False)
@@ -187,11 +174,9 @@ class MemoryJobs:
         self._store = store
 
     def pending(self, limit: int) -> Sequence[PendingJob]:
-        """See `PendingJobs.pending`."""
         return self._store.jobs[:limit]
 
     def forget(self, up_to_sequence: int) -> None:
-        """See `PendingJobs.forget`."""
         self._store.jobs[:] = [one for one in self._store.jobs if one.sequence > up_to_sequence]
 
 
@@ -206,15 +191,12 @@ class MemoryLedger:
         self.jobs = MemoryJobs(store)
 
     def position(self) -> Position | None:
-        """See `Ledger.position`."""
         return self._store.position
 
     def subscriber(self) -> AgentName | None:
-        """See `Ledger.subscriber`."""
         return self._store.owner
 
     def claim(self, name: AgentName) -> None:
-        """See `Ledger.claim`."""
         if self._store.owner not in {None, name}:
             raise TargetOwnedError(f"the target belongs to {self._store.owner}")
         self._store.owner = name
@@ -222,63 +204,50 @@ class MemoryLedger:
     def reset_position(
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
-        """See `Ledger.reset_position`."""
         self._store.unfollowed.difference_update(accepted)
         self._store.position = position
         self._store.report_starts = self._store.report_starts if report_starts is None else report_starts
 
     @property
     def report_starts(self) -> ReportStarts:
-        """See `Ledger.report_starts`."""
         return self._store.report_starts
 
     def attempt(self) -> Attempt | None:
-        """See `Ledger.attempt`."""
         return self._store.attempt
 
     def store_attempt(self, attempt: Attempt | None) -> None:
-        """See `Ledger.store_attempt`."""
         self._store.attempt = attempt
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """See `Ledger.passed_over`."""
         return frozenset(self._store.unfollowed)
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
-        """See `Ledger.pending_statuses`."""
         return self._store.pending[:limit]
 
     def forget_statuses(self, up_to_sequence: int) -> None:
-        """See `Ledger.forget_statuses`."""
         self._store.pending = [one for one in self._store.pending if one.sequence > up_to_sequence]
 
     def given_up(self) -> Sequence[GivenUp]:
-        """See `Ledger.given_up`."""
         return [self._store.errors[offset] for offset in sorted(self._store.errors)]
 
     @property
     def given_up_count(self) -> int:
-        """See `Ledger`."""
         return len(self.given_up())
 
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
-        """See `Ledger.open_builds`."""
         return self._store.open_builds
 
     def redrives(self) -> Sequence[GivenUp]:
-        """See `Ledger.redrives`."""
         return [one for one in self.given_up() if one.offset in self._store.wanted]
 
     def request_redrive(self, offset: Offset) -> None:
-        """See `Ledger.request_redrive`."""
         if offset not in self._store.errors:
             raise UsageError(f"there is no entry {offset}")
         self._store.wanted.add(offset)
 
     def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
-        """See `Ledger.refuse_redrive`."""
         self._store.wanted.discard(offset)
         if offset in self._store.errors:
             self._store.errors[offset] = replace(self._store.errors[offset], cause=cause)
@@ -295,20 +264,16 @@ class MemoryTarget:
 
     @property
     def ledger(self) -> MemoryLedger:
-        """See `Target.ledger`."""
         return self._ledger
 
     def batch(self) -> MemoryBatch:
-        """See `Target.batch`."""
         return MemoryBatch(self.store)
 
     def source(self) -> MemorySource:
-        """See `Target.source`."""
         nodes = [decode_node(path, body) for path, body in self.store.bodies.items()]
         return MemorySource(nodes, self.uri, table_of(sorted(self.store.namespaces)))
 
     def statistics(self) -> Mapping[str, int]:
-        """See `Target.statistics`."""
         return {"commits": self.store.commits, "nodes": len(self.store.bodies)}
 
     def close(self) -> None:
@@ -333,7 +298,6 @@ class MemoryBatch:
         self._jobs: list[NewJob] = []
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
-        """See `Batch.apply`."""
         carried = set()
         content_bytes = 0
         for record in change.records:
@@ -368,38 +332,30 @@ class MemoryBatch:
         self._namespaces |= {(prefix, uri) for prefix, uris in table.items() for uri in uris}
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
-        """See `Batch.remove`."""
         gone = [path for path in self._bodies if any(is_within(path, root) for root in paths)]
         for path in gone:
             del self._bodies[path]
         return ChangeCount(removed=len(gone))
 
     def add_status(self, message: StatusMessage) -> None:
-        """See `Batch.add_status`."""
         self._statuses.append(message)
 
     def add_job(self, job: NewJob) -> None:
-        """See `Batch.add_job`."""
         self._jobs.append(job)
 
     def pass_over(self, publishers: Iterable[str]) -> None:
-        """See `Batch.pass_over`."""
         self._passed_over.update(publishers)
 
     def expect_after(self, offsets: Iterable[Offset]) -> None:
-        """See `Batch.expect_after`."""
         self._after_calls += [AfterCall(offset) for offset in offsets]
 
     def give_up(self, entry: GivenUp) -> None:
-        """See `Batch.give_up`."""
         self._entries.append(entry)
 
     def resolve(self, offset: Offset) -> None:
-        """See `Batch.resolve`."""
         self._resolved.append(offset)
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
-        """See `Batch.note_command`."""
         self._commands.append((command, answer))
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
@@ -407,7 +363,6 @@ class MemoryBatch:
         self._builds = builds
 
     def commit(self, position: Position) -> ChangeCount:
-        """See `Batch.commit`."""
         store = self._store
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over

@@ -1,4 +1,4 @@
-"""Records of the job topic as protobuf, both ways. Whatever a stranger writes is bounded here."""
+"""Records of the job topic as protobuf, both ways. What others write is bounded here."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def built_rows(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) ->
                 recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config), namespaces_of(home.config)))
             )
             for one in bins:
-                yield build_row(one.signature, _patiently(builder, one))
+                yield build_row(one.signature, _with_retries(builder, one))
     except MailboatError as error:
         if isinstance(error, RetryableError) and not isinstance(error, _FOR_PEOPLE):
             raise
@@ -291,7 +291,7 @@ def built_here(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) ->
         yield row.result
 
 
-def _patiently(builder: BinBuilder, one: Bin) -> BinResult:
+def _with_retries(builder: BinBuilder, one: Bin) -> BinResult:
     for attempt in range(1, ATTEMPTS):
         try:
             return builder.build(one)

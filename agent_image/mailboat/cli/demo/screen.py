@@ -50,12 +50,10 @@ class LineScreen:
         self._shown: dict[str, int] = {}
 
     def say(self, line: str) -> None:
-        """See `Screen`."""
         self._stream.write(f"{printable(line)}\n")
         self._stream.flush()
 
     def update(self, state: DemoState) -> None:
-        """See `Screen`."""
         for agent in state.agents:
             done = agent.slowest if agent.followers else state.appended
             quarter = done * 4 // state.total
@@ -76,11 +74,9 @@ class BarScreen:
         self._live: Live | None = None
 
     def say(self, line: str) -> None:
-        """See `Screen`."""
         self._console.print(Text(printable(line)), soft_wrap=True)
 
     def update(self, state: DemoState) -> None:
-        """See `Screen`."""
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
@@ -88,7 +84,6 @@ class BarScreen:
         self._live.update(Text("\n".join(["", *lines])), refresh=True)
 
     def close(self) -> None:
-        """See `Screen`."""
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -129,11 +129,9 @@ class FolderSource:
             raise SourceMissingError(f"{folder} does not exist or is not a folder")
 
     def node(self, path: NodePath) -> Node | None:
-        """See `Source.node`."""
         return next(self.walk(path, is_deep=False), None)
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        """See `Source.walk`."""
         for place in self._places(path, is_deep=is_deep):
             node = self._node_at(place)
             if node is not None:
@@ -149,7 +147,6 @@ class FolderSource:
                 yield place.path, digest
 
     def child_names(self, path: NodePath) -> list[str]:
-        """See `BranchingSource`."""
         with self._walking():
             place = self._find(path)
             if place is None or not stat.S_ISDIR(place.status.st_mode):

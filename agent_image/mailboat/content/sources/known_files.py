@@ -50,7 +50,6 @@ class KnownFiles:
         self._try(lambda: self._open(file))
 
     def find(self, path: NodePath, signature: FileSignature) -> bytes | None:
-        """See `DigestCache.find`."""
         connection = self._connection
         if connection is None:
             return None
@@ -58,7 +57,6 @@ class KnownFiles:
         return None if row is None else bytes(row[0])
 
     def store(self, path: NodePath, signature: FileSignature, digest: bytes) -> None:
-        """See `DigestCache.store`."""
         connection = self._connection
         if connection is not None:
             values = (self._folder, path, *_numbers(signature), digest)

@@ -44,13 +44,11 @@ class SqliteSource:
         self._connections: list[sqlite3.Connection] = []
 
     def node(self, path: NodePath) -> Node | None:
-        """See `Source.node`."""
         with self._snapshot() as connection:
             row = connection.execute("SELECT body FROM nodes WHERE key = ?", (key_of(path),)).fetchone()
         return None if row is None else decode_node(path, row[0], self._blobs.open)
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        """See `Source.walk`."""
         if not is_deep:
             node = self.node(path)
             if node is not None:

@@ -45,7 +45,6 @@ class TargetCommands:
         self._uri = uri
 
     def position(self) -> Position | None:
-        """See `CommandLedger.position`."""
         for cluster_id, topic_id, next_offset in self._rows(
             "SELECT cluster_id, topic_id, next_offset FROM command_position"
         ):
@@ -53,7 +52,6 @@ class TargetCommands:
         return None
 
     def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
-        """See `CommandLedger.take`."""
         with self._transaction() as connection:
             for one in opened:
                 connection.execute(
@@ -71,7 +69,6 @@ class TargetCommands:
             )
 
     def open_commands(self) -> Sequence[OpenCommand]:
-        """See `CommandLedger.open_commands`."""
         return [
             OpenCommand(sequence, self._verb(verb), Offset(offset), name and AgentName(name), command_id, removed)
             for sequence, verb, offset, name, command_id, removed in self._rows(
@@ -81,7 +78,6 @@ class TargetCommands:
         ]
 
     def answer_to(self, command_id: str) -> CommandResult | None:
-        """See `CommandLedger.answer_to`."""
         for (answer,) in self._rows("SELECT answer FROM command WHERE command_id = ?", (command_id,)):
             decoded = None if answer is None else decode_message(_HEADERS, answer)
             if isinstance(decoded, CommandResult):
@@ -89,7 +85,6 @@ class TargetCommands:
         return None
 
     def settle(self, command: OpenCommand, answer: CommandResult) -> None:
-        """See `CommandLedger.settle`."""
         with self._transaction() as connection:
             settle_command(connection, command, answer)
 

@@ -32,7 +32,6 @@ class TargetHookCalls:
         self._uri = uri
 
     def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
-        """See `HookCallLedger.calls`."""
         rows = self._rows(
             "SELECT at_offset, attempts, cause FROM after_call WHERE is_set_aside = ? ORDER BY at_offset LIMIT ?",
             (is_set_aside, limit),
@@ -40,12 +39,10 @@ class TargetHookCalls:
         return [AfterCall(Offset(row[0]), row[1], self._cause(row[2]), is_set_aside) for row in rows]
 
     def counts(self) -> tuple[int, int]:
-        """See `HookCallLedger.counts`."""
         rows = self._rows("SELECT count(*) - total(is_set_aside), total(is_set_aside) FROM after_call")
         return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def store(self, call: AfterCall) -> None:
-        """See `HookCallLedger.store`."""
         cause = call.cause
         text = None
         if cause is not None:
@@ -55,7 +52,6 @@ class TargetHookCalls:
             self._connection.execute("INSERT OR REPLACE INTO after_call VALUES (?, ?, ?, ?)", row)
 
     def forget(self, offsets: Iterable[Offset]) -> None:
-        """See `HookCallLedger.forget`."""
         with self._lock, TranslatedFailures(self._uri):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -67,12 +63,10 @@ class TargetHookCalls:
             self._connection.execute("COMMIT")
 
     def resume(self) -> None:
-        """See `HookCallLedger.resume`."""
         with self._lock, TranslatedFailures(self._uri):
             self._connection.execute("UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE is_set_aside")
 
     def retry(self, offset: Offset) -> bool:
-        """See `HookCallLedger.retry`."""
         sql = "UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE at_offset = ?"
         with self._lock, TranslatedFailures(self._uri):
             return self._connection.execute(sql, (offset,)).rowcount > 0

@@ -34,14 +34,12 @@ class TargetJobs:
         self._uri = uri
 
     def pending(self, limit: int) -> Sequence[PendingJob]:
-        """See `PendingJobs.pending`."""
         sql = "SELECT sequence, record FROM pending_job ORDER BY sequence LIMIT ?"
         with self._lock, TranslatedFailures(self._uri):
             rows = self._connection.execute(sql, (limit,)).fetchall()
         return [PendingJob(sequence, self._job(record)) for sequence, record in rows]
 
     def forget(self, up_to_sequence: int) -> None:
-        """See `PendingJobs.forget`."""
         with self._lock, TranslatedFailures(self._uri):
             self._connection.execute("DELETE FROM pending_job WHERE sequence <= ?", (up_to_sequence,))
 

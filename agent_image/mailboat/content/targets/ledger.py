@@ -46,17 +46,14 @@ class TargetLedger:
         self.jobs = TargetJobs(connection, self._lock, uri)
 
     def position(self) -> Position | None:
-        """See `Ledger.position`."""
         row = self._rows("SELECT cluster_id, topic_id, next_offset, leader_epoch FROM state")[0]
         return None if row[2] is None else Position(LogIdentity(row[0], row[1]), Offset(row[2]), row[3])
 
     def subscriber(self) -> AgentName | None:
-        """See `Ledger.subscriber`."""
         owner = self._rows("SELECT owner FROM state")[0][0]
         return None if owner is None else AgentName(owner)
 
     def claim(self, name: AgentName) -> None:
-        """See `Ledger.claim`."""
         owner = self.subscriber()
         if owner is not None and owner != name:
             raise TargetOwnedError(
@@ -69,7 +66,6 @@ class TargetLedger:
     def reset_position(
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
-        """See `Ledger.reset_position`."""
         for publisher in accepted:
             self._write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
         if report_starts is None:
@@ -83,7 +79,6 @@ class TargetLedger:
 
     @property
     def report_starts(self) -> ReportStarts:
-        """See `Ledger.report_starts`."""
         text = self._rows("SELECT reports FROM state")[0][0]
         try:
             return {
@@ -94,7 +89,6 @@ class TargetLedger:
             raise TargetCorruptError(f"{self._uri} holds report starts that can't be read: {text[:100]!r}") from error
 
     def attempt(self) -> Attempt | None:
-        """See `Ledger.attempt`."""
         rows = self._rows("SELECT at_offset, count, cause, next_try_ms FROM attempt")
         if not rows:
             return None
@@ -102,7 +96,6 @@ class TargetLedger:
         return Attempt(Offset(offset), count, self._cause(cause), next_try_ms)
 
     def store_attempt(self, attempt: Attempt | None) -> None:
-        """See `Ledger.store_attempt`."""
         if attempt is None:
             self._write("DELETE FROM attempt", ())
             return
@@ -111,47 +104,38 @@ class TargetLedger:
 
     @property
     def passed_over(self) -> frozenset[str]:
-        """See `Ledger.passed_over`."""
         if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'passed_over'"):
             return frozenset()  # a reader's look at a target of an older version
         return frozenset(row[0] for row in self._rows("SELECT publisher FROM passed_over"))
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
-        """See `Ledger.pending_statuses`."""
         rows = self._rows("SELECT sequence, kind, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,))
         return [PendingStatus(sequence, self._status(kind, message)) for sequence, kind, message in rows]
 
     def forget_statuses(self, up_to_sequence: int) -> None:
-        """See `Ledger.forget_statuses`."""
         self._write("DELETE FROM pending_status WHERE sequence <= ?", (up_to_sequence,))
 
     def given_up(self) -> Sequence[GivenUp]:
-        """See `Ledger.given_up`."""
         return self._entries("")
 
     @property
     def given_up_count(self) -> int:
-        """See `Ledger.given_up_count`."""
         ((count,),) = self._rows("SELECT count(*) FROM given_up")
         return int(count)
 
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
-        """See `Ledger.open_builds`."""
         rows = self._rows("SELECT pub_agent_name, build_id, done, total, last_ms FROM open_build ORDER BY 1, 2")
         return [OpenBuild(AgentName(row[0]), BuildId(row[1]), *row[2:]) for row in rows]
 
     def redrives(self) -> Sequence[GivenUp]:
-        """See `Ledger.redrives`."""
         return self._entries("WHERE is_redrive")
 
     def request_redrive(self, offset: Offset) -> None:
-        """See `Ledger.request_redrive`."""
         if self._write("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (offset,)) == 0:
             raise UsageError(f"no package at the offset {offset} is in the error queue of {self._uri}")
 
     def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
-        """See `Ledger.refuse_redrive`."""
         self._write(
             "UPDATE given_up SET is_redrive = 0, attempts = attempts + 1, cause = ? WHERE at_offset = ?",
             (_cause_text(cause), offset),
@@ -222,35 +206,27 @@ class BatchLedger:
         self._jobs: list[NewJob] = []
 
     def add_status(self, message: StatusMessage) -> None:
-        """See `Batch.add_status`."""
         self._statuses.append((encode_message(message)[1],))
 
     def add_job(self, job: NewJob) -> None:
-        """See `Batch.add_job`."""
         self._jobs.append(job)
 
     def pass_over(self, publishers: Iterable[str]) -> None:
-        """See `Batch.pass_over`."""
         self._passed_over += publishers
 
     def expect_after(self, offsets: Iterable[Offset]) -> None:
-        """See `Batch.expect_after`."""
         self._after_calls += offsets
 
     def give_up(self, entry: GivenUp) -> None:
-        """See `Batch.give_up`."""
         self._given_up.append(entry)
 
     def resolve(self, offset: Offset) -> None:
-        """See `Batch.resolve`."""
         self._resolved.append(offset)
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
-        """See `Batch.note_command`."""
         self._commands.append((command, answer))
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
-        """See `Batch.note_builds`."""
         self._builds = builds
 
     def write(self, connection: sqlite3.Connection, position: Position, changes: int) -> None:

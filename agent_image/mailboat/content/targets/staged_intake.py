@@ -74,13 +74,11 @@ class StagedIntake:
         return is_held_back(self._connection)
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
-        """See `Intake.rows`."""
         if stamp != self._stamp:
             self._stamp, self._count = stamp, 0
         return [self._row(record, stamp) for record in records]
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
-        """See `Intake.open_held`."""
         # The staged file is the newer one where a commit is held back and not shown yet.
         if isinstance(held, int):
             with suppress(FileNotFoundError):

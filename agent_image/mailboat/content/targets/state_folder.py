@@ -1,6 +1,6 @@
 """The folder `.mailboat/` in which a target of files keeps lock, state and staged files; and who may have the rest.
 
-A folder becomes a target only when it is empty: nothing of a stranger is ever overwritten or removed. State that was
+A folder becomes a target only when it is empty: foreign content is never overwritten or removed. State that was
 there and is gone is reported, never recreated.
 """
 
@@ -29,7 +29,7 @@ from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, make_path
 _LOCK_FILE: Final = "lock"
 _STAGING: Final = "staging"
 # mke2fs puts lost+found into the root of each ext4 volume.
-_NO_STRANGERS: Final = frozenset({STATE_FOLDER, "lost+found"})
+_IGNORED_ENTRIES: Final = frozenset({STATE_FOLDER, "lost+found"})
 _OWN: Final = frozenset({_LOCK_FILE, f"{STATE_FILE}.new", f"{STATE_FILE}.new-journal"})
 """What a crash may leave before the state is there."""
 
@@ -122,8 +122,8 @@ def _has_state(root: FolderHandle) -> bool:
 
 
 def _check_is_free(root: FolderHandle, uri: str) -> None:
-    strangers = sorted(name for name in root.names() if name not in _NO_STRANGERS)
-    if not strangers:
+    foreign = sorted(name for name in root.names() if name not in _IGNORED_ENTRIES)
+    if not foreign:
         return
     if root.status(STATE_FOLDER) is not None:
         raise TargetCorruptError(
@@ -132,8 +132,8 @@ def _check_is_free(root: FolderHandle, uri: str) -> None:
             "everything again",
         )
     raise UsageError(
-        f"{root.place} is not empty and was not made by Mailboat: it holds {strangers[0]!r}"
-        + (f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""),
+        f"{root.place} is not empty and was not made by Mailboat: it holds {foreign[0]!r}"
+        + (f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""),
         next_step="choose an empty or a new folder as the target",
     )
 

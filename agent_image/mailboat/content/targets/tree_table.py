@@ -196,7 +196,7 @@ class TreeTable:
         for key in {key[: key.rindex(SEPARATOR)] for key in keys} - keys:
             # A covered ancestor needs this stamp although it is known to exist: else `_delete_others` removes it.
             if key not in self._known or covers(path_of(key)):
-                self._hold_up(key, stamp, covers)
+                self._keep_ancestors(key, stamp, covers)
         return rows
 
     def make_ancestor(self, record: NodeRecord, stamp: int, covers: Covers) -> int:
@@ -205,7 +205,7 @@ class TreeTable:
         if key == ROOT_KEY or key in self._known:
             return 0
         made = self._connection.executemany(_INSERT_MISSING, self._intake.rows([record], stamp)).rowcount
-        self._hold_up(parent_key(key), stamp, covers)
+        self._keep_ancestors(parent_key(key), stamp, covers)
         self._remember(key)
         return made
 
@@ -271,7 +271,7 @@ class TreeTable:
     def _make_ancestors(self, records: Iterable[NodeRecord], covers: Covers, stamp: int) -> int:
         return sum(self.make_ancestor(record, stamp, covers) for record in records if not covers(record.path))
 
-    def _hold_up(self, key: str, stamp: int, covers: Covers) -> None:
+    def _keep_ancestors(self, key: str, stamp: int, covers: Covers) -> None:
         """See to it that a node's ancestors are there, and stay when the change removes what it did not carry."""
         while key not in {"", ROOT_KEY}:
             is_covered = covers(path_of(key))

@@ -90,12 +90,10 @@ class TreeTarget:
 
     @property
     def uri(self) -> str:
-        """See `Target.uri`."""
         return self._parts.uri
 
     @property
     def ledger(self) -> TargetLedger:
-        """See `Target.ledger`."""
         return self._ledger
 
     def batch(self) -> TreeBatch:
@@ -106,15 +104,12 @@ class TreeTarget:
         return TreeBatch(self._parts, self._table, self._count_commit)
 
     def source(self) -> Source:
-        """See `Target.source`."""
         return self._parts.open_source()
 
     def statistics(self) -> Mapping[str, int]:
-        """See `Target.statistics`."""
         return {"commits": self._commits, **self._parts.showing.statistics()}
 
     def close(self) -> None:
-        """See `Target.close`."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -174,7 +169,6 @@ class TreeBatch:
         return apply_filtered(self._table, change, self._changes)
 
     def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
-        """See `Batch.apply_subtrees`."""
         try:
             taken, count = self._table.gather_subtrees(subtrees, first, self._changes + 1)
             if taken and subtrees.namespaces:
@@ -187,7 +181,6 @@ class TreeBatch:
         return taken, count
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
-        """See `Batch.remove`."""
         try:
             self._table.flush()
             return self._table.remove(paths)
@@ -197,35 +190,27 @@ class TreeBatch:
             raise
 
     def add_status(self, message: StatusMessage) -> None:
-        """See `Batch.add_status`."""
         self._additions.add_status(message)
 
     def pass_over(self, publishers: Iterable[str]) -> None:
-        """See `Batch.pass_over`."""
         self._additions.pass_over(publishers)
 
     def add_job(self, job: NewJob) -> None:
-        """See `Batch.add_job`."""
         self._additions.add_job(job)
 
     def expect_after(self, offsets: Iterable[Offset]) -> None:
-        """See `Batch.expect_after`."""
         self._additions.expect_after(offsets)
 
     def give_up(self, entry: GivenUp) -> None:
-        """See `Batch.give_up`."""
         self._additions.give_up(entry)
 
     def resolve(self, offset: Offset) -> None:
-        """See `Batch.resolve`."""
         self._additions.resolve(offset)
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
-        """See `Batch.note_command`."""
         self._additions.note_command(command, answer)
 
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
-        """See `Batch.note_builds`."""
         self._additions.note_builds(builds)
 
     def commit(self, position: Position) -> ChangeCount:

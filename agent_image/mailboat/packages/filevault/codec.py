@@ -111,7 +111,6 @@ class FilevaultCodec:
         return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
 
     def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
-        """See `PackageCodec.checker`."""
         rules = NodeChecker(Declarations(contents, self._reading.namespaces.by_prefix))
 
         def check(node: Node) -> None:

@@ -183,7 +183,7 @@ class Layout:
         elif is_folder:
             self._open.append(_Open(node, platform, None, 0, [], []))
         elif is_unfolded:
-            self._open.append(self._opened(node, _beside_file(platform, node), _Document(), 0))
+            self._open.append(self._opened(node, _file_directory(platform, node), _Document(), 0))
             self._open[-1].file = f"{platform[: platform.rfind('/')]}/{platform_name(name_of(node.path))}"
         else:
             self._open.append(self._opened(node, platform, _Document(), 0))
@@ -218,7 +218,7 @@ class Layout:
         kept = tuple(one for one in node.properties if one.name == DATA_PROPERTY)
         if node.primary_type == FILE_TYPE and not self._is_special(name, data):
             self._archive.add_binary(f"{platform[: platform.rfind('/')]}/{platform_name(name)}", data, name)
-            platform, kept = _beside_file(platform, node), ()
+            platform, kept = _file_directory(platform, node), ()
         outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
         inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), kept)
         document = _Document()
@@ -366,7 +366,7 @@ def _below(parent: _Open, node: Node) -> str:
     return f"{parent.platform}/{directory_name(name_of(node.path))}"
 
 
-def _beside_file(platform: str, node: Node) -> str:
+def _file_directory(platform: str, node: Node) -> str:
     """The directory of a node whose bytes are an entry of its name."""
     return platform if name_of(node.path).endswith(DIRECTORY_SUFFIX) else platform + DIRECTORY_SUFFIX
 

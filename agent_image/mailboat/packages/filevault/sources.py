@@ -60,11 +60,9 @@ class VaultSource:
         self._stream = stream
 
     def node(self, path: NodePath) -> Node | None:
-        """See `Source.node`."""
         return next(self.walk(path, is_deep=False), None)
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        """See `Source.walk`."""
         place = self._find(path)
         if place is None:
             return
@@ -76,7 +74,6 @@ class VaultSource:
             yield self._aggregates.node(said)
 
     def child_names(self, path: NodePath) -> list[str]:
-        """See `BranchingSource`."""
         place = self._find(path)
         if place is None:
             return []
@@ -85,11 +82,9 @@ class VaultSource:
         return ordered_names(order, list(expansion.children))
 
     def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
-        """See `DescribedSource.filter_within`."""
         return asked if self.filter is None else filter_within(asked, self.filter)
 
     def defined(self, path: NodePath) -> Node | None:
-        """See `DescribedSource.defined`."""
         place = self._find(path)
         if place is None:
             return None
@@ -97,15 +92,12 @@ class VaultSource:
         return self._aggregates.node(expanded.said) if expanded.said is not None and expanded.is_defined else None
 
     def namespaces(self) -> NamespaceTable:
-        """See `NamedSource.namespaces`."""
         return SingleNamespaces(self._aggregates.bindings())
 
     def package_properties(self) -> Mapping[str, str]:
-        """See `DescribedSource.package_properties`."""
         return {key: text for key, text in self.properties.items() if key in KEPT_PROPERTIES}
 
     def close(self) -> None:
-        """See `Source.close`."""
         if self._stream is not None:
             self._stream.close()
 

@@ -2,9 +2,9 @@
 
 A part goes the way of every package: intent, append, receipt, and what it changes in its source with the receipt. The
 request id names build and sequence. A publisher whose state was lost, as on a pod with a fresh disk, finds the parts of
-the build in the log. Other publications come first: while one is under way a step of the lane is one part; otherwise as
-many as weigh no more than one package may, in bytes of messages and in changes of their source. Before each step the
-lane gives way. So a publication waits for one package at most, or for one such step that began before it.
+the build in the log. Other publications come first: while one is under way a step is one part; otherwise as many as
+weigh no more than one package may, in bytes of messages and in changes of their source. A build yields before each
+step, so a publication waits for one package at most, or for one such step that began before it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Step:
         self._changes += len(part.changes)
 
 
-class BulkLane:
+class BulkParts:
     """Publishes the parts of builds for one publisher."""
 
     def __init__(
@@ -243,7 +243,7 @@ class BulkLane:
             return
         rest: Sequence[Part] = step.parts
         while rest:
-            state.locks.give_way()
+            state.locks.yield_to_waiters()
             # Probed for each step: a publication that began meanwhile waits for one part only.
             now = rest[:1] if state.locks.probe_publication() else rest
             yield from self._append(now, source_ids)

@@ -19,7 +19,7 @@ from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
-from mailboat.publisher.bulk_lane import STEP_CHANGES, Part
+from mailboat.publisher.bulk_parts import STEP_CHANGES, Part
 from mailboat.publisher.published import StagedNode
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
