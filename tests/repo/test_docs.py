@@ -112,6 +112,8 @@ def test_the_site_builds_without_a_broken_link(root: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     page = (root / "build/site/index.html").read_text()
+    assert 'id="installation"' in page
+    assert 'data-md-component="source"' not in page  # its script asks api.github.com
     assert not re.search(
         r'(src|href)="https?://(?!github\.com/mailboat-dev/)', page.replace("https://zensical.org/", "")
     )
