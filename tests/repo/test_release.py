@@ -134,3 +134,13 @@ def test_packages_that_are_the_same_for_all_pythons_are_kept_once(tmp_path: Path
     build_plugin.share([tmp_path / "3.11", tmp_path / "3.12"], tmp_path / "common")
     assert [one.name for one in (tmp_path / "common").iterdir()] == ["same"]
     assert [one.name for one in (tmp_path / "3.12").iterdir()] == ["compiled"]
+
+
+def test_the_devcontainer_has_what_the_checks_install() -> None:
+    wanted = re.findall(r"^require \S+ (\S+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    installed = (ROOT / ".devcontainer/Dockerfile").read_text().split()
+    assert len(wanted) > 5
+    assert [package for package in wanted if package not in installed] == []
+    built_by = re.search(r"^go (1\.\d+)", (ROOT / "tests/kind/modules/kubebox/go.mod").read_text(), re.MULTILINE)
+    assert built_by
+    assert any(word.startswith(f"golang:{built_by[1]}-") for word in installed)
