@@ -25,7 +25,7 @@ class Condition:
     """One thing that holds, does not hold, or is not known."""
 
     type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
-    status: Annotated[ConditionStatus, Field("Whether it holds.")]
+    status: Annotated[ConditionStatus, Field("True, False or Unknown.")]
     reason: Annotated[
         str, Field("Reason in one word, for programs; an error's name as in `mailboat explain`.", form=REASON)
     ]
@@ -43,4 +43,4 @@ class ReclaimPolicy(enum.StrEnum):
 
 CONDITIONS = Field("Conditions of the object. Ready comes first.", max_items=16, key="type")
 OBSERVED_GENERATION = Field("Generation of the spec that the status describes.", minimum=0)
-SUSPEND = Field("Leave everything as it is: nothing is made, changed or corrected until this is false again.")
+SUSPEND = Field("Pause reconciliation: nothing is created, changed or corrected.")

@@ -25,7 +25,7 @@ _DEFAULTS = LimitsConfig()
 
 @dataclass(frozen=True)
 class Limits:
-    """What is taken of one package. Input beyond a limit is refused before anything is written."""
+    """Limits of one package. Input beyond a limit is refused before anything is written."""
 
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
 

@@ -229,7 +229,7 @@ class PodSecurity:
 
 @dataclass(frozen=True)
 class Placement:
-    """What pods run as, and where."""
+    """Security context and placement of the pods."""
 
     image_pull_secrets: Annotated[tuple[SecretReference, ...], Field("Secrets to pull images with.", max_items=8)] = ()
     node_selector: Annotated[

@@ -315,7 +315,7 @@ class NamedVolume:
 
 @dataclass(frozen=True)
 class TemplateMetadata:
-    """What pods carry. Labels of `app.kubernetes.io` and `mailboat.dev` are the operator's own."""
+    """Labels and annotations of the pods. Labels of `app.kubernetes.io` and `mailboat.dev` are the operator's own."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

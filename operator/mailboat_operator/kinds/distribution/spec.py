@@ -88,7 +88,8 @@ class DistributionSpec:
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        int | None, Field("The object goes so long after it finished. Default: never.", minimum=0, maximum=2**31 - 1)
+        int | None,
+        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=2**31 - 1),
     ] = None
 
 
@@ -98,7 +99,7 @@ class PoolProgress:
 
     name: Annotated[str, Field("Name of the SubscriberPool.")]
     done: Annotated[int, Field("Members that imported the package.", minimum=0)]
-    members: Annotated[int, Field("Members that it has.", minimum=0)]
+    members: Annotated[int, Field("Number of members.", minimum=0)]
     waiting: Annotated[tuple[str, ...], Field("First ten members that have not imported it yet, by agent name.")] = ()
     failed: Annotated[tuple[str, ...], Field("First ten members whose import failed permanently.")] = ()
     missed: Annotated[
@@ -109,17 +110,17 @@ class PoolProgress:
 
 @dataclass(frozen=True)
 class DistributionStatus:
-    """How far it got."""
+    """State of the request."""
 
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
-    state: Annotated[DistributionState | None, Field("How far it got.")] = None
+    state: Annotated[DistributionState | None, Field("State of the request.")] = None
     package_id: Annotated[str | None, Field("Id of its package.")] = None
     offset: Annotated[int | None, Field("Offset of the package in the journal.", minimum=0)] = None
     done: Annotated[str | None, Field("Subscribers that imported it, out of all: `3/5`.", max_length=32)] = None
     pools: Annotated[tuple[PoolProgress, ...], Field("The same by pool.", max_items=100, key="name")] = ()
     published_at: Annotated[datetime | None, Field("When the package was appended.")] = None
-    finished_at: Annotated[datetime | None, Field("When it was distributed, or failed.")] = None
+    finished_at: Annotated[datetime | None, Field("Time when it was distributed, or failed.")] = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ DISTRIBUTION = Kind(
     Distribution,
     (
         Column("Action", ".spec.action", text="The request."),
-        Column("State", ".status.state", text="How far it got."),
+        Column("State", ".status.state", text="State of the request."),
         REASON,
         Column("Done", ".status.done", text="Subscribers that imported it, of all."),
         Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),

@@ -148,8 +148,8 @@ class JournalTopics:
     manage: Annotated[
         bool,
         Field(
-            "Create the topics and keep them as this Journal says. False: they exist already and belong to the Journal "
-            "of another namespace or cluster, or to the brokers' administrator."
+            "Create and reconcile the topics. False: they exist, and belong to the Journal of another namespace or "
+            "cluster, or to the brokers' administrator."
         ),
     ] = True
     prefix: Annotated[
@@ -196,8 +196,8 @@ class JournalStatus:
 
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
-    cluster_id: Annotated[str | None, Field("The brokers' name for their cluster.")] = None
-    brokers: Annotated[int | None, Field("Brokers that the cluster has.", minimum=0)] = None
+    cluster_id: Annotated[str | None, Field("Cluster id of the brokers.")] = None
+    brokers: Annotated[int | None, Field("Number of brokers.", minimum=0)] = None
     topics_ready: Annotated[
         str | None, Field("Topics with the declared configuration, out of all: `5/5`.", max_length=16)
     ] = None
@@ -221,7 +221,7 @@ JOURNAL = Kind(
         READY,
         REASON,
         Column("Topics", ".status.topicsReady", text="Topics with the declared configuration, out of all."),
-        Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
+        Column("Brokers", ".status.brokers", "integer", "Number of brokers."),
         AGE,
     ),
     "Brokers, a blob store and the five topics of a journal.",

@@ -47,8 +47,8 @@ class ConcurrencyPolicy(enum.StrEnum):
 class Timetable:
     """When to build, again and again."""
 
-    cron: Annotated[str, Field("The times: `30 2 * * MON-FRI`.", form=CRON)]
-    time_zone: Annotated[str, Field("The zone that these are of.", form=TIME_ZONE)] = "Etc/UTC"
+    cron: Annotated[str, Field("Cron expression, such as `30 2 * * MON-FRI`.", form=CRON)]
+    time_zone: Annotated[str, Field("Time zone of the cron expression.", form=TIME_ZONE)] = "Etc/UTC"
     concurrency_policy: Annotated[
         ConcurrencyPolicy,
         Field(
@@ -146,8 +146,10 @@ class Executors:
 class BuildTemplate:
     """What the pods of a build carry, run as, and where."""
 
-    metadata: Annotated[TemplateMetadata, Field("What pods carry.")] = field(default_factory=TemplateMetadata)
-    spec: Annotated[Placement, Field("What pods run as, and where.")] = field(default_factory=Placement)
+    metadata: Annotated[TemplateMetadata, Field("Labels and annotations of the pods.")] = field(
+        default_factory=TemplateMetadata
+    )
+    spec: Annotated[Placement, Field("Security context and placement of the pods.")] = field(default_factory=Placement)
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,10 @@ class PackageBuildSpec:
         *map(_unchangeable, ("publisherRef", "roots", "source", "budget", "engine")),
     )
 
-    publisher_ref: Annotated[Reference, Field("The Publisher in whose name, and to whose Journal, it is published.")]
+    publisher_ref: Annotated[Reference, Field("Publisher that publishes the build to its Journal.")]
     roots: Annotated[
-        tuple[str, ...], Field("What to build, each with all below it.", form=CONTENT_PATH, min_items=1, key="")
+        tuple[str, ...],
+        Field("Content paths to build, each with everything below it.", form=CONTENT_PATH, min_items=1, key=""),
     ]
     source: Annotated[
         Source | None,
@@ -203,22 +206,22 @@ class PackageBuildSpec:
     suspend: Annotated[
         bool,
         Field(
-            "Let no build run: the pods go, what is built stays, and it goes on from there when this is false again. "
-            "With a schedule: no new build begins."
+            "Suspend the build: its pods are removed, built packages are kept, and it resumes when this is false. With "
+            "a schedule: no new build begins."
         ),
     ] = False
     retries: Annotated[
         int,
         Field(
-            "Attempts after the first; each goes on where the one before stopped. One that had to leave paths out, as "
-            "they can't be read, publishes all others and has failed: its log names them.",
+            "Attempts after the first; each resumes the previous one. An attempt with unreadable paths publishes all "
+            "others and fails; its log names them.",
             minimum=0,
             maximum=20,
         ),
     ] = 3
     start_deadline_seconds: Annotated[
         float,
-        Field("An attempt fails whose pods don't run within this time: no image, no room on any node.", form=DURATION),
+        Field("Time limit for the pods of an attempt to run.", form=DURATION),
     ] = 600.0
     active_deadline_seconds: Annotated[
         int | None,
@@ -238,11 +241,11 @@ class PackageBuildStatus:
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     phase: Annotated[BuildPhase | None, Field("Progress of the build.")] = None
     build_id: Annotated[str | None, Field("Names the build in the journal; the same for all attempts.")] = None
-    packages_done: Annotated[int | None, Field("Packages that are published.", minimum=0)] = None
-    packages_total: Annotated[int | None, Field("Packages that it has.", minimum=0)] = None
+    packages_done: Annotated[int | None, Field("Published packages.", minimum=0)] = None
+    packages_total: Annotated[int | None, Field("Number of packages.", minimum=0)] = None
     packages: Annotated[str | None, Field("Published packages of all: `12/40`.", max_length=32)] = None
-    attempt: Annotated[int | None, Field("The current attempt, from 1.", minimum=1)] = None
-    retry_at: Annotated[datetime | None, Field("When the next attempt begins.")] = None
+    attempt: Annotated[int | None, Field("Number of the current attempt, from 1.", minimum=1)] = None
+    retry_at: Annotated[datetime | None, Field("Time of the next attempt.")] = None
     application: Annotated[str | None, Field("Name of the current SparkApplication.")] = None
     started_at: Annotated[datetime | None, Field("Start of the first attempt.")] = None
     finished_at: Annotated[datetime | None, Field("Time when it completed or failed permanently.")] = None

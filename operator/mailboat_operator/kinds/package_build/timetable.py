@@ -42,7 +42,7 @@ class Run:
         name: Of the PackageBuild.
         uid: Its own.
         scheduled_at: The time that it is of.
-        phase: How far it got.
+        phase: State of the request.
         is_finished: Whether it is over.
     """
 

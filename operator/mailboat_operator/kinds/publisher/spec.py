@@ -119,12 +119,12 @@ class PublisherSpec:
     filevault_name: Annotated[
         str,
         Field(
-            "What messages call the format `filevault`: subscribers of Sling take only what is called as their package "
-            "builder is.",
+            "Package type in messages for the format `filevault`. Sling subscribers accept only the name of their "
+            "package builder.",
             form=AGENT_NAME,
         ),
     ] = "filevault"
-    limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
+    limits: Annotated[Limits, Field("Limits of one package.")] = field(default_factory=Limits)
     throttle: Annotated[Throttle, Field("Backpressure: delays publish requests.")] = field(default_factory=Throttle)
     events: Annotated[Events, Field("Events that are sent when all subscribers have a package.")] = field(
         default_factory=Events
@@ -142,7 +142,7 @@ class PublisherSpec:
     template: Annotated[Template, Field("Additional containers, and pod placement.")] = field(default_factory=Template)
     image: Annotated[
         str | None,
-        Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+        Field("Image of the agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
     ] = None
     service_account_name: Annotated[
         str | None,

@@ -350,13 +350,13 @@ class SubscriberPoolSpec:
     ] = Expose.PACKAGE
     readiness: Annotated[Readiness, Field("When a member counts as ready to serve.")] = field(default_factory=Readiness)
     template: Annotated[
-        Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")
+        Template, Field("Additional containers, which see the content read-only in `/content`; and pod placement.")
     ] = field(default_factory=Template)
     service: Annotated[Service, Field("Service of the members that have caught up.")] = field(default_factory=Service)
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )
-    autoscaling: Annotated[Autoscaling | None, Field("Scale on demand. Default: by hand.")] = None
+    autoscaling: Annotated[Autoscaling | None, Field("Autoscaling. Default: manual.")] = None
     seed: Annotated[Seed | None, Field("Start of new members. Default: the journal's beginning.")] = None
     drain_seconds: Annotated[
         float,
@@ -377,7 +377,7 @@ class SubscriberPoolSpec:
     )
     image: Annotated[
         str | None,
-        Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+        Field("Image of the agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
     ] = None
     service_account_name: Annotated[
         str | None,

@@ -58,11 +58,13 @@ class TopicSpec:
         ),
     )
 
-    journal_ref: Annotated[Reference, Field("The Journal whose brokers have it.")]
+    journal_ref: Annotated[Reference, Field("Journal with the brokers of the topic.")]
     role: Annotated[
         TopicRole | None, Field("Role in the journal; the topic then has the name that the Journal configures.")
     ] = None
-    topic_name: Annotated[str | None, Field("Its name on the brokers, without a role.", form=TOPIC_NAME)] = None
+    topic_name: Annotated[str | None, Field("Name of the topic on the brokers, without a role.", form=TOPIC_NAME)] = (
+        None
+    )
     partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1
     replicas: Annotated[
         int | None, Field("Replicas of each partition. Default: the brokers' default.", minimum=1, maximum=15)
@@ -88,12 +90,12 @@ class TopicStatus:
 
     observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
-    topic_name: Annotated[str | None, Field("Its name on the brokers.")] = None
+    topic_name: Annotated[str | None, Field("Name of the topic on the brokers.")] = None
     topic_id: Annotated[str | None, Field("Topic id on the brokers; a new id means that the topic was recreated.")] = (
         None
     )
-    partitions: Annotated[int | None, Field("Partitions that it has.", minimum=0)] = None
-    replicas: Annotated[int | None, Field("Replicas that each partition has.", minimum=0)] = None
+    partitions: Annotated[int | None, Field("Number of partitions.", minimum=0)] = None
+    replicas: Annotated[int | None, Field("Replicas of each partition.", minimum=0)] = None
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,9 @@ TOPIC = Kind(
     (
         READY,
         REASON,
-        Column("Topic", ".status.topicName", text="Its name on the brokers."),
-        Column("Partitions", ".status.partitions", "integer", "Partitions that it has."),
-        Column("Replicas", ".status.replicas", "integer", "Replicas that each partition has."),
+        Column("Topic", ".status.topicName", text="Name of the topic on the brokers."),
+        Column("Partitions", ".status.partitions", "integer", "Number of partitions."),
+        Column("Replicas", ".status.replicas", "integer", "Replicas of each partition."),
         AGE,
     ),
     "One topic of a journal.",
