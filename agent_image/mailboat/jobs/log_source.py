@@ -136,7 +136,7 @@ class LogSource:
         self.topic.follow_to(offset, self.see)
 
     def tick(self) -> None:
-        """Append a record that moves the time of an idle log, for a process that is no worker."""
+        """Append a record that moves the time of an idle log, for a process without workers."""
         (offset,) = self._append(WorkerSeen(_NO_WORKER, 0, ()))
         self.topic.follow_to(offset, self.see)
 
