@@ -14,7 +14,7 @@ from mailboat.content.locations import open_target, opened_ledger
 from mailboat.content.port import Target
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import CommandResult, CommandState, CommandVerb
+from mailboat.model.messages import CommandResult, CommandState, CommandVerb, Suspension
 from mailboat.testing.memory_content import MemoryTarget
 from mailboat.testing.target_contract import a_status, an_entry, at
 from support.target_scenario import target_in
@@ -42,6 +42,18 @@ def an_answer(command_id: str, removed: int = 0) -> CommandResult:
     return CommandResult(
         command_id, SlingId("s" * 36), EDGE, CommandVerb.CLEAR, Offset(7), CommandState.DONE, AUTHOR, removed
     )
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_suspension_is_stored_with_the_position_of_the_commands(kind: str, tmp_path: Path) -> None:
+    target = opened(kind, tmp_path)
+    assert target.ledger.commands.suspension() is None
+    target.ledger.commands.take([], [], at(3), Suspension(5, 9))
+    target.close()
+    target = opened(kind, tmp_path)
+    assert target.ledger.commands.suspension() == Suspension(5, 9)
+    target.ledger.commands.take([], [], at(4))
+    assert target.ledger.commands.suspension() is None
 
 
 @pytest.mark.parametrize("kind", LASTING)

@@ -18,12 +18,14 @@ from mailboat.errors import (
     QueueNotClearableError,
     UsageError,
 )
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import Offset, SlingId
 from mailboat.model.messages import (
     AfterCall,
     CommandMessage,
     HookCalls,
     RedriveMessage,
+    SuspendMessage,
+    Suspension,
     TopicRole,
 )
 from mailboat.model.requests import parse_request
@@ -339,6 +341,32 @@ class TestErrors:
         assert (command.offset, command.pub_agent_name, command.command_id) == (3, AUTHOR, first.id)
         edge.answer(command, 1)
         assert service.command(AUTHOR, first.id).state == "done"
+
+    def test_a_subscriber_is_suspended_and_resumed_by_name_or_queue_name(
+        self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
+    ) -> None:
+        sent = service.suspend("edge", 60.0)
+        assert (sent.verb, sent.state, sent.publisher, sent.offset) == ("suspend", "sent", "", -1)
+        command = harbour.commands()[0]
+        assert isinstance(command, SuspendMessage)
+        assert command.until_ms == (command.sent_ms or 0) + 60_000
+        edge.answer(command, 0, "imports are suspended")
+        assert service.command(None, sent.id).state == "done"
+        edge.announce(3, state="suspended", suspension=Suspension(5_000, 65_000))
+        found = seen(service)
+        assert (found.state, found.suspended_at, found.suspended_until) == (
+            "suspended",
+            moment_of(5_000),
+            moment_of(65_000),
+        )
+        harbour.subscriber("edge", sling_id=SlingId("ffffffff-0000-4000-8000-000000000001")).announce(0)
+        with pytest.raises(UsageError, match="2 subscribers have the name edge"):
+            service.resume("edge")
+        assert service.resume(edge.queue_name).verb == "resume"
+        with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known"):
+            service.suspend("nobody")
+        with pytest.raises(UsageError, match="366 days"):
+            service.suspend(edge.queue_name, 1e12)
 
     def test_failed_hook_calls_of_another_home_are_listed_and_redriven(
         self, harbour: Harbour, service: ControlService

@@ -76,6 +76,14 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
     assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
     assert control.errors().items == ()
+    suspended = client.suspend("edge-2", 60.0, 1.0)
+    assert (suspended.verb, suspended.publisher, control.subscribers["edge-2"].suspended_seconds) == (
+        "suspend",
+        "",
+        60.0,
+    )
+    assert client.resume("edge-2") == client.command(None, "command-4") == control.command(None, "command-4")
+    assert not control.subscribers["edge-2"].suspended_seconds
 
 
 def test_archive_operations_answer_the_same_over_http(control: FakeControl, client: HttpControl) -> None:

@@ -67,6 +67,13 @@ CASES: list[tuple[str, str, str, str, str]] = [
         for state in ("waiting", "waiting-for", "starting")
     ),
     (
+        "MailboatSubscriberSuspended",
+        f'mailboat_publisher_subscribers{{{AUTHOR},state="suspended"}}',
+        "1x1430 0x300",
+        "1x1700",
+        "warning",
+    ),
+    (
         "MailboatWebhookFails",
         f'mailboat_publisher_webhook_waiting_events{{{AUTHOR},webhook="crm"}}',
         "1x5 0x60",
@@ -112,7 +119,8 @@ def test_each_alert_fires_when_something_is_wrong_and_not_before(rule: dict[str,
     for name, series, well, wrong, severity in CASES:
         shown = f'ALERTS{{alertname="{name}",alertstate="firing"}}'
         for values, expected in ((well, 0), (wrong, 1)):
-            query = {"expr": f'count({shown[:-1]},severity="{severity}"}}) or vector(0)', "eval_time": "40m"}
+            eval_time = "1460m" if name == "MailboatSubscriberSuspended" else "40m"
+            query = {"expr": f'count({shown[:-1]},severity="{severity}"}}) or vector(0)', "eval_time": eval_time}
             query["exp_samples"] = [{"labels": "{}", "value": expected}]
             inputs = [{"series": series, "values": values}]
             inputs += [{"series": 'mailboat_agent_disk_bytes{pod="author-0"}', "values": "100x60"}]

@@ -39,6 +39,7 @@ from mailboat.model.messages import (
     ReportStart,
     StatusMessage,
     SubscriberState,
+    SuspendMessage,
     TopicRole,
 )
 from mailboat.model.requests import parse_request
@@ -101,15 +102,22 @@ class PlayedSubscriber:
         )
         self.append(TopicRole.STATUS, message)
 
-    def answer(self, command: CommandMessage | RedriveMessage, removed: int, message: str | None = None) -> None:
+    def answer(
+        self, command: CommandMessage | RedriveMessage | SuspendMessage, removed: int, message: str | None = None
+    ) -> None:
         """Answer a command."""
         is_clear = isinstance(command, CommandMessage)
+        verb = CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE
+        if isinstance(command, SuspendMessage):
+            verb, offset = command.verb, Offset(self.last_done + 1)
+        else:
+            offset = command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
         result = CommandResult(
             command.command_id or "",
             self.sling_id,
             AgentName(self.name),
-            CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE,
-            command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset,
+            verb,
+            offset,
             CommandState.DONE,
             command.pub_agent_name,
             removed,
@@ -163,7 +171,7 @@ class Harbour:
     def subscriber(self, name: str = "edge", **facts: Any) -> PlayedSubscriber:
         return PlayedSubscriber(self.append, name, **facts)
 
-    def commands(self) -> list[CommandMessage | RedriveMessage]:
+    def commands(self) -> list[CommandMessage | RedriveMessage | SuspendMessage]:
         """What subscribers were told."""
         records = records_of(self.workspace.journal, self.workspace.topic(TopicRole.COMMAND))
         return [decode_message(one.headers, one.value) for one in records]  # type: ignore[misc]  # nothing else is on that topic

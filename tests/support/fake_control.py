@@ -7,6 +7,7 @@ Safe to use from several threads.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,7 @@ class FakeSubscriber:
     next_offset: int = 0
     is_editable: bool = True
     is_ready: bool = True
+    suspended_seconds: float = 0.0
     error: CauseView | None = None
     given_up: dict[int, CauseView] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
@@ -223,7 +225,7 @@ class FakeControl:
                 raise UsageError(f"not in the queue of {owner.name}, or not its head: {', '.join(item_ids)}")
             return self._drop(owner, [offset for offset in backlog if offset <= max(named)])
 
-    def command(self, publisher: str, command_id: str) -> CommandView:
+    def command(self, publisher: str | None, command_id: str) -> CommandView:
         """See `Control`."""
         with self._entered(publisher):
             if command_id not in self._commands:
@@ -265,6 +267,22 @@ class FakeControl:
                 del owner.given_up[offset]
             return [self._answered("redrive", owner, offset, 0) for offset in offsets]
 
+    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:  # noqa: ARG002  # answered at once
+        """See `Control`."""
+        return self._suspended("suspend", subscriber, math.inf if seconds is None else seconds)
+
+    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:  # noqa: ARG002  # answered at once
+        """See `Control`."""
+        return self._suspended("resume", subscriber, 0.0)
+
+    def _suspended(self, verb: str, subscriber: str, seconds: float) -> CommandView:
+        with self._entered():
+            owner = self.subscribers.get(subscriber.removeprefix(f"{SLING_ID}-"))
+            if owner is None:
+                raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
+            owner.suspended_seconds = seconds
+            return self._answered(verb, owner, -1, 0)
+
     def forget(self, subscriber: str) -> ForgottenView:
         """See `Control`. Nobody runs here."""
         with self._entered():
@@ -295,7 +313,7 @@ class FakeControl:
 
     def _member(self, one: FakeSubscriber) -> SubscriberStatusView:
         lag = len(self._packages) - one.next_offset
-        state = "retrying" if one.error else "importing" if lag else "current"
+        state = "suspended" if one.suspended_seconds else "retrying" if one.error else "importing" if lag else "current"
         return SubscriberStatusView(
             one.name,
             state,
@@ -307,6 +325,10 @@ class FakeControl:
             editable=one.is_editable,
             ready=one.is_ready,
             error=one.error,
+            suspended_at=moment_of(_APPENDED_MS) if one.suspended_seconds else None,
+            suspended_until=moment_of(_APPENDED_MS + int(one.suspended_seconds * 1000))
+            if one.suspended_seconds < math.inf and one.suspended_seconds
+            else None,
         )
 
     def _backlog(self, owner: FakeSubscriber) -> list[int]:
@@ -365,7 +387,8 @@ class FakeControl:
         return self._answered("clear", owner, offsets[-1] if offsets else owner.next_offset - 1, len(offsets))
 
     def _answered(self, verb: str, owner: FakeSubscriber, offset: int, removed: int) -> CommandView:
-        made = CommandView(f"command-{len(self._commands)}", verb, self._publisher, owner.name, offset, "done", removed)
+        publisher = "" if verb in {"suspend", "resume"} else self._publisher
+        made = CommandView(f"command-{len(self._commands)}", verb, publisher, owner.name, offset, "done", removed)
         self._commands[made.id] = made
         return made if self.answers_at_once else replace(made, state="sent", removed=None)
 

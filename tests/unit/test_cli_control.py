@@ -96,6 +96,15 @@ def test_a_queue_is_shown_piece_by_piece(run: Any) -> None:
     assert run("queues", "show", "edge-2", "--from", 2, "-o", "name") == (0, ["package-0@2"])
 
 
+def test_subscriber_is_suspended_for_a_time_and_resumed(run: Any, agent: Client) -> None:
+    assert run("subscribers", "suspend", "edge-2", "--for", "1.5h")[0] == 0
+    assert agent.subscribers["edge-2"].suspended_seconds == 5400
+    assert run("subscribers", "resume", "edge-2", "-o", "name")[0] == 0
+    assert not agent.subscribers["edge-2"].suspended_seconds
+    code, lines = run("subscribers", "suspend", "edge-2", "--for", "soon")
+    assert (code, "'soon' is not a duration" in lines[0]) == (2, True)
+
+
 def test_a_queue_is_cleared_only_when_a_person_says_so(
     run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

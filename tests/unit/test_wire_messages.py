@@ -32,6 +32,8 @@ from mailboat.model.messages import (
     ReportStart,
     StatusMessage,
     SubscriberState,
+    SuspendMessage,
+    Suspension,
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
@@ -231,6 +233,21 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         1,
         text(1, OTHER_ID) + text(2, "edge-2") + data(4, number(1, 0) + number(2, -1)),
     ),
+    "discovery-suspended": (
+        DiscoveryMessage(
+            OTHER_ID,
+            AgentName("edge-2"),
+            (),
+            state="suspended",
+            suspension=Suspension(1_767_225_600_000, 1_767_229_200_000),
+        ),
+        1,
+        text(1, OTHER_ID)
+        + text(2, "edge-2")
+        + data(4, number(1, 0) + number(2, -1))
+        + text(20, "suspended")
+        + data(34, number(1, 1_767_225_600_000) + number(2, 1_767_229_200_000)),
+    ),
     "discovery-hook-calls": (
         DiscoveryMessage(
             OTHER_ID,
@@ -291,6 +308,16 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + text(20, "redrive-1")
         + number(21, 1_767_225_600_000),
     ),
+    "suspend": (
+        SuspendMessage(SLING_ID, AgentName("edge-1"), True, 1_767_229_200_000, "suspend-1", 1_767_225_600_000),
+        36,
+        text(1, SLING_ID)
+        + text(2, "edge-1")
+        + number(3, 1)
+        + number(4, 1_767_229_200_000)
+        + text(20, "suspend-1")
+        + number(21, 1_767_225_600_000),
+    ),
     "result": (
         CommandResult(
             "clear-1",
@@ -346,6 +373,7 @@ KINDS = {
     "discovery": pb.DiscoveryMessage,
     "command": pb.CommandMessage,
     "redrive": pb.RedriveMessage,
+    "suspend": pb.SuspendMessage,
     "result": pb.CommandResult,
     "ping": pb.PingMessage,
     "piece": pieces_pb2.PieceMessage,
@@ -410,6 +438,7 @@ REQUIRED = {
     "discovery": (("sub_sling_id", 1), ("sub_agent_name", 2), ("subscriber_configuration", 4)),
     "command": (("sub_sling_id", 1), ("sub_agent_name", 2)),
     "redrive": (("sub_sling_id", 1), ("sub_agent_name", 2), ("offset", 3)),
+    "suspend": (("sub_sling_id", 1), ("sub_agent_name", 2), ("suspended", 3)),
     "result": (
         ("sub_sling_id", 1),
         ("sub_agent_name", 2),
@@ -568,7 +597,7 @@ def test_a_reader_of_the_original_line_finds_nothing_but_its_own_numbers_in_an_a
     assert known_there == [1, 2, 3, 3, 4]
 
 
-@pytest.mark.parametrize("name", ["redrive", "result"])
+@pytest.mark.parametrize("name", ["redrive", "suspend", "result"])
 def test_a_message_that_the_original_does_not_have_has_a_type_of_ours(name: str) -> None:
     assert WHOLE[name][1] >= 20
 

@@ -198,13 +198,19 @@ def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -
     status = control.status()
     now_ms = milliseconds_now(clock)
     delays = {one.name: one.delay_seconds for one in status.publishers}
+    # packages wait for a suspended subscriber on purpose: the alert on old packages must not fire for it
+    suspended = {f"{one.sling_id}-{one.name}" for one in status.subscribers if one.suspended_at is not None}
     for name in publishers:
         queues = control.queues(name)
         yield FleetFigures(
             name,
             now_ms,
             tuple(_state_of(one) for one in status.subscribers if not one.follow or name in one.follow),
-            tuple(_figures_of(one) for one in queues if one.state != QueueState.PASSIVE),
+            tuple(
+                _figures_of(one, is_suspended=one.name in suspended)
+                for one in queues
+                if one.state != QueueState.PASSIVE
+            ),
             sum(one.count for one in queues if one.state == QueueState.PASSIVE),
             delays.get(name, 0.0),
         )
@@ -214,6 +220,7 @@ def _state_of(subscriber: SubscriberStatusView) -> str:
     return subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name, which is no label
 
 
-def _figures_of(queue: QueueView) -> QueueFigures:
-    oldest_ms = None if queue.head is None else milliseconds_of(queue.head.queued_at)
+def _figures_of(queue: QueueView, *, is_suspended: bool) -> QueueFigures:
+    head = None if is_suspended else queue.head
+    oldest_ms = None if head is None else milliseconds_of(head.queued_at)
     return QueueFigures(queue.state, queue.count, Capability.CLEARABLE in queue.capabilities, oldest_ms)

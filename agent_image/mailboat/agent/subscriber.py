@@ -248,7 +248,7 @@ class SubscriberProcess:
         emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
         figures = statistics.attempts, statistics.redriven, statistics.after.set_aside, statistics.after.cause is None
-        news = (statistics.state, cause, statistics.is_ready, emptied_at, *figures)
+        news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, *figures)
         if news != self._announced:
             self._announced = news
             self._announcer.announce_soon()
@@ -283,6 +283,7 @@ class SubscriberProcess:
             reports=None if subscription.follow else statistics.report_starts.get(None),
             after_calls=self._hook_calls(statistics),
             former=former_states(statistics.report_starts),
+            suspension=statistics.suspension,
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:

@@ -166,7 +166,7 @@ class HttpControl:
         deadline = Deadline(self._clock, wait_seconds)
         return self._answered(self._ask(operations.remove(publisher, name, item_ids)), deadline)
 
-    def command(self, publisher: str, command_id: str) -> CommandView:
+    def command(self, publisher: str | None, command_id: str) -> CommandView:
         return self._ask(operations.command(publisher, command_id))
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
@@ -175,6 +175,14 @@ class HttpControl:
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         deadline = Deadline(self._clock, wait_seconds)
         return tuple(self._answered(sent, deadline) for sent in self._ask(operations.redrive(subscriber, offsets)))
+
+    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
+        deadline = Deadline(self._clock, wait_seconds)
+        return self._answered(self._ask(operations.suspend(subscriber, seconds)), deadline)
+
+    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
+        deadline = Deadline(self._clock, wait_seconds)
+        return self._answered(self._ask(operations.resume(subscriber)), deadline)
 
     def forget(self, subscriber: str) -> ForgottenView:
         return self._ask(operations.forget(subscriber))

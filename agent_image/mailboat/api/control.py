@@ -28,13 +28,25 @@ from mailboat.model.requests import DistributionRequest
 
 
 class SubscriberRegistry(Protocol):
-    """Who counts among the subscribers."""
+    """Which subscribers count, and which of them import."""
 
     def forget(self, subscriber: str) -> ForgottenView:
         """Deregister a subscriber permanently: retention and queues stop accounting for it.
 
         Raises: AgentMissingError; UsageError for one that runs.
         """
+        ...
+
+    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
+        """Ask a subscriber to import nothing before it is resumed, or so many seconds have passed.
+
+        The command is durable when the call returns; the answer, which comes when no import runs, is waited for at most
+        `wait_seconds`. Raises: AgentMissingError; UsageError where several subscribers have the name.
+        """
+        ...
+
+    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
+        """Ask a suspended subscriber to import again. Raises: as `suspend`."""
         ...
 
 
@@ -129,8 +141,8 @@ class Control(SubscriberRegistry, Changes, Protocol):
         """
         ...
 
-    def command(self, publisher: str, command_id: str) -> CommandView:
-        """Return the outcome of a command. Raises: CommandMissingError."""
+    def command(self, publisher: str | None, command_id: str) -> CommandView:
+        """Return the outcome of a command about packages of a publisher; None: of all. Raises: CommandMissingError."""
         ...
 
     def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:

@@ -162,9 +162,9 @@ def remove(publisher: str, name: str, item_ids: Sequence[str]) -> Operation[Comm
     return Operation("DELETE", f"{_queue(publisher, name)}/items", CommandView, {"id": list(item_ids)})
 
 
-def command(publisher: str, command_id: str, wait_seconds: float = 0.0) -> Operation[CommandView]:
+def command(publisher: str | None, command_id: str, wait_seconds: float = 0.0) -> Operation[CommandView]:
     """`Control.command`."""
-    path = f"{_publisher(publisher)}/commands/{_quoted(command_id)}"
+    path = f"{_publisher(publisher) if publisher else ''}/commands/{_quoted(command_id)}"
     return Operation("GET", path, CommandView, {"wait": wait_seconds}, wait_seconds=wait_seconds)
 
 
@@ -178,6 +178,16 @@ def redrive(subscriber: str, offsets: Sequence[int]) -> Operation[tuple[CommandV
     """`Control.redrive`, without its wait."""
     body = {"subscriber": subscriber, "offsets": list(offsets)}
     return Operation("POST", "/errors/redrive", tuple[CommandView, ...], body=body)
+
+
+def suspend(subscriber: str, seconds: float | None) -> Operation[CommandView]:
+    """`Control.suspend`, without its wait."""
+    return Operation("POST", f"/subscribers/{_quoted(subscriber)}/suspend", CommandView, body={"seconds": seconds})
+
+
+def resume(subscriber: str) -> Operation[CommandView]:
+    """`Control.resume`, without its wait."""
+    return Operation("POST", f"/subscribers/{_quoted(subscriber)}/resume", CommandView, body={})
 
 
 def forget(subscriber: str) -> Operation[ForgottenView]:

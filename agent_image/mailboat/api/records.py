@@ -132,6 +132,8 @@ class SubscriberStatusView:
         error: Why it is retrying, waiting or stopped.
         build: The bulk build that it is in the middle of; None where it is in none.
         after_calls: Calls of its hook `after` that are still to be made; None where there are none.
+        suspended_at: When its imports were suspended; None where they are not.
+        suspended_until: When imports resume by themselves; None: when a command resumes them.
     """
 
     name: str
@@ -153,6 +155,8 @@ class SubscriberStatusView:
     error: CauseView | None = None
     build: BuildProgressView | None = None
     after_calls: HookCallsView | None = None
+    suspended_at: Moment | None = None
+    suspended_until: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,14 +385,14 @@ class DistributionPage:
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
-    """A command to a subscriber: clear its queue, or drive a given-up package again.
+    """A command to a subscriber: clear its queue, drive a given-up package again, suspend or resume its imports.
 
     Attributes:
         id: Names the command.
-        verb: `clear` or `redrive`.
-        publisher: Whose packages.
+        verb: `clear`, `redrive`, `suspend` or `resume`.
+        publisher: Whose packages; empty: of all publishers.
         subscriber: The subscriber's name.
-        offset: The last offset to drop (clear), or the one to drive again.
+        offset: The last offset to drop (clear), or the one to drive again; -1 of the other verbs.
         state: `sent`, then `done` or `refused` as the subscriber answers.
         removed: Packages dropped; None before the answer.
         message: What the subscriber says.

@@ -21,6 +21,7 @@ _STATES: Final[Mapping[str, str]] = {
     "retrying": _BUSY,
     "running": _BUSY,
     "starting": _BUSY,
+    "suspended": _BUSY,
     "waiting": _BUSY,
     "waiting-for": _BUSY,
     "active": _BUSY,

@@ -45,6 +45,8 @@ def answer_text(one: CommandView) -> str:
         return f"{one.subscriber}: sent, no answer yet; the command is {one.id}"
     if one.state == _REFUSED:
         return f"{one.subscriber}: refused" + (f": {one.message}" if one.message else "")
+    if one.verb in {"suspend", "resume"}:
+        return f"{one.subscriber}: {one.message}"
     if one.verb == "redrive":
         return f"{one.subscriber}: redriven, offset {one.offset}" + (f": {one.message}" if one.message else "")
     if not one.removed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.status_selection import Order, ordered
 
 if TYPE_CHECKING:
@@ -165,6 +165,9 @@ def state_text(one: SubscriberStatusView) -> str:
 
 
 def _remarks(one: SubscriberStatusView) -> Iterator[str]:
+    if one.suspended_at is not None:
+        until = time_text(one.suspended_until) or f"mailboat subscribers resume {one.name}"
+        yield f"suspended until {until}"
     if one.error is not None:
         yield error_text(one.error)
     if one.ready is False and one.ready_reason and one.error is None:

@@ -7,18 +7,26 @@ from typing import Annotated
 import typer
 
 from mailboat.api.records import document_of
+from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.help_page import command_group
+from mailboat.cli.job_access import parse_duration_ms
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import subscriber_table
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = command_group("subscribers", "Manage the subscriber registry.")
     group.command("ls")(list_subscribers)
+    group.command("suspend")(suspend)
+    group.command("resume")(resume)
     group.command("forget")(forget)
     app.add_typer(group)
 
@@ -32,12 +40,35 @@ def list_subscribers(session: Session) -> None:
 
 
 @remote_command
-def forget(
+def suspend(
     session: Session,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
-    ],
+    name: NameArgument,
+    duration: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="Resume after this time, such as 1h. Default: when resumed."),
+    ] = None,
+    wait: AnswerOption = 0.0,
 ) -> None:
+    """Suspend the imports of a subscriber: it finishes the current batch and keeps its position, also when restarted.
+
+    A stopped subscriber is suspended when it starts. Its packages are kept as for a stopped one.
+    """
+    seconds = None if duration is None else parse_duration_ms(duration) / 1000
+    with session.control() as control:
+        answer = control.suspend(name, seconds, wait)
+    show_commands(session, [answer], wait)
+
+
+@remote_command
+def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> None:
+    """Resume the imports of a suspended subscriber. A stopped subscriber resumes when it starts."""
+    with session.control() as control:
+        answer = control.resume(name, wait)
+    show_commands(session, [answer], wait)
+
+
+@remote_command
+def forget(session: Session, name: NameArgument) -> None:
     """Deregister a subscriber permanently: retention and queues stop waiting for it. Its target is kept."""
     with session.control() as control:
         found = control.forget(name)

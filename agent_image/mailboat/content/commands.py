@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import CommandResult, CommandVerb
+from mailboat.model.messages import CommandResult, CommandVerb, Suspension
 from mailboat.model.positions import Position
 
 
@@ -41,11 +41,20 @@ class CommandLedger(Protocol):
     def position(self) -> Position | None:
         """Where the command topic was read to; None before anything was read."""
 
-    def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
+    def suspension(self) -> Suspension | None:
+        """The suspension of imports that was taken last; None where a command resumed them, or none came."""
+
+    def take(
+        self,
+        opened: Sequence[OpenCommand],
+        answers: Sequence[CommandResult],
+        position: Position,
+        suspension: Suspension | None = None,
+    ) -> None:
         """Remember new commands, and answers that can be given at once, with the position behind them.
 
-        The entry that a redrive names is marked to be tried again. An answer whose command id was answered before is
-        only sent again.
+        `suspension` is what holds from then on; None: imports are not suspended. The entry that a redrive names is
+        marked to be tried again. An answer whose command id was answered before is only sent again.
         """
 
     def open_commands(self) -> Sequence[OpenCommand]:

@@ -18,7 +18,15 @@ from mailboat.control.journal_state import JournalState
 from mailboat.errors import CommandMissingError
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import CommandMessage, CommandState, CommandVerb, Message, RedriveMessage, TopicRole
+from mailboat.model.messages import (
+    CommandMessage,
+    CommandState,
+    CommandVerb,
+    Message,
+    RedriveMessage,
+    SuspendMessage,
+    TopicRole,
+)
 from mailboat.operations.inspection import readable
 from mailboat.queues.names import QueueName
 from mailboat.wire.messages import encode_message
@@ -28,7 +36,7 @@ MAX_REMEMBERED: Final = 10_000
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
 
-Command = CommandMessage | RedriveMessage
+Command = CommandMessage | RedriveMessage | SuspendMessage
 
 
 class CommandSender:
@@ -67,13 +75,29 @@ class CommandSender:
         self._send(commands)
         return commands
 
-    def find(self, publisher: AgentName, command_id: str) -> Command:
+    def suspend(self, queue_name: QueueName, until_ms: int | None) -> Command:
+        """Command a subscriber to suspend its imports, at the latest until then."""
+        return self._suspend(queue_name, until_ms, suspended=True)
+
+    def resume(self, queue_name: QueueName) -> Command:
+        """Command a subscriber to resume its imports."""
+        return self._suspend(queue_name, None, suspended=False)
+
+    def _suspend(self, queue_name: QueueName, until_ms: int | None, *, suspended: bool) -> Command:
+        sling_id, name, _ = queue_name
+        command = SuspendMessage(
+            sling_id, name, suspended, until_ms, self._new_id(), milliseconds_now(self._workspace.clock)
+        )
+        self._send([command])
+        return command
+
+    def find(self, publisher: AgentName | None, command_id: str) -> Command:
         """A command that was sent; the topic is read for one that is not known yet. Raises: CommandMissingError."""
         with self._lock:
-            known = self._remembered.get((publisher, command_id))
+            known = self._remembered.get((publisher or "", command_id))
         return self._search(publisher, command_id) if known is None else known
 
-    def _search(self, publisher: AgentName, command_id: str) -> Command:
+    def _search(self, publisher: AgentName | None, command_id: str) -> Command:
         journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
         bounds, wanted = journal.bounds(topic), command_id.encode()
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
@@ -87,14 +111,14 @@ class CommandSender:
                         self._remember(message)
                         return message
                 is_at_end = batch.is_at_end
-        raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber of {publisher} is known")
+        of_whom = "" if publisher is None else f" of {publisher}"
+        raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber{of_whom} is known")
 
     def view(self, command: Command) -> CommandView:
         """A command, with its answer if there is one."""
-        is_clear = isinstance(command, CommandMessage)
         view = CommandView(
             id=command.command_id or "",
-            verb=str(CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE),
+            verb=str(_verb_of(command)),
             publisher=command.pub_agent_name or "",
             subscriber=command.sub_agent_name,
             offset=_offset_of(command),
@@ -152,13 +176,17 @@ def are_answered(commands: Sequence[CommandView]) -> bool:
     return all(one.state != "sent" for one in commands)
 
 
-def _offset_of(command: Command) -> Offset:
+def _verb_of(command: Command) -> CommandVerb:
+    if isinstance(command, SuspendMessage):
+        return command.verb
+    return CommandVerb.CLEAR if isinstance(command, CommandMessage) else CommandVerb.REDRIVE
+
+
+def _offset_of(command: Command) -> int:
+    if isinstance(command, SuspendMessage):
+        return -1
     return command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
 
 
-def _is_command(message: Message | None, publisher: AgentName, command_id: str) -> TypeGuard[Command]:
-    return (
-        isinstance(message, CommandMessage | RedriveMessage)
-        and message.command_id == command_id
-        and message.pub_agent_name == publisher
-    )
+def _is_command(message: Message | None, publisher: AgentName | None, command_id: str) -> TypeGuard[Command]:
+    return isinstance(message, Command) and message.command_id == command_id and message.pub_agent_name == publisher

@@ -144,10 +144,14 @@ class PublisherService:
 
     def _decide_slowest(self) -> Offset | None:
         now_ms = milliseconds_now(self._workspace.clock)
+        # a suspended subscriber stays behind on purpose: it must not slow publishers down
         reading = [
             known.announcement.reads_next_of(self.name)
             for known in self._journal_state.roster.subscribers()
-            if known.announcement.is_editable and known.is_alive(now_ms) and known.announcement.follows(self.name)
+            if known.announcement.is_editable
+            and known.announcement.suspension is None
+            and known.is_alive(now_ms)
+            and known.announcement.follows(self.name)
         ]
         return min(reading, default=None)
 

@@ -103,6 +103,7 @@ class OtherPublishers:
 
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
+MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
@@ -260,8 +261,8 @@ class ControlService:
         queue = clearable(self._whole_queues_of(publisher), name)
         return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
 
-    def command(self, publisher: str, command_id: str) -> CommandView:
-        command = self._commands.find(self._service(publisher).name, command_id)
+    def command(self, publisher: str | None, command_id: str) -> CommandView:
+        command = self._commands.find(None if publisher is None else self._service(publisher).name, command_id)
         self._hear_statuses()
         return self._commands.view(command)
 
@@ -288,6 +289,18 @@ class ControlService:
             wait_seconds,
         )
 
+    def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
+        if seconds is not None and not 0 < seconds <= MAX_SUSPENDED_SECONDS:
+            raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
+        found = self._subscriber(subscriber)
+        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        until_ms = None if seconds is None else now_ms + int(seconds * 1000)
+        return self._answers_to([self._commands.suspend(found.queue_name, until_ms)], wait_seconds)[0]
+
+    def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
+        found = self._subscriber(subscriber)
+        return self._answers_to([self._commands.resume(found.queue_name)], wait_seconds)[0]
+
     def forget(self, subscriber: str) -> ForgottenView:
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
@@ -313,6 +326,10 @@ class ControlService:
         if follow:
             return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in follow))
         return min(lag, view.messages_from(one.next_offset))
+
+    def _subscriber(self, name: str) -> SubscriberStatus:
+        self._hear_announcements()
+        return self._directory.find(name)
 
     def _service(self, publisher: str) -> PublisherService:
         for name, service in self._services.items():

@@ -24,7 +24,15 @@ from mailboat.discovery.topology import AgentKey, KnownSubscriber
 from mailboat.errors import AgentMissingError, MailboatError, SourceMissingError, StopError, UsageError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
-from mailboat.model.messages import DiscoveryMessage, FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
+from mailboat.model.messages import (
+    DiscoveryMessage,
+    FailureCause,
+    HookCalls,
+    ReportStart,
+    StatusMessage,
+    Suspension,
+    TopicRole,
+)
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.operations.inspection import Finding
 from mailboat.queues.claims import Claims
@@ -73,6 +81,7 @@ class SubscriberStatus:
         after_calls: Calls of the hook `after` that are still to be made; None where there are none.
         claims: The positions that it announced, and when; or what its target says.
         report_starts: From where on it reports packages that it passes without importing them.
+        suspension: Of one whose imports are suspended.
     """
 
     key: AgentKey
@@ -95,6 +104,7 @@ class SubscriberStatus:
     after_calls: HookCalls | None = None
     claims: Claims = field(default_factory=Claims)
     report_starts: ReportStarts = field(default_factory=dict)
+    suspension: Suspension | None = None
 
     @property
     def name(self) -> AgentName:
@@ -163,6 +173,21 @@ class SubscriberDirectory:
         judged = [_judged(one, identity, bounds) for one in found.values()]
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
 
+    def find(self, name: str) -> SubscriberStatus:
+        """The subscriber of that name, or of that queue name. Raises: AgentMissingError, UsageError if several have it.
+
+        Commands need one that has announced itself: they name the instance that it runs in.
+        """
+        members = [one for one in self.members() if one.heard_ms is not None or one.is_registered]
+        found = [one for one in members if name in {one.name, str(one.queue_name)}]
+        if not found:
+            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "none"
+            raise AgentMissingError(f"no subscriber {name[:120]!r} is known; known: {known}", subscriber=name[:120])
+        if len(found) > 1:
+            queues = ", ".join(str(one.queue_name) for one in found[:10])
+            raise UsageError(f"{len(found)} subscribers have the name {name}", next_step=f"use one of {queues}")
+        return found[0]
+
     def standings(self, publisher: AgentName) -> list[QueuePosition]:
         """The positions, for one publisher, of the subscribers that have queues with it."""
         return [one.standing(publisher) for one in self.members() if one.has_queues and one.follows(publisher)]
@@ -197,6 +222,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
         report_starts={one.pub_agent_name or None: one.reports for one in message.former}
         | {one.pub_agent_name: one.reports for one in message.states}
         | ({} if message.reports is None else {None: message.reports}),
+        suspension=message.suspension if is_running else None,
     )
 
 
@@ -320,6 +346,10 @@ def status_view(one: SubscriberStatus, lag: int | None, build: BuildProgressView
         error=cause_view(one.cause),
         build=build,
         after_calls=_calls_view(one.after_calls),
+        suspended_at=None if one.suspension is None else moment_of(one.suspension.since_ms),
+        suspended_until=None
+        if one.suspension is None or one.suspension.until_ms is None
+        else moment_of(one.suspension.until_ms),
     )
 
 

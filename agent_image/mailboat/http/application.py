@@ -129,6 +129,7 @@ def _bare_api() -> FastAPI:
     ):
         app.include_router(one.router)
     app.include_router(queues.commands)
+    app.include_router(queues.commands_to_subscribers)
     app.include_router(distributions.changes)
     app.include_router(distributions.plans)
     app.add_exception_handler(MailboatError, _answer_error)

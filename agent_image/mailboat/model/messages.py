@@ -261,6 +261,22 @@ class HookCalls(Frozen):
     failed: tuple[AfterCall, ...] = ()
 
 
+class Suspension(Frozen):
+    """The imports of a subscriber are suspended (ours).
+
+    Attributes:
+        since_ms: Wall time of the command, milliseconds since 1970 UTC.
+        until_ms: When imports resume; None: when a command resumes them.
+    """
+
+    since_ms: int
+    until_ms: int | None = None
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether its time is over."""
+        return self.until_ms is not None and self.until_ms <= now_ms
+
+
 class DiscoveryMessage(Frozen):
     """A subscriber's announcement, on the discovery topic.
 
@@ -283,6 +299,7 @@ class DiscoveryMessage(Frozen):
         reports: Ours. From where on packages of publishers that no state names are reported.
         former: Ours. Publishers that were followed, with the last offset while they were; an empty name stands for all
             that no other state names.
+        suspension: Ours. Of one whose imports are suspended.
     """
 
     sub_sling_id: SlingId
@@ -304,6 +321,7 @@ class DiscoveryMessage(Frozen):
     reports: ReportStart | None = None
     after_calls: HookCalls | None = None
     former: tuple[SubscriberState, ...] = ()
+    suspension: Suspension | None = None
 
     @property
     def takes_leave(self) -> bool:
@@ -374,11 +392,41 @@ class RedriveMessage(Frozen):
     sent_ms: int | None = None
 
 
+class SuspendMessage(Frozen):
+    """Suspend or resume the imports of one subscriber, on the command topic (ours).
+
+    Attributes:
+        suspended: False resumes.
+        until_ms: When imports resume, milliseconds since 1970 UTC; None: when a command resumes them.
+        command_id: Names the command, as in `CommandMessage`.
+        sent_ms: Wall time of the command, milliseconds since 1970 UTC.
+    """
+
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    suspended: bool
+    until_ms: int | None = None
+    command_id: str | None = None
+    sent_ms: int | None = None
+
+    @property
+    def verb(self) -> CommandVerb:
+        """What it asks for."""
+        return CommandVerb.SUSPEND if self.suspended else CommandVerb.RESUME
+
+    @property
+    def pub_agent_name(self) -> None:
+        """It is about packages of all publishers."""
+        return None
+
+
 class CommandVerb(enum.StrEnum):
     """What a command asks for."""
 
     CLEAR = "clear"
     REDRIVE = "redrive"
+    SUSPEND = "suspend"
+    RESUME = "resume"
 
 
 class CommandState(enum.StrEnum):
@@ -394,7 +442,8 @@ class CommandResult(Frozen):
     Attributes:
         command_id: The command's.
         verb: What it asked for.
-        offset: The last offset that it dropped (clear), or the package's (redrive).
+        offset: The last offset that it dropped (clear), the package's (redrive), or the one to read next (suspend,
+            resume).
         state: How it ended.
         pub_agent_name: The publisher that it named.
         removed: Packages that it dropped, or took out of the error queue.
@@ -467,6 +516,7 @@ Message = (
     | DiscoveryMessage
     | CommandMessage
     | RedriveMessage
+    | SuspendMessage
     | CommandResult
     | PingMessage
     | PieceMessage

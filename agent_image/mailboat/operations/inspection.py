@@ -26,6 +26,7 @@ from mailboat.model.messages import (
     PackageMessage,
     RedriveMessage,
     StatusMessage,
+    SuspendMessage,
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
@@ -227,7 +228,7 @@ def summary_of(message: Message | DistributedEvent) -> str:
             return f"{message.sub_agent_name}: {message.status} offset {message.offset}{cause}"
         case DiscoveryMessage() | RegistryMessage():
             return _member_summary(message)
-        case CommandMessage() | RedriveMessage() | CommandResult():
+        case CommandMessage() | RedriveMessage() | SuspendMessage() | CommandResult():
             return f"{message.sub_agent_name}: {_command_summary(message)}"
         case DistributedEvent():
             return f"distributed {message.package_id} offset {message.offset}"
@@ -257,10 +258,12 @@ def _way_of(message: PackageMessage) -> str:
     return "in chunks" if is_run(message.payload_ref) else "by reference"
 
 
-def _command_summary(message: CommandMessage | RedriveMessage | CommandResult) -> str:
+def _command_summary(message: CommandMessage | RedriveMessage | SuspendMessage | CommandResult) -> str:
     if isinstance(message, CommandMessage):
         return f"clear up to offset {message.clear_up_to_offset}"
     if isinstance(message, RedriveMessage):
         return f"redrive offset {message.offset}"
+    if isinstance(message, SuspendMessage):
+        return str(message.verb)
     told = "" if message.message is None else f"   {message.message}"
     return f"{message.verb} offset {message.offset} {message.state}{told}"

@@ -8,6 +8,8 @@
     redrive of an imported package with a pending hook   done: the hook `after` is called again
     redrive of what is not in the error queue            refused
     any other redrive                                    open until the package is imported or failed again
+    suspend                                              done: nothing is imported before a resume, or its time
+    resume                                               done, also where nothing is suspended
     a command whose id was answered                      the same answer again
     a command whose id is open                           nothing: its answer will come
     a clear without an id that an open one covers        nothing: the open one has the same effect
@@ -29,12 +31,20 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.commands import OpenCommand
 from mailboat.content.port import Batch, GivenUp
-from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, StopError, UntrustedInputError
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.messages import CommandMessage, CommandResult, CommandState, CommandVerb, RedriveMessage
+from mailboat.model.messages import (
+    CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
+    RedriveMessage,
+    SuspendMessage,
+    Suspension,
+)
 from mailboat.model.positions import Position
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
@@ -54,10 +64,17 @@ _PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 
-Command = CommandMessage | RedriveMessage
+Command = CommandMessage | RedriveMessage | SuspendMessage
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
+
+
+class SubscriberSuspendedError(StopError):
+    """The imports of the subscriber are suspended, so a run that ends when it has caught up cannot end.
+
+    Resume them with `mailboat subscribers resume`, or wait until the time of the suspension is over.
+    """
 
 
 class CommandFacts(Frozen):
@@ -89,6 +106,8 @@ def decide_command(command: Command, facts: CommandFacts) -> Reply | None:
     """Decide about a new command: its reply if it is over at once, None if it stays open."""
     if isinstance(command, CommandMessage):
         return _decide_clear(command, facts)
+    if isinstance(command, SuspendMessage):
+        return Reply(_DONE, "imports are suspended" if command.suspended else "imports resume")
     if command.offset not in facts.given_up:
         return Reply(_REFUSED, f"no error-queue entry and no failed hook call at offset {command.offset}")
     return None
@@ -121,7 +140,10 @@ def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
     )
 
 
-def _opened(command: Command) -> OpenCommand:
+def _opened(command: Command, next_offset: Offset) -> OpenCommand:
+    """The command as the target keeps it; `next_offset` is what the subscriber reads next."""
+    if isinstance(command, SuspendMessage):
+        return OpenCommand(0, command.verb, next_offset, None, command.command_id)
     is_clear = isinstance(command, CommandMessage)
     verb = CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE
     offset = command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
@@ -144,6 +166,7 @@ class CommandHandler:
             source = CommandSource(settings.sling_id, settings.name, settings.command_topic)
             self._listener = CommandListener(source, ports.journal, ports.clock, when_heard)
         self._open: list[OpenCommand] = []
+        self._suspension: Suspension | None = None
         self._dropped: Counter[int] = Counter()
 
     def claim_position(self) -> None:
@@ -160,6 +183,7 @@ class CommandHandler:
     def listen(self) -> None:
         """Read what was sent while the listener was down, and listen. Again it does nothing. Raises: as above."""
         self._open = list(self._ledger.open_commands())
+        self._suspension = self._ledger.suspension()
         if self._listener is None or self._listener.untaken() is not None:
             return
         self.claim_position()
@@ -169,6 +193,11 @@ class CommandHandler:
         # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
         self._listener.catch_up(position)
         self._listener.start()
+
+    def suspension(self) -> Suspension | None:
+        """The suspension of imports that holds now."""
+        holds = self._suspension
+        return None if holds is None or holds.is_over(milliseconds_now(self._ports.clock)) else holds
 
     def has_new_clear(self, offset: Offset, publisher: AgentName | None) -> bool:
         """Whether a clear that was read, and not yet stored, drops a package. From any thread."""
@@ -273,6 +302,7 @@ class CommandHandler:
 
     def _store(self, heard: ReceivedCommands, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
         facts = self._facts(position)
+        suspension = self._suspension
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
         before = self._ledger.open_commands()
@@ -280,17 +310,23 @@ class CommandHandler:
         for command in heard.commands:
             if command.command_id in known:
                 continue
-            answer = self._known_answer(command, answers) or self._decided(command, facts, retry_hook)
+            answer = self._known_answer(command, answers)
+            # a repeated command must not undo the resume that came after it
+            if answer is None and isinstance(command, SuspendMessage):
+                since_ms = milliseconds_now(self._ports.clock)
+                suspension = Suspension(since_ms, command.until_ms) if command.suspended else None
+            answer = answer or self._decided(command, facts, retry_hook)
             if answer is None and _is_needless(command, (*before, *opened)):
                 continue
             if answer is None and len(before) + len(opened) >= MOST_OPEN:
-                answer = self._refused(command, f"{MOST_OPEN:,} commands are open already")
+                answer = self._refused(command, facts, f"{MOST_OPEN:,} commands are open already")
             if answer is None:
-                opened.append(_opened(command))
+                opened.append(_opened(command, position.next_offset))
                 known |= {command.command_id} - {None}
             elif command.command_id is not None:
                 answers.append(answer)
-        self._ledger.take(opened, answers, heard.position)
+        self._ledger.take(opened, answers, heard.position, suspension)
+        self._suspension = suspension
 
     def _known_answer(self, command: Command, answers: Sequence[CommandResult]) -> CommandResult | None:
         if command.command_id is None:
@@ -307,12 +343,12 @@ class CommandHandler:
         if isinstance(command, RedriveMessage) and retry_hook(command.offset):
             reply = Reply(_DONE, "the hook `after` is called again")
         if reply.state is _REFUSED:
-            return self._refused(command, reply.message)
-        return self._answer(_opened(command), reply)
+            return self._refused(command, facts, reply.message)
+        return self._answer(_opened(command, facts.next_offset), reply)
 
-    def _refused(self, command: Command, message: str) -> CommandResult:
+    def _refused(self, command: Command, facts: CommandFacts, message: str) -> CommandResult:
         _LOG.warning("a command is refused: %s", message)
-        return self._answer(_opened(command), Reply(_REFUSED, message))
+        return self._answer(_opened(command, facts.next_offset), Reply(_REFUSED, message))
 
     def _facts(self, position: Position) -> CommandFacts:
         settings = self._settings
@@ -486,7 +522,7 @@ class CommandListener:
                 _LOG.warning("the command at %d can't be understood: %s", record.offset, error)
                 continue
             if (
-                isinstance(message, CommandMessage | RedriveMessage)
+                isinstance(message, Command)
                 and message.sub_sling_id == self._source.sling_id
                 and message.sub_agent_name == self._source.name
             ):

@@ -23,7 +23,7 @@ import enum
 import threading
 from collections.abc import Sequence
 from dataclasses import field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mailboat.clock import Clock
 from mailboat.config.document import ReadinessConfig
@@ -31,7 +31,7 @@ from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import BulkPart, FailureCause
+from mailboat.model.messages import BulkPart, FailureCause, Suspension
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.queue_state import BLOCKING_ATTEMPTS
 from mailboat.subscriber.pieces import PieceFigures
@@ -58,8 +58,15 @@ class SubscriberPhase(enum.StrEnum):
     WAITING_FOR = "waiting-for"
     """The subscriber waits until its golden subscriber, named after the state, has imported the next package."""
 
+    SUSPENDED = "suspended"
+    """Imports are suspended by a command, until its time is over or `mailboat subscribers resume` is called."""
+
     STOPPED = "stopped"
     """The subscriber ended: it was stopped, or going on could lose content; then its error is a named state."""
+
+
+_HELD_UP: Final = frozenset({SubscriberPhase.CURRENT, SubscriberPhase.WAITING_FOR, SubscriberPhase.SUSPENDED})
+"""The subscriber has nothing to do, or may not: neither makes it unfit to serve what it has."""
 
 
 class AfterFigures(Frozen):
@@ -112,6 +119,7 @@ class SubscriberStatistics(Frozen):
         held_back: Bulk builds whose end is waited for before readers are shown anything new.
         pieces: Figures of packages in pieces; None before there is a run.
         report_starts: From where on it reports packages that it passes without importing them.
+        suspension: Of one whose imports are suspended.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -143,6 +151,7 @@ class SubscriberStatistics(Frozen):
     held_back: int = 0
     pieces: PieceFigures | None = None
     report_starts: ReportStarts = field(default_factory=dict)
+    suspension: Suspension | None = None
 
     @property
     def state(self) -> str:
@@ -334,7 +343,7 @@ class ReadinessGauge:
             if has_advanced:
                 self._next_offset = statistics.next_offset
                 self._advanced_at = now
-            if statistics.phase not in {SubscriberPhase.CURRENT, SubscriberPhase.WAITING_FOR}:
+            if statistics.phase not in _HELD_UP:
                 self._idle_at = None
             elif self._idle_at is None or has_advanced:
                 self._idle_at = now
@@ -347,7 +356,7 @@ class ReadinessGauge:
             return self._readiness
 
     def _facts(self, statistics: SubscriberStatistics, now: float) -> ReadinessFacts:
-        is_held_up = statistics.phase in {SubscriberPhase.CURRENT, SubscriberPhase.WAITING_FOR}
+        is_held_up = statistics.phase in _HELD_UP
         return ReadinessFacts(
             running_seconds=None if statistics.phase is SubscriberPhase.STOPPED else now - self._started_at,
             next_offset=statistics.next_offset,

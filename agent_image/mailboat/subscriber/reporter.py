@@ -16,7 +16,7 @@ from mailboat.content.port import ReportStarts
 from mailboat.errors import MailboatError, UntrustedInputError
 from mailboat.journal.port import Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import BulkPart, FailureCause, PackageMessage
+from mailboat.model.messages import BulkPart, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import Position
 from mailboat.subscriber.failures import Redriven, StillGivenUp, Verdict
 from mailboat.subscriber.figures import ImportedBatch, ReadinessGauge, SubscriberPhase, SubscriberStatistics
@@ -32,7 +32,8 @@ _LONGEST_NAME_BYTES: Final = 256
 """With so many names of that length an announcement is still short enough for its readers."""
 
 _NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
-    {"attempts": 0, "failing_publisher": None, "next_try_ms": None, "cause": None, "waiting_for": None}
+    {"attempts": 0, "failing_publisher": None, "next_try_ms": None, "cause": None}
+    | {"waiting_for": None, "suspension": None}
 )
 
 
@@ -221,6 +222,18 @@ class Reporter:
             values |= {"attempts": failing.attempts, "failing_publisher": failing.publisher}
         self._set(waiting_for=None, **values)
         self._tell()
+
+    def suspended(self, suspension: Suspension, log_next_offset: Offset) -> None:
+        """Nothing is imported; the log ends there now."""
+        before = self._snapshot
+        self._is_at_end = False
+        self._set(
+            **{**_NO_TROUBLE, "suspension": suspension},
+            phase=SubscriberPhase.SUSPENDED,
+            log_next_offset=log_next_offset,
+        )
+        if before.phase is not SubscriberPhase.SUSPENDED or before.suspension != suspension:
+            self._tell()
 
     def stopped(self, error: MailboatError | None) -> SubscriberStatistics:
         """The run is over; return the last snapshot."""

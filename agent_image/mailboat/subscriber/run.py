@@ -20,9 +20,9 @@ from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, JournalReader, Record
 from mailboat.model.jobs import MAX_BATCH
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import FailureCause, Suspension
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
-from mailboat.subscriber.commands import CommandHandler
+from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.confirmations import Confirmations, StatusSender
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.failures import (
@@ -83,6 +83,7 @@ class AddedJobs:
 
 
 _READ_SECONDS: Final = 1.0
+_SUSPENDED_SECONDS: Final = 5.0
 _MOST_STEPS_IN_VAIN: Final = 10_000
 """Far more than the portions that a batch is cut into after a failure."""
 
@@ -127,6 +128,7 @@ class ImportRun:
         self._reader: JournalReader | None = None
         self._reached: object = None
         self._steps_in_vain = 0
+        self._is_endless = True
         self._owes_pause = False  # a failure of an earlier run has its pause still before it
         self._beat = heartbeat(clock)
 
@@ -163,6 +165,7 @@ class ImportRun:
 
     def _run(self, *, is_endless: bool) -> None:
         state = self._state
+        self._is_endless = is_endless
         self._target.ledger.claim(self._settings.name)
         is_open = self._with_retries(lambda: self._open(is_gap_accepted=self._settings.is_gap_accepted))
         goal = None if is_endless else self._reporter.log_next_offset
@@ -201,6 +204,10 @@ class ImportRun:
             state.sent_statuses()
             return
         self._append_jobs()
+        suspension = self._commands.suspension()
+        if suspension is not None:
+            self._stay_suspended(suspension)
+            return
         self._work_at_border()
         if not state.backlog:
             self._read()
@@ -211,6 +218,20 @@ class ImportRun:
             self._check_progress()
         else:
             self._reporter.idle()
+
+    def _stay_suspended(self, suspension: Suspension) -> None:
+        """Wait for a resume, for the end of the suspension, or for so long that the end of the log is read again."""
+        name, clock = self._settings.name, self._ports.clock
+        if not self._is_endless:
+            raise SubscriberSuspendedError(
+                f"imports of {name} are suspended", next_step=f"mailboat subscribers resume {name}, then again"
+            )
+        self._commit_skipped()
+        self._reporter.suspended(suspension, self._ports.journal.bounds(self._settings.package_topic).next_offset)
+        seconds = _SUSPENDED_SECONDS
+        if suspension.until_ms is not None:
+            seconds = min(seconds, max(0.0, suspension.until_ms / 1000 - clock.now().timestamp()))
+        self._pause(seconds, is_suspended=True)
 
     def _check_progress(self) -> None:
         """Stop in a named state where steps return without progress: such a loop would look alive without end.
@@ -244,14 +265,14 @@ class ImportRun:
                 return True
         return False
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float, *, is_suspended: bool = False) -> None:
         """Wait so long; a stop ends it, and a command that makes the pause needless."""
         self._beat(seconds)
         clock, deadline = self._ports.clock, Deadline(self._ports.clock, seconds)
         while not deadline.is_over():
             # cleared before the conditions are read: a wake-up after that is seen by the next turn, none is lost
             self._signal.woken.clear()
-            if self._signal.stopping.is_set() or self._is_pause_needless():
+            if self._signal.stopping.is_set() or self._is_pause_needless(is_suspended=is_suspended):
                 return
             # a pause may be longer than pieces may be kept
             self._pieces.expire()
@@ -469,14 +490,19 @@ class ImportRun:
             state.took_commands()
         state.added_statuses(has_any=self._commands.settle_due(state.position))
 
-    def _is_pause_needless(self) -> bool:
-        """Whether a clear drops the package that the pause is for; other commands are answered meanwhile."""
+    def _is_pause_needless(self, *, is_suspended: bool = False) -> bool:
+        """Whether a clear drops the package that the pause is for, or imports were suspended or resumed.
+
+        Other commands are answered meanwhile.
+        """
         state = self._state
         try:
             self._take_commands()
             if state.has_pending and not state.is_lost:
                 self._confirmations.send()
                 state.sent_statuses()
+            if is_suspended or self._commands.suspension() is not None:
+                return is_suspended is (self._commands.suspension() is None)
             blocking = self._failures.blocking_record(state.backlog)
             publisher = None if blocking is None else self._importer.decode(blocking).pub_agent_name
             return blocking is not None and self._commands.covering(blocking.offset, publisher) is not None

@@ -267,7 +267,9 @@ QUEUE_PACKAGES: Final = _gauge(
 )
 QUEUES: Final = _gauge("publisher_queues", "Queues in a state: idle, running, blocked.", ("publisher", "state"))
 OLDEST_SECONDS: Final = _gauge(
-    "publisher_oldest_queued_seconds", "Age of the oldest package that not all subscribers have imported.", _PUB
+    "publisher_oldest_queued_seconds",
+    "Age of the oldest package that not all subscribers have imported. Suspended ones do not count.",
+    _PUB,
 )
 GIVEN_UP_QUEUED: Final = _gauge("publisher_error_queue_packages", "Packages in all error queues.", _PUB)
 DELAY_SECONDS: Final = _gauge("publisher_delay_seconds", "Delay of a request because subscribers lag.", _PUB)

@@ -20,7 +20,7 @@ from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import NewJob
-from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, StatusMessage
+from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, StatusMessage, Suspension
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
@@ -76,6 +76,7 @@ class MemoryStore:
     report_starts: ReportStarts = field(default_factory=dict)
     open_builds: Sequence[OpenBuild] = ()
     command_position: Position | None = None
+    suspension: Suspension | None = None
     open_commands: dict[int, OpenCommand] = field(default_factory=dict)
     last_command: int = 0
     answers: dict[str, CommandResult] = field(default_factory=dict)
@@ -89,6 +90,10 @@ class MemoryStore:
         """Add a job to those to append."""
         self.last_job += 1
         self.jobs.append(PendingJob(self.last_job, job))
+
+    def took_commands(self, position: Position, suspension: Suspension | None) -> None:
+        """Store where the command topic was read to, and the suspension that holds from then on."""
+        self.command_position, self.suspension = position, suspension
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
         """Store how far a command is."""
@@ -110,7 +115,16 @@ class MemoryCommands:
     def position(self) -> Position | None:
         return self._store.command_position
 
-    def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
+    def suspension(self) -> Suspension | None:
+        return self._store.suspension
+
+    def take(
+        self,
+        opened: Sequence[OpenCommand],
+        answers: Sequence[CommandResult],
+        position: Position,
+        suspension: Suspension | None = None,
+    ) -> None:
         store = self._store
         for one in opened:
             store.last_command += 1
@@ -120,7 +134,7 @@ class MemoryCommands:
         for answer in answers:
             store.answers[answer.command_id] = answer
             store.send(answer)
-        store.command_position = position
+        store.took_commands(position, suspension)
 
     def open_commands(self) -> Sequence[OpenCommand]:
         return list(self._store.open_commands.values())

@@ -35,6 +35,7 @@ WORKER_SEEN: Final = 32
 CHECKPOINT_PART: Final = 33
 SCHEDULE_DEFINED: Final = 34
 SCHEDULE_REMOVED: Final = 35
+SUSPEND: Final = 36
 
 Headers = tuple[tuple[str, bytes], ...]
 

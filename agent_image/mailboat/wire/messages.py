@@ -31,6 +31,8 @@ from mailboat.model.messages import (
     ReportStart,
     StatusMessage,
     SubscriberState,
+    SuspendMessage,
+    Suspension,
 )
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
@@ -121,6 +123,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         reports=_encode_reports(message.reports),
         after_calls=_encode_calls(message.after_calls),
         former_state=map(_encode_state, message.former),
+        suspension=_encode_suspension(message.suspension),
     ).SerializeToString(deterministic=True)
 
 
@@ -149,7 +152,16 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         _decode_reports(wire.reports) if wire.HasField("reports") else None,
         _decode_calls(wire.after_calls) if wire.HasField("after_calls") else None,
         tuple(map(_decode_state, wire.former_state)),
+        _decode_suspension(wire.suspension) if wire.HasField("suspension") else None,
     )
+
+
+def _encode_suspension(suspension: Suspension | None) -> pb.Suspension | None:
+    return None if suspension is None else pb.Suspension(since_ms=suspension.since_ms, until_ms=suspension.until_ms)
+
+
+def _decode_suspension(wire: pb.Suspension) -> Suspension:
+    return Suspension(wall_ms(wire.since_ms) or 0, wall_ms(wire.until_ms))
 
 
 def _encode_state(state: SubscriberState) -> pb.SubscriberState:
@@ -262,6 +274,29 @@ def _decode_redrive(value: bytes) -> RedriveMessage:
     )
 
 
+def _encode_suspend(message: SuspendMessage) -> bytes:
+    return pb.SuspendMessage(
+        sub_sling_id=message.sub_sling_id,
+        sub_agent_name=message.sub_agent_name,
+        suspended=message.suspended,
+        until_ms=message.until_ms,
+        command_id=message.command_id,
+        sent_ms=message.sent_ms,
+    ).SerializeToString(deterministic=True)
+
+
+def _decode_suspend(value: bytes) -> SuspendMessage:
+    wire = parse(pb.SuspendMessage, value)
+    return SuspendMessage(
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
+        wire.suspended,
+        wall_ms(wire.until_ms),
+        name(wire.command_id) or None,
+        wall_ms(wire.sent_ms),
+    )
+
+
 def _encode_result(message: CommandResult) -> bytes:
     return pb.CommandResult(
         sub_sling_id=message.sub_sling_id,
@@ -341,6 +376,7 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = MappingProxy
         DiscoveryMessage: (headers.DISCOVERY, _encode_discovery),
         CommandMessage: (headers.COMMAND, _encode_command),
         RedriveMessage: (headers.REDRIVE, _encode_redrive),
+        SuspendMessage: (headers.SUSPEND, _encode_suspend),
         CommandResult: (headers.COMMAND_RESULT, _encode_result),
         PingMessage: (headers.PING, lambda _: b""),
         PieceMessage: (headers.PIECE, encode_piece),
@@ -354,6 +390,7 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
         headers.DISCOVERY: _decode_discovery,
         headers.COMMAND: _decode_command,
         headers.REDRIVE: _decode_redrive,
+        headers.SUSPEND: _decode_suspend,
         headers.COMMAND_RESULT: _decode_result,
         headers.PING: lambda _: PingMessage(),
         headers.PIECE: decode_piece,

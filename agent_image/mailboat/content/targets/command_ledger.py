@@ -12,7 +12,7 @@ from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import TranslatedFailures
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import CommandResult, CommandVerb
+from mailboat.model.messages import CommandResult, CommandVerb, Suspension
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.wire import headers
 from mailboat.wire.messages import decode_message, encode_message
@@ -31,6 +31,13 @@ COMMAND_SCHEMA: Final = (
     )""",
 )
 """What version 2 of the schema adds to version 1."""
+
+SUSPENSION_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS suspension (
+        id INTEGER PRIMARY KEY CHECK (id = 1), since_ms INTEGER NOT NULL, until_ms INTEGER
+    )""",
+)
+"""What version 9 of the schema adds."""
 
 _HEADERS: Final = headers.headers_for(headers.COMMAND_RESULT)
 
@@ -51,7 +58,18 @@ class TargetCommands:
             return Position(LogIdentity(cluster_id, topic_id), Offset(next_offset))
         return None
 
-    def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
+    def suspension(self) -> Suspension | None:
+        for row in self._rows("SELECT since_ms, until_ms FROM suspension"):
+            return Suspension(*row)
+        return None
+
+    def take(
+        self,
+        opened: Sequence[OpenCommand],
+        answers: Sequence[CommandResult],
+        position: Position,
+        suspension: Suspension | None = None,
+    ) -> None:
         with self._transaction() as connection:
             for one in opened:
                 connection.execute(
@@ -67,6 +85,10 @@ class TargetCommands:
                 "INSERT OR REPLACE INTO command_position VALUES (1, ?, ?, ?)",
                 (position.identity.cluster_id, position.identity.topic_id, position.next_offset),
             )
+            connection.execute("DELETE FROM suspension")
+            if suspension is not None:
+                row = (suspension.since_ms, suspension.until_ms)
+                connection.execute("INSERT INTO suspension VALUES (1, ?, ?)", row)
 
     def open_commands(self) -> Sequence[OpenCommand]:
         return [

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.content.failures import TranslatedFailures
-from mailboat.content.targets.command_ledger import COMMAND_SCHEMA
+from mailboat.content.targets.command_ledger import COMMAND_SCHEMA, SUSPENSION_SCHEMA
 from mailboat.content.targets.hook_ledger import AFTER_SCHEMA
 from mailboat.content.targets.job_ledger import JOB_SCHEMA
 from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
@@ -24,7 +24,7 @@ from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -82,6 +82,7 @@ _ADDITIONS: Final = {
     6: AFTER_SCHEMA,
     7: NAMESPACE_SCHEMA,
     8: JOB_SCHEMA,
+    9: SUSPENSION_SCHEMA,
 }
 
 

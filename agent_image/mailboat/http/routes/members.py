@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.events import MEDIA_TYPE
-from mailboat.api.records import CallerView, ForgottenView, HistoryView, PublisherView, StatusView, SubscriberStatusView
+from mailboat.api.records import (
+    CallerView,
+    CommandView,
+    ForgottenView,
+    HistoryView,
+    PublisherView,
+    StatusView,
+    SubscriberStatusView,
+)
 from mailboat.config.document import Verb
 from mailboat.control.page_tokens import Key
+from mailboat.control.service import MAX_SUSPENDED_SECONDS
 from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
-from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER
+from mailboat.http.examples import CALLER, FORGOTTEN, HISTORY, PUBLISHER, STATUS, SUBSCRIBER, SUSPENDED
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
-from mailboat.http.ports import LONGEST_NAME, NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
+from mailboat.http.ports import (
+    LONGEST_NAME,
+    MAX_WAIT_SECONDS,
+    NEXT_PAGE,
+    CurrentCall,
+    Ports,
+    QueueNameText,
+    SubscriberNameText,
+    operation,
+    with_headers,
+)
+from mailboat.http.routes.queues import answered
 from mailboat.model.identifiers import natural_key
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
@@ -34,6 +56,32 @@ InstanceId = Annotated[
     Query(description="The `sling_id` of an instance. Default: the first of that name.", max_length=LONGEST_NAME),
 ]
 Follow = Annotated[bool, Query(description="Stay connected and send later events. false: end after the present ones.")]
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class SuspendOrder:
+    """What a suspension asks for.
+
+    Attributes:
+        seconds: Imports resume after so long; null: when they are resumed by a request.
+        wait_seconds: How long to wait for the subscriber's answer.
+    """
+
+    seconds: Annotated[float, Field(gt=0, le=MAX_SUSPENDED_SECONDS)] | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class ResumeOrder:
+    """What a resume asks for.
+
+    Attributes:
+        wait_seconds: How long to wait for the subscriber's answer.
+    """
+
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
 
 
 _OPERATION: Final = operation(Verb.VIEW, "The event stream")
@@ -96,6 +144,32 @@ def show_subscriber_history(subscriber: SubscriberNameText, ports: Ports, instan
     return ports.history.of(subscriber, instance)
 
 
+@router.post(
+    "/subscribers/{subscriber}/suspend",
+    **operation(Verb.CLEAR, "Suspend the imports of a subscriber", example=SUSPENDED, also=(404,), status=202),
+)
+async def suspend_subscriber(
+    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: SuspendOrder | None = None
+) -> CommandView:
+    """The subscriber imports nothing more once it has answered `done`; it keeps its position through restarts."""
+    asked = SuspendOrder() if order is None else order
+    sent = await run_in_threadpool(ports.control.suspend, subscriber, asked.seconds)
+    return await answered(ports, call, sent, asked.wait_seconds)
+
+
+@router.post(
+    "/subscribers/{subscriber}/resume",
+    **operation(Verb.CLEAR, "Resume the imports of a subscriber", example=SUSPENDED, also=(404,), status=202),
+)
+async def resume_subscriber(
+    subscriber: QueueNameText, ports: Ports, call: CurrentCall, order: ResumeOrder | None = None
+) -> CommandView:
+    """Also where nothing is suspended. A package that waits for its next attempt is tried at once."""
+    asked = ResumeOrder() if order is None else order
+    sent = await run_in_threadpool(ports.control.resume, subscriber)
+    return await answered(ports, call, sent, asked.wait_seconds)
+
+
 @router.delete(
     "/subscribers/{subscriber}", **operation(Verb.ADMIN, "Forget a subscriber", example=FORGOTTEN, also=(404,))
 )
@@ -126,4 +200,5 @@ async def follow_events(
     `gap` true. Changes within half a second come as one event.
     """
     streams: EventStreams = request.state.streams
-    return EventStreamResponse(streams, call.caller or LOCAL, last_event_id, follow=follow)
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    return EventStreamResponse(streams, call.caller or LOCAL, last_event_id, follow=follow, is_packed=is_packed)

@@ -38,6 +38,7 @@ from mailboat.queues.queue_state import QueueState
 _PREFIX: Final = "/api/v1/publishers/{publisher}"
 router = APIRouter(prefix=_PREFIX, tags=["queues"])
 commands = APIRouter(prefix=_PREFIX, tags=["commands"])
+commands_to_subscribers = APIRouter(prefix="/api/v1", tags=["commands"])
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -116,7 +117,7 @@ async def clear_queue(
     asked = ClearOrder() if order is None else order
     call.concerns({"publisher": publisher, "queue": name, "max_items": asked.max_items})
     sent = await run_in_threadpool(ports.control.clear, publisher, name, asked.max_items)
-    return await _answered(ports, call, sent, asked.wait_seconds)
+    return await answered(ports, call, sent, asked.wait_seconds)
 
 
 @router.delete(
@@ -133,7 +134,7 @@ async def remove_items(
     """A single id must be the head's; several ids remove everything up to the largest, as in Sling."""
     call.concerns({"publisher": publisher, "queue": name, "items": len(ids)})
     sent = await run_in_threadpool(ports.control.remove, publisher, name, ids)
-    return await _answered(ports, call, sent, wait)
+    return await answered(ports, call, sent, wait)
 
 
 @commands.get("/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,)))
@@ -144,13 +145,24 @@ async def show_command(
     return await settled(ports, lambda: ports.control.command(publisher, command_id), is_answered, wait)
 
 
+@commands_to_subscribers.get(
+    "/commands/{command_id}", **operation(Verb.VIEW, "Get a command", example=COMMAND, also=(404,))
+)
+async def show_subscriber_command(command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0) -> CommandView:
+    """A command that is about packages of all publishers: `suspend`, `resume`."""
+    return await settled(ports, lambda: ports.control.command(None, command_id), is_answered, wait)
+
+
 def is_answered(view: CommandView) -> bool:
     """Whether the subscriber has spoken."""
     return view.state != "sent"
 
 
-async def _answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
-    call.concerns({"command": sent.id, "offset": sent.offset})
+async def answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
+    """The command once its subscriber has answered it, or when the time is over."""
+    call.concerns({"verb": sent.verb, "subscriber": sent.subscriber, "command": sent.id, "offset": sent.offset})
     if is_answered(sent) or wait_seconds <= 0.0:
         return sent
-    return await settled(ports, lambda: ports.control.command(sent.publisher, sent.id), is_answered, wait_seconds)
+    return await settled(
+        ports, lambda: ports.control.command(sent.publisher or None, sent.id), is_answered, wait_seconds
+    )

@@ -15,11 +15,12 @@ export async function act(app, action) {
   app.refresh();
 }
 
-// A button for an action. `question` is [title, text, label, isDangerous]; without one the action runs at once.
+// A button for an action. `question` returns [title, text, label, isDangerous], or is that; without one the action runs at once.
 export function actionButton(app, { verb, label, question, action, isDisabled, hint, kind }) {
   const isAllowed = may(app, verb);
   const go = async () => {
-    if (!question || await confirmed(...question)) await act(app, action);
+    const asked = typeof question === "function" ? question() : question; // what was chosen a moment ago is not drawn yet
+    if (!asked || await confirmed(...asked)) await act(app, action);
   };
   return h("button", { type: "button", class: kind, disabled: !isAllowed || isDisabled, onclick: go,
     title: isAllowed ? hint : `your token lacks the verb ${verb}` }, label);
@@ -32,5 +33,6 @@ export function outcome(sent) {
   if (refused) return `${refused.subscriber} refused the command: ${refused.message ?? "no reason given"}`;
   if (commands.some((command) => command.state !== "done")) return "command sent; the subscriber has not answered yet";
   const [first] = commands;
-  return commands.length === 1 && first.removed !== null && first.verb === "clear" ? `done: ${first.removed} packages dropped` : "done: command carried out";
+  return commands.length === 1 && first.removed !== null && first.verb === "clear" ? `done: ${first.removed} packages dropped`
+    : first.message && first.verb !== "clear" ? `${first.subscriber}: ${first.message}` : "done: command carried out";
 }

@@ -1,21 +1,21 @@
 // The dashboard: who is logged in, which view is shown, and the stream that keeps it current.
 import { Refused, call, follow, hasToken, setToken } from "./api.js";
-import { build, builds } from "./builds.js";
 import { h, morph } from "./dom.js";
-import { errors } from "./errors.js";
 import { Fleet, SAMPLE_MS, needsAttention } from "./fleet.js";
-import { job, jobs } from "./jobs.js";
-import { login } from "./login.js";
 import { overview } from "./overview.js";
-import { distribution, packages } from "./packages.js";
-import { storage } from "./storage.js";
-import { subscriber } from "./subscriber.js";
 
 const RENDER_MS = 400;
 const STALE_MS = 5_000;
 const RELOAD_MS = 3_000;
 const DOCUMENTS = 60;
 const main = document.getElementById("content");
+
+// The overview is part of the first load, which is then one round trip after the page; the other views follow it.
+const LATER = {
+  subscribers: () => import("./subscriber.js"), packages: () => import("./packages.js"), errors: () => import("./errors.js"),
+  jobs: () => import("./jobs.js"), builds: () => import("./builds.js"), storage: () => import("./storage.js"), login: () => import("./login.js"),
+};
+const modules = {};
 
 const VIEWS = [["", "Overview"], ["packages", "Packages"], ["errors", "Errors"], ["jobs", "Jobs"], ["builds", "Builds"], ["storage", "Storage"]];
 
@@ -60,13 +60,26 @@ function route() {
   return [name, ...rest];
 }
 
+// The module of a view, or null while it is loaded.
+function module(name) {
+  if (!(name in modules)) {
+    modules[name] = null;
+    LATER[name]().then((loaded) => { modules[name] = loaded; app.render(); })
+      .catch(() => { setTimeout(() => { delete modules[name]; app.render(); }, RELOAD_MS); });
+  }
+  return modules[name];
+}
+
 function shown(name, first, second) {
-  if (name === "subscribers") return subscriber(app, first);
-  if (name === "packages") return second ? distribution(app, first, second) : packages(app, first);
-  if (name === "errors") return errors(app);
-  if (name === "jobs") return first ? job(app, first) : jobs(app);
-  if (name === "builds") return first ? build(app, first) : builds(app);
-  return name === "storage" ? storage(app) : overview(app);
+  if (!Object.hasOwn(LATER, name) || name === "login") return overview(app);
+  const views = module(name);
+  if (!views) return h("p", { class: "muted" }, "Loading…");
+  if (name === "subscribers") return views.subscriber(app, first);
+  if (name === "packages") return second ? views.distribution(app, first, second) : views.packages(app, first);
+  if (name === "errors") return views.errors(app);
+  if (name === "jobs") return first ? views.job(app, first) : views.jobs(app);
+  if (name === "builds") return first ? views.build(app, first) : views.builds(app);
+  return views.storage(app);
 }
 
 function draw() {
@@ -77,7 +90,7 @@ function draw() {
   document.title = `${urgent ? `(${urgent}) ` : ""}${view ? `${view} – ` : ""}Mailboat`;
   morph(document.getElementById("top"), head(name));
   const connecting = h("p", { class: "muted" }, "Connecting to the agent…");
-  if (!app.caller) { morph(main, app.isStarting ? connecting : login(app, app.why)); return; }
+  if (!app.caller) { morph(main, app.isStarting ? connecting : module("login")?.login(app, app.why) ?? connecting); return; }
   const { problem } = app.fleet;
   morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null,
     app.fleet.heardAt ? shown(name, first, second) : connecting);
@@ -96,9 +109,20 @@ function head(name) {
 }
 
 async function start() {
+  const stream = app.stream = new AbortController();
+  const onEvent = (event) => {
+    const isFirst = !app.fleet.heardAt;
+    app.fleet.apply(event);
+    if (isFirst) { app.fleet.sample(); app.drawnAt = null; }
+    app.render();
+  };
+  // at the same time as the question who the caller is: a round trip less before the first content
+  follow(onEvent, (isLive) => { app.isLive = isLive; app.render(); }, stream.signal)
+    .catch(() => { if (app.caller) app.logout("The token is no longer accepted, or lacks the verb view."); });
   try {
     app.caller = await call("GET", "/caller");
   } catch (error) {
+    stream.abort();
     app.isStarting = false;
     const isRefused = error instanceof Refused && (error.status === 401 || error.status === 403);
     if (!isRefused) { setTimeout(start, STALE_MS); app.why = `no answer from the agent: ${error.message}; trying again`; } else {
@@ -108,17 +132,9 @@ async function start() {
     app.render();
     return;
   }
-  app.why = null;
-  const stream = app.stream = new AbortController();
+  app.why = app.drawnAt = null;
   app.render();
-  const onEvent = (event) => {
-    const isFirst = !app.fleet.heardAt;
-    app.fleet.apply(event);
-    if (isFirst) app.fleet.sample();
-    app.render();
-  };
-  follow(onEvent, (isLive) => { app.isLive = isLive; app.render(); }, stream.signal)
-    .catch(() => app.logout("The token is no longer accepted, or lacks the verb view."));
+  requestIdleCallback(() => Object.keys(LATER).forEach(module), { timeout: RELOAD_MS });
 }
 
 window.addEventListener("hashchange", () => { app.view = {}; draw(); main.focus(); window.scrollTo(0, 0); });

@@ -1,7 +1,6 @@
 // Bulk builds: how much of each is published, and imported by each subscriber.
 import { part } from "./api.js";
-import { h } from "./dom.js";
-import { bar, bytes, fact, number, pending, state, subscriberLink, table, time } from "./widgets.js";
+import { bar, bytes, fact, h, number, pending, state, subscriberLink, table, time } from "./dom.js";
 
 const done = (build) => build.subscribers.reduce((sum, each) => sum + each.imported, 0);
 const wanted = (build) => build.subscribers.length * build.published;

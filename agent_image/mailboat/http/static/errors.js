@@ -2,8 +2,7 @@
 import { call, part } from "./api.js";
 import { actionButton, outcome } from "./actions.js";
 import { cause } from "./explanations.js";
-import { h } from "./dom.js";
-import { count, muted, number, packageLink, pending, subscriberLink, time } from "./widgets.js";
+import { count, h, muted, number, packageLink, pending, subscriberLink, time } from "./dom.js";
 
 const ROWS = 50;
 const WARNING = "Content that was published later may be overwritten.";

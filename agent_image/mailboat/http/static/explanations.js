@@ -1,6 +1,5 @@
 // Why something failed, with the meaning of the error and the next step as `mailboat explain` prints them.
-import { h } from "./dom.js";
-import { muted } from "./widgets.js";
+import { h, muted } from "./dom.js";
 
 let explanations = null;
 

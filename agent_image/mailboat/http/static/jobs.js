@@ -1,8 +1,7 @@
 // Durable jobs: their queues, the jobs with the reason why each one waits or failed, and a job's details.
 import { call, part } from "./api.js";
 import { actionButton } from "./actions.js";
-import { h } from "./dom.js";
-import { count, duration, fact, muted, number, pending, state, table, time } from "./widgets.js";
+import { count, duration, fact, h, muted, number, pending, state, table, time } from "./dom.js";
 
 const STATES = ["queued", "unassigned", "active", "succeeded", "stopped", "given-up", "error"];
 const ENDED = new Set(["succeeded", "stopped", "given-up", "error"]);

@@ -1,8 +1,7 @@
 // The overview: what needs attention, the topology, lag and throughput of all, and every subscriber.
 import { part } from "./api.js";
-import { h } from "./dom.js";
+import { bar, bytes, count, duration, h, number, pager, plot, rate, state, subscriberLink, table } from "./dom.js";
 import { ORDERS, byName, joined, keyOf, look, needsAttention } from "./fleet.js";
-import { bar, bytes, count, duration, number, pager, plot, rate, state, subscriberLink, table } from "./widgets.js";
 
 const ROWS = 25;
 const TILES = 600;
@@ -117,7 +116,7 @@ function subscribers(app, all, view) {
       h("label", null, "State", h("select", { onchange: (event) => set({ state: event.target.value }) }, option("", "all", view.state ?? ""), words.map((word) => option(word, word, view.state)))),
       h("label", null, "Sort by", h("select", { onchange: (event) => set({ sort: event.target.value }) },
         [["attention", "attention"], ["lag", "lag"], ["name", "name"], ["rate", "throughput"], ["eta", "ETA"], ["given_up", "error queue"]].map(([key, text]) => option(key, text, by))))),
-    table("Subscribers", [["State", "s", "attention"], ["Name", "", "name"], ["Lag", "n lag", "lag"], ["Throughput", "n wide", "rate"], ["ETA", "n wide", "eta"], ["Error queue", "n wide", "given_up"], ["Error", "e wide"]],
+    table("Subscribers", [["State", "s", "attention"], ["Name", "name", "name"], ["Lag", "n lag", "lag"], ["Throughput", "n wide", "rate"], ["ETA", "n wide", "eta"], ["Error queue", "n wide", "given_up"], ["Error", "e wide"]],
       rows, "No subscriber matches.", { by, set: (sort) => set({ sort }) }),
     pager(page, pages, (to) => { view.page = to; app.render(); }),
   ];

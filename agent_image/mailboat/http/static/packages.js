@@ -1,8 +1,7 @@
 // What was published and where it got to; and publishing.
 import { call, part } from "./api.js";
 import { may } from "./actions.js";
-import { confirmed, h, notice } from "./dom.js";
-import { bar, bytes, count, fact, muted, number, packageLink, pending, state, subscriberLink, table, time } from "./widgets.js";
+import { bar, bytes, confirmed, count, fact, h, muted, notice, number, packageLink, pending, state, subscriberLink, table, time } from "./dom.js";
 
 const ROWS = 20;
 const CHIPS = 60;

@@ -1,8 +1,7 @@
 // What is stored: the journal's topics, snapshots of targets, and blobs, which are counted on request only.
 import { call, part } from "./api.js";
 import { act, actionButton, may } from "./actions.js";
-import { h } from "./dom.js";
-import { bytes, count, duration, fact, muted, number, pending, table, time } from "./widgets.js";
+import { bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
 
 export function storage(app) {
   const journal = app.loaded("journal", "/journal");

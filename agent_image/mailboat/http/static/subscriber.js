@@ -3,9 +3,8 @@ import { call, part } from "./api.js";
 import { actionButton, outcome } from "./actions.js";
 import { failures } from "./errors.js";
 import { cause } from "./explanations.js";
-import { h } from "./dom.js";
+import { bytes, count, duration, fact, h, muted, number, packageLink, pending, plot, rate, state, table, time } from "./dom.js";
 import { joined, keyOf } from "./fleet.js";
-import { bytes, count, duration, fact, muted, number, packageLink, pending, plot, rate, state, table, time } from "./widgets.js";
 
 const ROWS = 50;
 
@@ -24,6 +23,9 @@ function subscriberParts(app, known) {
   const calls = known.after_calls;
   return [
     h("h1", null, known.name, state(known.state)),
+    known.suspended_at ? h("section", { class: "attention", "aria-labelledby": "suspended" }, h("h2", { id: "suspended" }, "Imports are suspended"),
+      h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", ` ${count(known.lag ?? 0, "package")} behind.`),
+      actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
     known.error ? h("section", { class: "problem", "aria-labelledby": "blocked" },
       h("h2", { id: "blocked" }, known.state === "retrying" ? "What is retried" : "What blocks it"), cause(app, known.error)) : null,
     h("div", { class: "grid" },
@@ -39,13 +41,13 @@ function subscriberParts(app, known) {
         fact("Announced", time(known.announced_at)), fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    errorQueue(app, known), queues(app, known), forget(app, known),
+    errorQueue(app, known), queues(app, known), imports(app, known), forget(app, known),
   ].filter(Boolean);
 }
 
 function queues(app, known) {
   const publishers = [...app.fleet.publishers.values()].filter((publisher) => publisher.state !== null && (!known.follow.length || known.follow.includes(publisher.name)));
-  const mine = known.sling_id ? `${known.sling_id}-${known.name}` : known.name;
+  const mine = addressOf(known);
   return publishers.map((publisher) => {
     const path = `/publishers/${part(publisher.name)}/queues/${part(mine)}`;
     const places = app.view[path] ?? [0];
@@ -82,6 +84,22 @@ function errorQueue(app, known) {
   const path = `/errors?subscriber=${part(known.name)}`;
   const page = app.loaded(path, path);
   return h("section", { class: "attention" }, h("h2", null, "Error queue"), page.data ? failures(app, page.data.items) : pending(page));
+}
+
+const addressOf = (known) => (known.sling_id ? `${known.sling_id}-${known.name}` : known.name);
+const DURATIONS = [["", "until resumed"], ["3600", "for 1 hour"], ["28800", "for 8 hours"], ["86400", "for 1 day"]];
+
+function imports(app, known) {
+  if (known.suspended_at || ["stopped", "silent", "new"].includes(known.state)) return null;
+  const chosen = () => app.view.suspension ?? "";
+  const words = () => DURATIONS.find(([seconds]) => seconds === chosen())[1];
+  return h("section", null, h("h2", null, "Imports"), muted("A suspended subscriber keeps its content and its position, and imports nothing."),
+    h("div", { class: "tools" },
+      h("label", null, "Suspend", h("select", { onchange: (event) => { app.view.suspension = event.target.value; app.render(); } },
+        DURATIONS.map(([seconds, text]) => h("option", { value: seconds, selected: seconds === chosen() }, text)))),
+      actionButton(app, { verb: "clear", label: "Suspend imports…",
+        question: () => [`Suspend imports of ${known.name}?`, `It finishes the current batch and then imports nothing ${words()}. Publishers do not wait for it.`, "Suspend", false],
+        action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/suspend`, { seconds: chosen() ? Number(chosen()) : null, wait_seconds: 10 })) })));
 }
 
 function forget(app, known) {

@@ -398,6 +398,7 @@ class DiscoveryMessage(_message.Message):
     REPORTS_FIELD_NUMBER: _builtins.int
     AFTER_CALLS_FIELD_NUMBER: _builtins.int
     FORMER_STATE_FIELD_NUMBER: _builtins.int
+    SUSPENSION_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -431,6 +432,10 @@ class DiscoveryMessage(_message.Message):
     def former_state(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriberState]:
         """publishers followed before; without a name: all that no state names"""
 
+    @_builtins.property
+    def suspension(self) -> Global___Suspension:
+        """while the subscriber is suspended"""
+
     def __init__(
         self,
         *,
@@ -452,14 +457,40 @@ class DiscoveryMessage(_message.Message):
         reports: Global___ReportStart | None = ...,
         after_calls: Global___HookCalls | None = ...,
         former_state: _abc.Iterable[Global___SubscriberState] | None = ...,
+        suspension: Global___Suspension | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscoveryMessage: _TypeAlias = DiscoveryMessage  # noqa: Y015
+
+@_typing.final
+class Suspension(_message.Message):
+    """Imports are suspended. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    since_ms: _builtins.int
+    until_ms: _builtins.int
+    """imports resume then; without it a command resumes them"""
+    def __init__(
+        self,
+        *,
+        since_ms: _builtins.int | None = ...,
+        until_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Suspension: _TypeAlias = Suspension  # noqa: Y015
 
 @_typing.final
 class HookCalls(_message.Message):
@@ -645,6 +676,43 @@ class RedriveMessage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RedriveMessage: _TypeAlias = RedriveMessage  # noqa: Y015
+
+@_typing.final
+class SuspendMessage(_message.Message):
+    """Suspend or resume the imports of a subscriber. Ours, on the command topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUB_SLING_ID_FIELD_NUMBER: _builtins.int
+    SUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    SUSPENDED_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    SENT_MS_FIELD_NUMBER: _builtins.int
+    sub_sling_id: _builtins.str
+    sub_agent_name: _builtins.str
+    suspended: _builtins.bool
+    until_ms: _builtins.int
+    """imports resume then"""
+    command_id: _builtins.str
+    sent_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        sub_sling_id: _builtins.str | None = ...,
+        sub_agent_name: _builtins.str | None = ...,
+        suspended: _builtins.bool | None = ...,
+        until_ms: _builtins.int | None = ...,
+        command_id: _builtins.str | None = ...,
+        sent_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "suspended", b"suspended", "until_ms", b"until_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "suspended", b"suspended", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendMessage: _TypeAlias = SuspendMessage  # noqa: Y015
 
 @_typing.final
 class CommandResult(_message.Message):
