@@ -164,7 +164,7 @@ DAY_OR_ZERO: Final = Form(
 )
 DAY_IN_SECONDS: Final = Form(
     f"^({_UP_TO_A_DAY})$",
-    "whole seconds, minutes or hours of at most 24h, such as 600s, 10m or 2h",
+    "a duration of 1s to 24h, such as 600s, 10m or 2h",
     6,
     parse_duration,
     format_duration,

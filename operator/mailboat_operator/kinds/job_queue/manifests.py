@@ -28,8 +28,8 @@ from mailboat_operator.workload.pods import (
 from mailboat_operator.workload.template import AGENT_CONTAINER
 
 ENDING: Final = "workers"
-DUE_METRIC: Final = "mailboat_job_queue_due"
-"""The external metric that a HorizontalPodAutoscaler scales by; an adapter has to serve it."""
+DUE_METRIC: Final = "mailboat_jobs_due"
+"""The metric of agents that a HorizontalPodAutoscaler scales by; an adapter has to serve it as an external metric."""
 
 _MARGIN_SECONDS: Final = 20
 """Between the worker's own deadline and SIGKILL: it stops its calls within five seconds, reports them and leaves."""

@@ -1,7 +1,7 @@
 """What a JobSchedule needs: its schedule in the journal, through its Publisher's agent.
 
-Workers fire schedules as long as these are in the journal, so a deleted or suspended object removes its schedule: the
-finalizer is there before the schedule is written.
+Agents and workers fire schedules as long as these are in the journal, so a deleted or suspended object removes its
+schedule: the finalizer is there before the schedule is written.
 """
 
 from __future__ import annotations

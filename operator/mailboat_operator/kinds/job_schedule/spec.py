@@ -20,7 +20,7 @@ _NAME = re.compile(LABEL.pattern)
 
 
 class MissedPolicy(enum.StrEnum):
-    """Treatment of due times without a live worker."""
+    """Treatment of due times without a live process."""
 
     ONCE = "once"
     SKIP = "skip"
@@ -55,7 +55,7 @@ class JobScheduleSpec:
     at: Annotated[datetime | None, Field("The only due time.")] = None
     missed: Annotated[
         MissedPolicy,
-        Field("Jobs for due times that no worker saw within 30 seconds: one, none, or each of the last 100."),
+        Field("Jobs for due times that no agent or worker saw within 30 seconds: one, none, or each of the last 100."),
     ] = MissedPolicy.ONCE
     key: Annotated[str | None, Field("Key of the job: order, fairness and merging are by key.", max_length=253)] = None
     data: Annotated[
