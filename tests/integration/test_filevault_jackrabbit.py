@@ -210,8 +210,14 @@ def test_a_file_with_properties_keeps_them_and_its_mime_type(jackrabbit: Any, tm
     image, content = NodePath(f"{ROOT}/x.png"), NodePath(f"{ROOT}/x.png/jcr:content")
     data = Property(DATA_PROPERTY, (Binary(b"png"),), PropertyType.BINARY)
     inner = Node(content, "nt:unstructured", (), (data, Property("stEvt:action", ("saved",))))
-    package = write(tmp_path / "package.zip", [Node(ROOT, "sling:Folder"), Node(image, "nt:file"), inner])
+    guarded = trees.a_file(f"{ROOT}/y.png", b"png")
+    policy = Node(child_of(guarded.path, "rep:policy"), "rep:ACL")
+    nodes = [Node(ROOT, "sling:Folder"), Node(image, "nt:file"), inner, guarded, policy]
+    package = write(tmp_path / "package.zip", nodes)
     assert jackrabbit.ask("import", package) == []
+    assert dumped(jackrabbit)[child_of(guarded.path, CONTENT_NODE)][2][DATA_PROPERTY][2] == [
+        Binary(b"png").digest.hex()
+    ]
     found = {node["path"]: node["properties"] for node in jackrabbit.ask("dump", ROOT)}[content]
     assert found["jcr:mimeType"][2] == ["image/png"]
     assert found["stEvt:action"][2] == ["saved"]

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import JournalAccessDeniedError, MailboatError, SourceChangedError, TopicMissingError
+from mailboat.errors import (
+    JournalAccessDeniedError,
+    LimitExceededError,
+    MailboatError,
+    SourceChangedError,
+    TopicMissingError,
+)
 from mailboat.journal.port import JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
@@ -200,6 +206,18 @@ def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_wit
     assert whole_package_border(engine.journal, PACKAGES, receipt.offset, SystemClock()) == 0
     an_hour_later = ManualClock(SystemClock().now() + timedelta(seconds=ORPHAN_SECONDS + 1))
     assert whole_package_border(engine.journal, PACKAGES, receipt.offset, an_hour_later) == left
+
+
+def test_a_package_that_is_refused_at_its_end_leaves_no_pieces(engine: Engine, site: FolderSource) -> None:
+    settings = engine.publishing_with(are_pieces_cut=True, pieces=CUT, inline_package_bytes=100_000)
+    (Path(site.uri) / "w").mkdir()
+    for name in ("a", "A"):
+        (Path(site.uri) / "w" / name).touch()
+    publisher = engine.publisher(settings)
+    for publish in (lambda: publisher.publish(add_request([ROOT]), site), lambda: [*publisher.publish_changed(site)]):
+        with pytest.raises(LimitExceededError, match="'A' and 'a' in one folder"):
+            publish()
+    assert not engine.records()
 
 
 def test_pieces_are_known_by_their_headers(engine: Engine, site: FolderSource) -> None:

@@ -23,7 +23,9 @@ def write(*nodes: Node, is_for_repositories: bool = True) -> None:
     FilevaultCodec().write(contents, io.BytesIO())
 
 
-@pytest.mark.parametrize("name", ["a", "a b", "jcr:content", "a.b", "ä", "😀", "{x}", "a'b", "sling:a b", "a\u2028b"])
+@pytest.mark.parametrize(
+    "name", ["a", "a b", "jcr:content", "a.b", "ä", "😀", "{x}", "{x}y", "{", "a'b", "sling:a b", "a\u2028b"]
+)
 def test_a_name_of_jcr_is_taken(name: str) -> None:
     assert reason_against_jcr_name(name, KNOWN) is None
 
@@ -45,6 +47,10 @@ def test_a_name_of_jcr_is_taken(name: str) -> None:
         "1:a",
         "acme:a",
         "jcr:a:b",
+        "{urn:x}y",
+        "{internal}y",
+        "{}y",
+        "{}",
     ],
 )
 def test_a_name_that_jcr_does_not_know_is_refused_with_its_path(name: str) -> None:
@@ -70,7 +76,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.PATH, "/a*", "has '\\*'"),
         (PropertyType.NAME, "a|b", "has '\\|'"),
         (PropertyType.NAME, "", "it is empty"),
-        (PropertyType.NAME, "{urn:x}", "allowed between prefix and name"),
+        (PropertyType.NAME, "{urn:x}", "a namespace in braces"),
         (PropertyType.NAME, "{urn:x}a|b", "has '\\|'"),
         (PropertyType.PATH, f"[{UUID}]", "has '\\['"),
     ],
@@ -105,6 +111,7 @@ def test_child_that_the_built_in_type_above_does_not_take_is_refused() -> None:
         (folder, Node(child, "nt:unstructured"), "the nt:folder above takes folders, files and pages"),
         (folder, Node(child, "nt:resource", (), (data,)), ".* but no nt:resource"),
         (Node(ROOT, "nt:file"), Node(child, "nt:unstructured"), "the nt:file above takes jcr:content only"),
+        (Node(ROOT, "nt:resource", (), (data,)), Node(child, "nt:unstructured"), "the nt:resource above takes no"),
     ):
         with pytest.raises(UsageError, match=f"can't hold /content/a: {reason}"):
             write(above, below)
@@ -117,9 +124,59 @@ def test_child_that_the_type_above_may_take_is_written() -> None:
     write(Node(ROOT, "sling:Folder"), Node(child, "nt:unstructured"))
 
 
-def test_resource_without_data_is_refused() -> None:
-    with pytest.raises(UsageError, match="an nt:resource needs jcr:data"):
-        write(Node(ROOT, "nt:resource"))
+DATA = Property("jcr:data", (Binary(b"x"),), PropertyType.BINARY)
+TITLE = Property("jcr:title", ("x",))
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (Node(ROOT, "nt:resource"), "an nt:resource needs jcr:data"),
+        (Node(ROOT, "oak:Resource"), "an oak:Resource needs jcr:data"),
+        (Node(ROOT, "nt:linkedFile"), "an nt:linkedFile needs jcr:content"),
+        (Node(ROOT, "nt:file"), "an nt:file needs jcr:content"),
+        (Node(ROOT, "nt:file", ("mix:title",)), "an nt:file needs jcr:content"),
+        (Node(ROOT, "nt:folder", (), (TITLE,)), "nt:folder does not allow the property jcr:title"),
+        (Node(ROOT, "nt:folder", ("mix:title",), (Property("v", ("x",)),)), "nt:folder, mix:title does not allow"),
+        (Node(ROOT, "nt:folder", ("mix:title",), (Property("jcr:title", ("x",), is_multiple=True),)), "not a list"),
+        (Node(ROOT, "nt:file", (), (DATA, Property("jcr:mimeType", ("x",)))), "nt:file does not allow"),
+        (Node(ROOT, "nt:resource", (), (DATA, Property("jcr:lastModified", ("today",)))), "can't be 'today'"),
+        (Node(ROOT, "nt:resource", (), (DATA, Property("jcr:uuid", ("x",)))), "jcr:uuid can't be 'x'"),
+        (
+            Node(ROOT, "nt:resource", (), (DATA, Property("jcr:encoding", ("1",), PropertyType.LONG))),
+            "is of type STRING",
+        ),
+    ],
+)
+def test_what_a_built_in_type_does_not_allow_is_refused(node: Node, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"can't hold /content: .*{reason}"):
+        write(node)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(ROOT, "nt:file", (), (DATA,)),
+        Node(ROOT, "nt:file", ("mix:title",), (DATA, TITLE)),
+        Node(ROOT, "nt:file", ("acme", "mix:title"), (DATA, Property("v", ("x",)))),  # that mixin may allow it
+        Node(ROOT, "nt:folder", (), (Property("jcr:createdBy", ("me",)),)),  # protected, so the importer ignores it
+        Node(ROOT, "nt:resource", (), (DATA, Property("jcr:uuid", (UUID,)), Property("jcr:encoding", ("utf-8",)))),
+        Node(ROOT, "sling:Folder", (), (TITLE,)),
+    ],
+)
+def test_what_a_built_in_type_allows_is_taken(node: Node) -> None:
+    write(node)
+
+
+def test_a_file_alone_may_have_its_content_in_the_repository() -> None:
+    contents = PackageContents(filter_for([ROOT], []), [Node(ROOT, "nt:file")], is_for_repositories=True)
+    FilevaultCodec().write(contents, io.BytesIO())
+
+
+def test_an_access_control_list_is_taken_below_files_and_folders() -> None:
+    policy = Node(NodePath(f"{ROOT}/rep:policy"), "rep:ACL")
+    write(Node(ROOT, "nt:file", (), (DATA,)), policy)
+    write(Node(ROOT, "nt:folder"), policy)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,18 @@ def test_access_control_lists_have_documents_of_their_own() -> None:
     assert by_path(exchange.read(payload)) == by_path(nodes)
 
 
+@pytest.mark.parametrize(("name", "file"), [("a.txt", "a.txt"), ("a.dir", "a.dir.dir/_jcr_content/_jcr_data.binary")])
+def test_a_file_with_an_access_control_list_keeps_its_bytes_as_its_content(name: str, file: str) -> None:
+    exchange, path = Exchange(), f"{CONTENT}/{name}"
+    nodes = [Node(CONTENT, "sling:Folder"), trees.a_file(path, b"x"), Node(NodePath(f"{path}/rep:policy"), "rep:ACL")]
+    payload, _ = exchange.write(nodes, is_self_contained=True)
+    assert by_path(exchange.read(payload)) == by_path(nodes)
+    folder = f"jcr_root/content/{name}.dir"
+    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
+        assert archive.read(f"jcr_root/content/{file}") == b"x"
+        assert b"<jcr:content" in archive.read(f"{folder}/.content.xml")
+
+
 def test_an_access_control_list_without_its_entries_names_none() -> None:
     """FileVault refuses a package with an entry that is only a name."""
     path = NodePath("/content/rep:policy")

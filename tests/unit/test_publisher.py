@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from mailboat.blobs.references import ReferenceCodec
@@ -661,6 +662,39 @@ def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:
 def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Callable[[Publisher], object]) -> None:
     with pytest.raises(UsageError):
         ask(engine.publisher())
+
+
+@pytest.mark.parametrize("kind", ["tree", "filevault"])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"limits": LimitsConfig(max_entries=4)}, "than max_entries"),
+        ({"limits": LimitsConfig(max_entry_bytes=2_000)}, "than max_entry_bytes"),
+        ({"limits": LimitsConfig(max_total_bytes=4_000)}, "than max_total_bytes"),
+        ({"is_self_contained": True, "are_large_refused": True, "inline_package_bytes": 5_000}, "fit a message"),
+        ({"max_message_bytes": 100}, "need a message"),
+    ],
+)
+def test_a_plan_refuses_what_limits_refuse(tmp_path: Path, kind: str, settings: dict[str, Any], reason: str) -> None:
+    parts = EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})
+    source, request = site(), add_request([NodePath("/en")])
+    opened = 0
+
+    def stream() -> BinaryIO:
+        nonlocal opened
+        opened += 1
+        return io.BytesIO(random.Random(1).randbytes(10_000))
+
+    source.nodes[NodePath("/en/b")] = file_node(NodePath("/en/b"), Binary(length_bytes=10_000, opener=stream))
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=kind, **settings))
+        for ask in (lambda: publisher.plan(request, source), lambda: publisher.publish(request, source)):
+            with pytest.raises(LimitExceededError, match=reason):
+                ask()
+        assert not engine.records()
+        opened = 0
+        assert engine.publisher(engine.publishing_with(package_type=kind)).plan(request, source).nodes == 6
+        assert opened == 0
 
 
 @pytest.mark.parametrize("names", [("News", "news"), ("caf\u00e9", "cafe\u0301")])

@@ -7,7 +7,7 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final, Protocol
 
@@ -102,10 +102,10 @@ class PackageCodec(Protocol):
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """Write a package to a seekable stream, from its current position on. The bytes depend on the contents only."""
 
-    def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
-        """Refuses a node that `write` would refuse in a package of these contents; None where it takes every node.
+    def check(self, contents: PackageContents) -> None:
+        """Refuse contents that `write` would refuse. Reads the nodes, and of their binaries no more than the beginning.
 
-        Raises (when called with a node): as `write`, what concerns names and values.
+        Raises: as `write`, but for what only the bytes of binaries show.
         """
 
     def read_bytes(

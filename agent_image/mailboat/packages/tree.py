@@ -66,9 +66,11 @@ class TreeCodec:
 
         return TreePackageWriter(contents, into, self._namespaces).write()
 
-    def checker(self, contents: PackageContents) -> None:  # noqa: ARG002  # part of the port
-        """See `PackageCodec.checker`: every node can be written."""
-        return
+    def check(self, contents: PackageContents) -> None:
+        """See `PackageCodec.check`."""
+        from mailboat.packages.tree_writer import TreePackageCounter  # noqa: PLC0415  # as in `write`
+
+        TreePackageCounter(contents, self._namespaces).write()
 
     def read_bytes(
         self,

@@ -6,11 +6,14 @@ binary whose content is not what its digest says means that the source changed.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from mailboat.content.binaries import unread
 from mailboat.content.digest import TreeHash
 from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.content_hash import ContentHash
@@ -168,7 +171,7 @@ class TreePackageWriter:
             inline = None
             if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
                 if length <= MAX_INLINE_BYTES and length <= room:
-                    inline = binary.data if binary.data is not None else b"".join(_checked_pieces(path, binary))
+                    inline = binary.data if binary.data is not None else self._read(path, binary)
                     room -= length
                 elif not binary.is_digest_known or binary.digest not in in_pieces:
                     self._write_pieces(path, binary)
@@ -177,6 +180,9 @@ class TreePackageWriter:
                 self._elsewhere_bytes += length
             data.append(inline)
         return data
+
+    def _read(self, path: NodePath, binary: Binary) -> bytes:
+        return b"".join(_checked_pieces(path, binary))
 
     def _write_pieces(self, path: NodePath, binary: Binary) -> None:
         written = 0
@@ -202,6 +208,23 @@ class TreePackageWriter:
     def _write(self, data: bytes) -> None:
         self._hash.update(data)
         self._into.write(data)
+        self._length_bytes += len(data)
+
+
+class TreePackageCounter(TreePackageWriter):
+    """Counts what would be written, and writes nothing."""
+
+    def __init__(self, contents: PackageContents, namespaces: Mapping[str, str]) -> None:
+        """As the writer."""
+        super().__init__(replace(contents, nodes=unread(contents.nodes)), io.BytesIO(), namespaces)
+
+    def _read(self, path: NodePath, binary: Binary) -> bytes:  # noqa: ARG002  # the binary is not opened
+        return bytes(binary.length_bytes)
+
+    def _write_pieces(self, path: NodePath, binary: Binary) -> None:  # noqa: ARG002
+        self._length_bytes += binary.length_bytes
+
+    def _write(self, data: bytes) -> None:
         self._length_bytes += len(data)
 
 

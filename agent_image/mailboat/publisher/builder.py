@@ -7,6 +7,7 @@ spooled to a temporary file or cut into pieces as it is written, and only one th
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,10 @@ _SPOOL_BYTES: Final = 1024 * 1024
 _SHIPPED_PROPERTIES: Final = ("acHandling",)  # the others are for installations by hand
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
+_LONGEST_ID: Final = f"dstrpck-{10**13}-{uuid.UUID(int=0)}"
+
 ObserveNode = Callable[[Node], None]
+StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
 
 
 class BuiltPackage(NamedTuple):
@@ -90,19 +94,31 @@ class PackageBuilder:
         self.room_in(message)
         return BuiltPackage(message, None)
 
-    def build(self, request: DistributionRequest, package_id: PackageId, shipment: Shipment) -> BuiltPackage:
+    def build(
+        self, request: DistributionRequest, package_id: PackageId, shipment: Shipment, again: Callable[[], Shipment]
+    ) -> BuiltPackage:
         """Write the package, store what does not travel inline, and compose the message.
 
+        Args:
+            request: What is published.
+            package_id: The package's id.
+            shipment: The content.
+            again: Gives the same, to be checked to its end before a part of it is appended.
+
         Raises:
+            UsageError: The format of the package can't hold a node.
             LimitExceededError: The package, or the message without it, is larger than allowed, or names collide.
             SourceChangedError: The source changed while it was read.
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
         """
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
         draft = self.draft(request, package_id)
-        write = self._build_in_pieces if self._settings.are_pieces_cut else self._build_as_a_whole
+        contents = self._contents(shipment, self._with_stored_binaries, large)
         with TranslatedFailures("the folder for temporary files"):
-            built = write(draft, self._contents(shipment, large), large)
+            if self._settings.are_pieces_cut:
+                built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
+            else:
+                built = self._build_as_a_whole(draft, contents, large)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
         self._ports.meter.built(built.message.package_length_bytes, self._ports.clock.monotonic() - began)
         return built
@@ -121,15 +137,19 @@ class PackageBuilder:
             if summary.length_bytes <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=stream.read()), summary)
             if self._settings.are_large_refused:
-                raise _too_large_for_a_message(summary, self._settings.inline_package_bytes)
+                raise _too_large_for_a_message(summary.length_bytes, self._settings.inline_package_bytes)
             # The blob is durable before the message that refers to it is appended.
             return self._referring(draft, summary, self._store_package(draft, stream))
 
     def _build_in_pieces(
-        self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
+        self,
+        draft: PackageMessage,
+        contents: PackageContents,
+        large: dict[bytes, Binary],
+        check: Callable[[], object],
     ) -> BuiltPackage:
         """Into the journal while it is written, as soon as it is clear that it does not fit a message."""
-        with self._piece_writer(draft.package_id) as writer:
+        with self._piece_writer(draft.package_id, check) as writer:
             summary = self._codec().write(contents, cast("BinaryIO", writer))
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
             draft = _described(draft, summary, large)
@@ -147,22 +167,25 @@ class PackageBuilder:
     def _room_for_package(self, draft: PackageMessage) -> int:
         return min(self._settings.inline_package_bytes, self.room_in(draft))
 
-    def checker(self, shipment: Shipment) -> ObserveNode | None:
-        """Refuses a node that `build` would refuse in such a shipment; None where it refuses none."""
-        contents = PackageContents(
-            shipment.filter,
-            (),
-            is_for_repositories=self._codec().package_type == FILEVAULT,
-            namespaces=shipment.namespaces,
-            limits=self._settings.limits,
-        )
-        return self._codec().checker(contents)
+    def check(self, request: DistributionRequest, shipment: Shipment) -> None:
+        """Refuse what `build` would refuse. Nothing is stored; binaries are read only where a message must hold them.
 
-    def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
+        Raises: as `build`, but for the size of a package that does not travel in its message.
+        """
+        draft = self.draft(request, PackageId(_LONGEST_ID))
+        contents = self._contents(shipment, lambda nodes, _: nodes, {})
+        if self._settings.are_large_refused:
+            # What packing gains is known only when it is done: this ends as soon as there is more than has room.
+            self._codec().write(contents, cast("BinaryIO", _MessageRoom(self._room_for_package(draft))))
+        else:
+            self.room_in(draft)
+            self._codec().check(contents)
+
+    def _contents(self, shipment: Shipment, stored: StoreBinaries, large: dict[bytes, Binary]) -> PackageContents:
         return PackageContents(
             shipment.filter,
-            self._with_stored_binaries(shipment.nodes, large),
-            tuple(self._with_stored_binaries(shipment.ancestors, large)),
+            stored(shipment.nodes, large),
+            tuple(stored(shipment.ancestors, large)),
             inline_binary_bytes=self._settings.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             refuse_collisions=self._settings.refuse_collisions,
@@ -181,7 +204,7 @@ class PackageBuilder:
         stored = self._ports.blobs.put(package, draft.package_digest)
         return self._ports.references.format(BlobReference(stored.digest, draft.package_length_bytes))
 
-    def _piece_writer(self, package_id: PackageId) -> PieceWriter:
+    def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports
         largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
         cut = replace(
@@ -191,7 +214,7 @@ class PackageBuilder:
         )
         sender = PieceSender(settings.sling_id, settings.name, package_id)
         appender = PieceAppender(ports.journal, settings.package_topic, sender, cut.max_attempts)
-        return PieceWriter(appender, cut, ports.failpoints, settings.max_package_bytes)
+        return PieceWriter(appender, cut, ports.failpoints, settings.max_package_bytes, check)
 
     def room_in(self, message: PackageMessage) -> int:
         """Bytes that a payload may still have. Raises: LimitExceededError when the message is too large without."""
@@ -240,9 +263,27 @@ class PackageBuilder:
         return codec
 
 
-def _too_large_for_a_message(summary: PackageSummary, limit: int) -> LimitExceededError:
+class _MessageRoom(io.RawIOBase):
+    """A stream that keeps nothing, and takes as much as a message has room for."""
+
+    def __init__(self, room_bytes: int) -> None:
+        self._room_bytes = room_bytes
+        self._written_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        length = len(memoryview(data))  # type: ignore[arg-type]  # typeshed's ReadableBuffer is not importable
+        self._written_bytes += length
+        if self._written_bytes > self._room_bytes:
+            raise _too_large_for_a_message(f"more than {self._room_bytes}", self._room_bytes)
+        return length
+
+
+def _too_large_for_a_message(length_bytes: int | str, limit: int) -> LimitExceededError:
     return LimitExceededError(
-        f"the package has {summary.length_bytes} bytes, does not fit a message, and may not travel otherwise",
+        f"the package has {length_bytes} bytes, does not fit a message, and may not travel otherwise",
         next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
         limit=limit,
     )

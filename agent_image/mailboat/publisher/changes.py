@@ -155,6 +155,8 @@ def _is_complete(put: Change, following: Change | None) -> bool:
     return following is None or following.is_removal or not is_within(following.path, put.path)
 
 
+_LONGEST_REQUEST_ID: Final = RequestId(f"changed-{'0' * 40}")
+
 # Longer than any build of a package: changes are staged before their intent is stored.
 _STRAYS_LIVE: Final = timedelta(days=7)
 
@@ -207,11 +209,9 @@ class ChangeShipper:
     def checked_groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
         """The same; nodes that the format of the packages can't hold are refused, as shipping them would be."""
         for group in self.groups(source, roots):
-            shipment = shipment_from(source, group.filter, ())
-            check = self._builder.checker(shipment)
-            if check is not None:
-                for node in (*shipment.ancestors, *(self._node(source, path) for path in group.puts)):
-                    check(node)
+            request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, _LONGEST_REQUEST_ID)
+            nodes = (self._node(source, path) for path in group.puts)
+            self._builder.check(request, shipment_from(source, group.filter, nodes))
             yield group
 
     def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
@@ -229,7 +229,7 @@ class ChangeShipper:
             for node, digest in zip(nodes, digests, strict=True):
                 staged.add(StagedNode(node.path, digest))
         shipment = shipment_from(source, group.filter, nodes)
-        built = self._builder.build(request, package_id, shipment)
+        built = self._builder.build(request, package_id, shipment, lambda: shipment)  # its nodes are a list
         placed = self._appender.append([Prepared(built.message, request.fingerprint, True, (source_id,))])
         return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))
 

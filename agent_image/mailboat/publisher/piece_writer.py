@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -105,14 +105,28 @@ class PieceWriter(io.RawIOBase):
     """
 
     def __init__(
-        self, appender: PieceAppender, settings: PieceSettings, failpoints: Failpoints, max_bytes: int | None = None
+        self,
+        appender: PieceAppender,
+        settings: PieceSettings,
+        failpoints: Failpoints,
+        max_bytes: int | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
-        """Begin with nothing; a package of more than `max_bytes` is refused when it comes to that."""
+        """Begin with nothing.
+
+        Args:
+            appender: Takes the pieces.
+            settings: How they are cut.
+            failpoints: Where tests make it fail.
+            max_bytes: Of a package; more is refused when it comes to that.
+            check: Called before the first piece of a package that is not complete yet. What it raises ends the package.
+        """
         super().__init__()
         self._appender = appender
         self._settings = settings
         self._reach = failpoints.reach
         self._max_bytes = max_bytes
+        self._check = check
         self._contents: list[bytes] = []
         self._rest: list[memoryview] = []  # of the next piece, as it was written
         self._rest_bytes = 0
@@ -143,6 +157,8 @@ class PieceWriter(io.RawIOBase):
             )
         self._cut(view)
         if self._waiting_bytes > self._settings.append_bytes:
+            if not self._has_begun:
+                self._check()
             self._begin_step()
         return len(view)
 

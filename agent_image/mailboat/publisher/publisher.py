@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, namespaces_of
+from mailboat.content.progress import description_of, namespaces_of, unwatched
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode, filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId
@@ -25,9 +25,8 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, check_request
-from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
-from mailboat.publisher.builder import BuiltPackage, ObserveNode, PackageBuilder, Shipment, shipment_of
+from mailboat.publisher.builder import BuiltPackage, PackageBuilder, Shipment, shipment_of
 from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.changes import ChangeGroup, ChangeShipper
 from mailboat.publisher.published import StagedNode, Stager, change_digest
@@ -36,8 +35,8 @@ from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
 
 _SHOWN: Final = 20
 
-MakeChecker = Callable[[Shipment], ObserveNode | None]
-"""Gives what refuses nodes that a package of this shipment can't hold: `PackageBuilder.checker`."""
+CheckShipment = Callable[[DistributionRequest, Shipment], None]
+"""Reads a shipment to its end and refuses what a package of it can't hold: `PackageBuilder.check`."""
 
 
 class Publisher:
@@ -131,14 +130,13 @@ class Publisher:
         """What `publish` would ship. Raises: as `publish`, what concerns request and source."""
         check_request(request, self._settings.max_paths)
         check_source(request, source)
-        refuses = self._settings.refuse_collisions
-        return plan_request(request, source, self._builder.checker, refuse_collisions=refuses)
+        return plan_request(request, source, self._builder.check)
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
         groups = self._shipper.checked_groups(source, replaced_roots(source, roots))
-        return plan_groups(groups, refuse_collisions=self._settings.refuse_collisions)
+        return plan_groups(groups)
 
     def _found_or_prepared(
         self, request: DistributionRequest, source: Source | None
@@ -271,8 +269,11 @@ class RequestPreparer:
     def _build(
         self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
     ) -> BuiltPackage:
+        def again() -> Shipment:
+            return shipment_of(request, unwatched(source))
+
         if not stager.is_needed:
-            return self._builder.build(request, package_id, shipment_of(request, source))
+            return self._builder.build(request, package_id, shipment_of(request, source), again)
         with stager as staged:
             namespaces = namespaces_of(source)
             for path in request.deep_paths:
@@ -281,20 +282,18 @@ class RequestPreparer:
             def observe(node: Node) -> None:
                 staged.add(StagedNode(node.path, change_digest(node, namespaces)))
 
-            return self._builder.build(request, package_id, shipment_of(request, source, observe))
+            return self._builder.build(request, package_id, shipment_of(request, source, observe), again)
 
 
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
-def plan_request(
-    request: DistributionRequest, source: Source | None, checker: MakeChecker, *, refuse_collisions: bool
-) -> PublicationPlan:
+def plan_request(request: DistributionRequest, source: Source | None, check: CheckShipment) -> PublicationPlan:
     """What publishing a checked request would ship.
 
     Raises:
         UsageError: The format of the packages can't hold a node.
-        LimitExceededError: Names collide, see `PathOrder.add`.
+        LimitExceededError: Publishing would exceed a limit, or names collide.
         SourceMissingError, and what the source raises.
     """
     shown = request.paths[:_SHOWN]
@@ -303,29 +302,23 @@ def plan_request(
         removed = shown if deletes else ()
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
-    order = PathOrder(refuse_collisions=refuse_collisions)
-    shipment = shipment_of(request, source)
-    check = checker(shipment)
-    if check is not None:
-        for ancestor in shipment.ancestors:
-            check(ancestor)
-    for node in shipment.nodes:
-        if check is not None:
-            check(node)
-        order.add(node.path)
+
+    def count(node: Node) -> None:
+        nonlocal nodes, files, content_bytes
         nodes += 1
         files += node.data is not None
         content_bytes += content_bytes_of(node)
+
+    check(request, shipment_of(request, source, count))
     return PublicationPlan(1, nodes, files, content_bytes, 0, content_bytes, shown)
 
 
-def plan_groups(groups: Iterable[ChangeGroup], *, refuse_collisions: bool) -> PublicationPlan:
-    """What publishing these groups would ship. Raises: LimitExceededError, where names in one of them collide."""
+def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
+    """What publishing these groups would ship."""
     packages = nodes = files = content_bytes = deletes = largest = 0
     shown: list[NodePath] = []
     removed: set[NodePath] = set()
     for group in groups:
-        check_order(group.puts, refuse_collisions=refuse_collisions)
         packages += 1
         nodes += len(group.puts)
         files += group.files

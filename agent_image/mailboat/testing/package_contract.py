@@ -384,6 +384,17 @@ class PackageContract:
             written(codec, PackageContents(deep("/c"), tree, refuse_collisions=True))
         written(codec, PackageContents(deep("/c"), tree[:2], refuse_collisions=True))
 
+    def test_what_would_not_be_written_is_refused_before(self, codec: PackageCodec) -> None:
+        tree = [a_folder("/c"), a_folder("/c/Page"), a_file("/c/a.txt", b"x" * 2000), a_folder("/c/page")]
+        contents = PackageContents(deep("/c"), tree, refuse_collisions=True)
+        with pytest.raises(LimitExceededError, match="'Page' and 'page' in one folder"):
+            codec.check(contents)
+        codec.check(replace(contents, refuse_collisions=False))
+        with pytest.raises(UsageError, match="not covered"):
+            codec.check(replace(contents, filter=deep("/d")))
+        with pytest.raises(LimitExceededError):
+            codec.check(replace(contents, refuse_collisions=False, limits=replace(LIMITS, max_entry_bytes=1999)))
+
     # -------------------------------------------------------------------------------------------------------- hostile
 
     def test_a_package_that_was_cut_is_refused(self, codec: PackageCodec, way: str) -> None:

@@ -9,6 +9,7 @@ pieces: what is packed is spooled first, since its size must precede it.
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import struct
 import tempfile
@@ -239,6 +240,25 @@ class ArchiveWriter:
             + central_extra
         )
         self._emit(LOCAL.pack(LOCAL_SIGNATURE, *fields, *sizes, len(raw), len(local_extra)) + raw + local_extra)
+
+
+class EntryCounter(ArchiveWriter):
+    """Counts entries as they would be written, and writes nothing."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        """Refuse what is beyond the limits."""
+        super().__init__(io.BytesIO(), 0, limits)
+
+    def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:  # noqa: ARG002
+        """See `ArchiveWriter.add`."""
+        self._begin(name, STORED, 0, 0, len(content))
+
+    def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:  # noqa: ARG002
+        """See `ArchiveWriter.add_binary`; the binary is not opened."""
+        self._begin(name, STORED, 0, 0, binary.length_bytes)
+
+    def _emit(self, piece: bytes) -> None:
+        pass
 
 
 def _beyond(what: str, entry: str, limit: int) -> LimitExceededError:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
+from mailboat.content.binaries import unread
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
+from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
 from mailboat.packages.filevault.jcr_rules import NodeChecker
@@ -84,19 +85,30 @@ class FilevaultCodec:
             SourceChangedError: A binary's bytes are not those of its digest.
             LimitExceededError: Names collide that must not, or readers of the same configuration refuse a node.
         """
-        archive = ArchiveWriter(into, self._settings.level, contents.limits)
+        return self._lay_out(contents, ArchiveWriter(into, self._settings.level, contents.limits))
+
+    def check(self, contents: PackageContents) -> None:
+        """See `PackageCodec.check`."""
+        self._lay_out(replace(contents, nodes=unread(contents.nodes)), EntryCounter(contents.limits))
+
+    def _lay_out(self, contents: PackageContents, archive: ArchiveWriter) -> PackageSummary:
         self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
         namespaces = Declarations(contents, self._reading.namespaces.by_prefix)
         total = _Total(contents)
-        owns = _ownership(contents.filter) if contents.is_for_repositories else None
+        owns = _ownership(contents.filter)
         settings = LayoutSettings(
-            namespaces, self._settings.references, largest, owns, total.amend, contents.limits.max_xml_depth
+            namespaces,
+            self._settings.references,
+            largest,
+            owns if contents.is_for_repositories else None,
+            total.amend,
+            contents.limits.max_xml_depth,
         )
         layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
-        rules = NodeChecker(namespaces)
+        rules = NodeChecker(namespaces, owns)
         for ancestor in contents.ancestors if contents.is_for_repositories else ():
             rules.check(ancestor)
         for node, has_children in _with_lookahead(contents.nodes):
@@ -106,19 +118,10 @@ class FilevaultCodec:
             layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
             layout.add(node, has_children=has_children)
+        rules.finish()
         layout.finish()
         digest = archive.finish()
         return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
-
-    def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
-        rules = NodeChecker(Declarations(contents, self._reading.namespaces.by_prefix))
-
-        def check(node: Node) -> None:
-            if contents.is_for_repositories:
-                rules.check(node)
-            check_size(node, contents.limits)
-
-        return check
 
     def read_bytes(
         self,

@@ -7,55 +7,136 @@ it is refused when it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from mailboat.errors import UsageError
-from mailboat.model.nodes import CONTENT_NODE, DATA_PROPERTY, RESOURCE_TYPE, Node, Property, PropertyType
-from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
+from mailboat.model.nodes import (
+    CONTENT_NODE,
+    DATA_PROPERTY,
+    FILE_TYPE,
+    FOLDER_TYPE,
+    RESOURCE_TYPE,
+    Node,
+    Property,
+    PropertyType,
+)
+from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.names import PREFIX
 from mailboat.packages.prefixes import NamespaceUnresolvedError, unresolved
 
 _FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
 _PREFIX: Final = re.compile(rf"{PREFIX}\Z")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_DATE: Final = re.compile(r"[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}T")
 _IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
 """The days between the Julian and the Gregorian calendar, which Java's does not have."""
 _STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
-
-
 _EXPANDED: Final = re.compile(r"\{(?:[^{}]*:[^{}]*)?\}(?=[^{}])")
 """The namespace of a name that has no prefix for it. Oak looks it up, or keeps the value as a String."""
-_HOLDS_HIERARCHY: Final = "nt:folder"
-_HOLDS_CONTENT: Final = "nt:file"
-_NO_HIERARCHY: Final = frozenset({"nt:unstructured", "nt:resource", "oak:Unstructured", "oak:Resource"})
+_EXPANDED_NAME: Final = re.compile(r"\{(?:[^{}]*:[^{}]*|internal)?\}")
+"""Of a node or property Oak drops or renames it. `internal` is the namespace of `rep`."""
+
+_LINK_TYPE: Final = "nt:linkedFile"
+_NO_HIERARCHY: Final = frozenset({"nt:unstructured", RESOURCE_TYPE, "oak:Unstructured", "oak:Resource"})
 """Built-in types that are not nt:hierarchyNode. Only the repository can decide about others."""
+
+_POLICY_NAMES: Final = frozenset({"rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy"})
+"""An importer adds the mixin that allows such a child."""
+
+_CREATED: Final = frozenset({"jcr:created", "jcr:createdBy"})
+_OF_RESOURCE: Final = frozenset(
+    {DATA_PROPERTY, "jcr:mimeType", "jcr:encoding", "jcr:lastModified", "jcr:lastModifiedBy"}
+)
+_PROPERTIES: Final[Mapping[str, frozenset[str]]] = {
+    FOLDER_TYPE: _CREATED,
+    FILE_TYPE: _CREATED,
+    _LINK_TYPE: _CREATED | {CONTENT_NODE},
+    RESOURCE_TYPE: _OF_RESOURCE | {"jcr:uuid"},
+    "oak:Resource": _OF_RESOURCE,
+}
+"""All properties of the built-in types that allow no others, but for those of their mixins."""
+_MIXIN_PROPERTIES: Final[Mapping[str, frozenset[str]]] = {
+    "mix:created": _CREATED,
+    "mix:language": frozenset({"jcr:language"}),
+    "mix:lastModified": frozenset({"jcr:lastModified", "jcr:lastModifiedBy"}),
+    "mix:lockable": frozenset({"jcr:lockOwner", "jcr:lockIsDeep"}),
+    "mix:mimeType": frozenset({"jcr:mimeType", "jcr:encoding"}),
+    "mix:referenceable": frozenset({"jcr:uuid"}),
+    "mix:title": frozenset({"jcr:title", "jcr:description"}),
+    "rep:AccessControllable": frozenset(),
+}
+"""Built-in mixins. Any other may allow any property and child."""
+_DEFINED_TYPES: Final[Mapping[str, PropertyType]] = {
+    "jcr:lastModified": PropertyType.DATE,
+    "jcr:lockIsDeep": PropertyType.BOOLEAN,
+    CONTENT_NODE: PropertyType.REFERENCE,
+    DATA_PROPERTY: PropertyType.BINARY,
+}
+"""Of these properties; the others are Strings. A String is converted where it has the right form."""
+_FORMS: Final = {"jcr:lastModified": _DATE, "jcr:uuid": _UUID, CONTENT_NODE: _UUID}
+_REQUIRED: Final[Mapping[str, str]] = {
+    RESOURCE_TYPE: DATA_PROPERTY,
+    "oak:Resource": DATA_PROPERTY,
+    _LINK_TYPE: CONTENT_NODE,
+}
+
+
+@dataclass(slots=True)
+class _Above:
+    node: Node
+    lacks_content: bool
 
 
 class NodeChecker:
     """Refuses nodes that a repository can't hold, also below the nodes that came before."""
 
-    def __init__(self, namespaces: Mapping[str, str]) -> None:
-        """`namespaces` by prefix."""
+    def __init__(self, namespaces: Mapping[str, str], owns: Callable[[NodePath], bool]) -> None:
+        """`namespaces` by prefix; `owns` says whether the package replaces what is at a path."""
         self._namespaces = namespaces
-        self._above: dict[NodePath, str] = {}
+        self._owns = owns
+        self._above: dict[NodePath, _Above] = {}
 
     def check(self, node: Node) -> None:
         """Refuse a node; parents come first. Raises: UsageError, NamespaceUnresolvedError."""
         check_node(node, self._namespaces)
         self._leave(node.path)
-        parent = self._above.get(parent_of(node.path))
-        if parent == _HOLDS_HIERARCHY and node.primary_type in _NO_HIERARCHY:
-            raise _refused(node, f"the nt:folder above takes folders, files and pages, but no {node.primary_type}")
-        if parent == _HOLDS_CONTENT and name_of(node.path) != CONTENT_NODE:
-            raise _refused(node, "the nt:file above takes jcr:content only")
-        # A mixin may allow more.
-        if node.primary_type in (_HOLDS_HIERARCHY, _HOLDS_CONTENT) and not node.mixin_types:
-            self._above[node.path] = node.primary_type
+        above = self._above.get(parent_of(node.path))
+        if above is not None:
+            self._check_child(above, node)
+        if node.primary_type in _PROPERTIES and _are_all_known(node.mixin_types):
+            is_whole = node.data is not None or node.primary_type != FILE_TYPE
+            self._above[node.path] = _Above(node, not is_whole and self._owns(child_of(node.path, CONTENT_NODE)))
 
-    def _leave(self, path: NodePath) -> None:
-        while self._above and not is_within(path, next(reversed(self._above))):
-            self._above.popitem()
+    def finish(self) -> None:
+        """No node follows. Raises: UsageError."""
+        self._leave(None)
+
+    def _check_child(self, above: _Above, node: Node) -> None:
+        kind, name = above.node.primary_type, name_of(node.path)
+        if name in _POLICY_NAMES:
+            return
+        if kind == FOLDER_TYPE:
+            if node.primary_type in _NO_HIERARCHY:
+                raise _refused(node, f"the nt:folder above takes folders, files and pages, but no {node.primary_type}")
+        elif kind != FILE_TYPE:
+            raise _refused(node, f"the {kind} above takes no children")
+        elif name != CONTENT_NODE:
+            raise _refused(node, "the nt:file above takes jcr:content only")
+        elif above.node.data is not None:
+            raise _refused(node, f"the nt:file above has {DATA_PROPERTY}, which is its jcr:content")
+        above.lacks_content = False
+
+    def _leave(self, path: NodePath | None) -> None:
+        while self._above and (path is None or not is_within(path, next(reversed(self._above)))):
+            _, left = self._above.popitem()
+            if left.lacks_content:
+                raise _refused(left.node, f"an nt:file needs {CONTENT_NODE}")
+
+
+def _are_all_known(mixins: Iterable[str]) -> bool:
+    return all(one in _MIXIN_PROPERTIES for one in mixins)
 
 
 def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
@@ -76,15 +157,43 @@ def _check_node(node: Node, namespaces: Mapping[str, str]) -> None:
         reason = reason_against_jcr_name(name, namespaces)
         if reason is not None:
             raise _refused(node, f"its type {name!r} is refused there, as {reason}")
-    if node.primary_type == RESOURCE_TYPE and node.find(DATA_PROPERTY) is None:
-        raise _refused(node, f"an nt:resource needs {DATA_PROPERTY}")
+    required = _REQUIRED.get(node.primary_type)
+    if required is not None and node.find(required) is None:
+        raise _refused(node, f"an {node.primary_type} needs {required}")
+    allowed = _allowed_properties(node)
     for one in node.properties:
         reason = reason_against_jcr_name(one.name, namespaces)
         if reason is not None:
             raise _refused(node, f"the property name {one.name!r} is refused there, as {reason}")
+        if allowed is not None:
+            _check_defined(node, one, allowed)
         reason = _reason_against_values(one, namespaces)
         if reason is not None:
             raise _refused(node, f"a value of {one.name} is refused there, as {reason}")
+
+
+def _allowed_properties(node: Node) -> frozenset[str] | None:
+    """The names of properties that the types of a node allow; None where they may allow any."""
+    allowed = _PROPERTIES.get(node.primary_type)
+    if allowed is None or not node.properties or not _are_all_known(node.mixin_types):
+        return None
+    if node.data is not None:
+        allowed |= {DATA_PROPERTY}
+    return allowed.union(*(_MIXIN_PROPERTIES[one] for one in node.mixin_types))
+
+
+def _check_defined(node: Node, one: Property, allowed: frozenset[str]) -> None:
+    if one.name not in allowed:
+        types = ", ".join((node.primary_type, *node.mixin_types))
+        raise _refused(node, f"{types} does not allow the property {one.name}")
+    if one.is_multiple:
+        raise _refused(node, f"{one.name} has one value there, not a list")
+    expected = _DEFINED_TYPES.get(one.name, PropertyType.STRING)
+    if one.name not in _CREATED and one.type not in (expected, PropertyType.STRING):
+        raise _refused(node, f"{one.name} is of type {expected.name} there, not {one.type.name}")
+    form = _FORMS.get(one.name)
+    if form is not None and not form.match(str(one.values[0])):
+        raise _refused(node, f"{one.name} can't be {str(one.values[0])!r:.80} there")
 
 
 def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | None:
@@ -94,6 +203,8 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
         return f"it has {found[0]!r}"
     if not name:
         return "it is empty"  # Oak would store a String instead
+    if _EXPANDED_NAME.match(name):
+        return "it has a namespace in braces, where a repository has a prefix"
     prefix, colon, local = name.partition(":")
     if not colon:
         local = prefix

@@ -122,7 +122,7 @@ class _Open:
 
     `document`: None for a plain folder; `depth` counts the elements around it in its document;
     `file` is the entry that the bytes of its jcr:content may have, next to its directory; `present` has the children
-    that came; `whole` is the node with the bytes that `file` or another entry has.
+    that came; `whole` is the node with the bytes that `file` or another entry has, `data` bytes that no entry has yet.
     """
 
     node: Node
@@ -136,6 +136,7 @@ class _Open:
     file: str | None = None
     present: set[str] = field(default_factory=set)
     whole: Node | None = None
+    data: Binary | None = None
 
 
 class Layout:
@@ -162,6 +163,8 @@ class Layout:
         parent = self._parent_of(node.path)
         platform = platform_path(node.path) if parent is None else _below(parent, node)
         is_file = not has_children and _is_simple_file(node)
+        # A file with children: an access control list, besides the jcr:content that the bytes stand for.
+        data = node.data if has_children else None
         # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
         is_folder = node.is_plain_folder and parent_of(node.path) != ROOT
         is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node)
@@ -169,6 +172,7 @@ class Layout:
             not is_file
             and not is_folder
             and not is_unfolded
+            and data is None
             and parent is not None
             and parent.document is not None
             and _takes_in(parent, node)
@@ -182,6 +186,8 @@ class Layout:
             self._add_file(node, platform, parent)
         elif is_folder:
             self._open.append(_Open(node, platform, None, 0, [], []))
+        elif data is not None:
+            self._open_unfolded(node, platform, data)
         elif is_unfolded:
             self._open.append(self._opened(node, _file_directory(platform, node), _Document(), 0))
             self._open[-1].file = f"{platform[: platform.rfind('/')]}/{platform_name(name_of(node.path))}"
@@ -201,7 +207,8 @@ class Layout:
             folder = platform[: platform.rfind("/")]
             self._archive.add_binary(f"{folder}/{platform_name(name)}", data, name)
         elif data is not None:
-            self._add_unfolded(node, platform, data)
+            self._open_unfolded(node, platform, data)
+            self._close()
         if parent is not None:
             parent.has_entries = True
 
@@ -211,23 +218,33 @@ class Layout:
             return True
         return name.endswith(XML_SUFFIX) and is_docview(_head(data))
 
-    def _add_unfolded(self, node: Node, platform: str, data: Binary) -> None:
-        """Write a file as the document of nt:file and its jcr:content."""
+    def _open_unfolded(self, node: Node, platform: str, data: Binary) -> None:
+        """Begin a file as the document of nt:file; where its bytes go is known when its children are."""
         name = name_of(node.path)
         held = tuple(one for one in node.properties if one.name != DATA_PROPERTY)
-        kept = tuple(one for one in node.properties if one.name == DATA_PROPERTY)
+        file = None
         if node.primary_type == FILE_TYPE and not self._is_special(name, data):
-            self._archive.add_binary(f"{platform[: platform.rfind('/')]}/{platform_name(name)}", data, name)
-            platform, kept = _file_directory(platform, node), ()
+            file = f"{platform[: platform.rfind('/')]}/{platform_name(name)}"
+            platform = _file_directory(platform, node)
         outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
-        inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), kept)
-        document = _Document()
-        opened = self._opened(outer, platform, document, 0)
-        opened.whole = node
+        opened = self._opened(outer, platform, _Document(), 0)
+        opened.whole, opened.data, opened.file = node, data, file
         self._open.append(opened)
-        content = self._opened(inner, f"{platform}/{platform_name(CONTENT_NODE)}", document, 1)
-        opened.inlined[CONTENT_NODE] = format_element(CONTENT_NODE, content.attributes, (), (), 1)
-        self._close()
+
+    def _place_bytes(self, closed: _Open, document: _Document, data: Binary) -> None:
+        """Write the bytes of a file as those of its jcr:content; as its own property where it has one besides."""
+        path = NodePath(f"{closed.node.path}/{CONTENT_NODE}")
+        held = (Property(DATA_PROPERTY, (data,), PropertyType.BINARY),)
+        if CONTENT_NODE in closed.present:
+            bare = self._opened(Node(closed.node.path, FILE_TYPE, (), held), closed.platform, document, 0)
+            closed.attributes += [one for one in bare.attributes if one[0] == xml_name(DATA_PROPERTY)]
+            return
+        if closed.file is not None:
+            self._archive.add_binary(closed.file, data, name_of(closed.node.path))
+            held = ()
+        inner = Node(path, RESOURCE_TYPE, (), held)
+        content = self._opened(inner, f"{closed.platform}/{platform_name(CONTENT_NODE)}", document, 1)
+        closed.inlined[CONTENT_NODE] = format_element(CONTENT_NODE, content.attributes, (), (), 1)
 
     def _add_element(self, node: Node, platform: str, parent: _Open, document: _Document) -> None:
         """Write a node into its parent's document; the bytes of a file go next to its directory."""
@@ -307,6 +324,8 @@ class Layout:
                 self._archive.add_directory(f"{closed.platform}/")
             return
         name = name_of(closed.node.path)
+        if closed.data is not None:
+            self._place_bytes(closed, closed.document, closed.data)
         self._shorten_order(closed)
         children, marks = _children_texts(closed)
         self._check_readable(closed, len(children))
