@@ -34,6 +34,7 @@ from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.source_branches import cut_whole
+from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError, MailboatError, StorageFullError, UsageError
@@ -374,17 +375,42 @@ def test_the_packages_of_a_build_have_the_same_bytes_and_ids_whoever_builds_them
     assert all(one.startswith("dstrpck-1-") and one[24] == "8" for one in ids)
 
 
-def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:
-    page = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured"/>'
+def a_checkout(folder: Path, handling: str = "merge") -> Path:
+    """A node and its access control list, and how a package of it asks for that to be imported."""
+    head = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:rep="internal" jcr:primaryType='
     for file, text in (
-        ("jcr_root/a/.content.xml", page),
-        ("META-INF/vault/properties.xml", format_properties({"acHandling": "merge"})),
+        ("jcr_root/a/.content.xml", f'{head}"nt:unstructured"/>'),
+        ("jcr_root/a/_rep_policy.xml", f'{head}"rep:ACL"/>'),
+        ("META-INF/vault/properties.xml", format_properties({"acHandling": handling})),
     ):
-        place = tmp_path / "checkout" / file
-        place.parent.mkdir(parents=True)
+        place = folder / file
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    source = open_checkout_source(tmp_path / "checkout")
-    recipe = replace(recipe_for(engine, tmp_path / "checkout", ["/a"]), package_type=FILEVAULT)
+    return folder
+
+
+def test_what_changes_the_import_of_access_control_is_built_again(engine: Engine, tmp_path: Path) -> None:
+    stages = LocalStages(engine.blobs, {FILEVAULT: FilevaultCodec()})
+    for handling, published in (("merge", 2), ("merge", 0), ("merge_preserve", 1), ("clear", 2)):
+        checkout = a_checkout(tmp_path / "checkout", handling)
+        recipe = recipe_for(engine, checkout, ["/a"], Budget(max_nodes=1))
+        report = run(engine, BuildOrder(replace(recipe, package_type=FILEVAULT)), stages)
+        assert (handling, report.published) == (handling, published)
+
+
+def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Path) -> None:
+    recipe = recipe_for(engine, site)
+    ports = BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}, LimitsConfig(max_entries=1))
+    whole = Bin(BinKind.CONTENT, (NodePath("/a"),), 0, 1, b"")
+    problem = BinBuilder(recipe, ports).build(whole)
+    assert isinstance(problem, Problem)
+    assert (problem.name, "more nodes than max_entries" in problem.message) == ("LimitExceeded", True)
+
+
+def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:
+    source = open_checkout_source(a_checkout(tmp_path / "checkout"))
+    recipe = recipe_for(engine, tmp_path / "checkout", ["/a"])
+    recipe = replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
     builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {FILEVAULT: FilevaultCodec()}))
     (one,) = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
     built = builder.build(one)

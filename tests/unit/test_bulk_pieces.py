@@ -23,10 +23,11 @@ from mailboat.bulk.spark.pipeline import (
     SmallBuild,
     SparkPipeline,
 )
+from mailboat.bulk.spark.sink import sink_order
 from mailboat.bulk.spark.stages import StageRows, StageRunner
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
-from mailboat.errors import MailboatError, StorageFullError
+from mailboat.errors import MailboatError, StorageFullError, UsageError
 from mailboat.model.paths import ROOT, NodePath
 from support.engines import write_site
 
@@ -91,6 +92,27 @@ def test_what_other_pieces_built_is_given_before_the_error_of_one(boat: Any, tmp
         ended.append(error)
     assert len(ended) == 1
     assert len(results) == runner.pieces == 2
+
+
+def test_a_source_with_rules_is_refused_by_command_and_sink(boat: Any, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    filters = '<filter root="/a"><exclude pattern="/a/b"/></filter><filter root="/c"/>'
+    write_site(
+        checkout,
+        {
+            "META-INF/vault/filter.xml": f'<workspaceFilter version="1.0">{filters}</workspaceFilter>',
+            "jcr_root/a/b.txt": "x",
+            "jcr_root/c/d.txt": "x",
+        },
+    )
+    options = {"path": str(boat.home), "source": str(checkout)}
+    with pytest.raises(UsageError, match="has rules or a mode for /a"):
+        sink_order(options)
+    assert sink_order({**options, "roots": '["/c"]'}).recipe.roots == ("/c",)
+    with Workspace(Home(boat.home)) as workspace:
+        for roots in ([ROOT], [NodePath("/a")]):
+            with pytest.raises(UsageError, match="has rules or a mode for /a"):
+                recipe_for(workspace, BuildRequest(str(checkout), roots))
 
 
 def test_the_driver_builds_a_few_packages_itself(boat: Any, tmp_path: Path) -> None:

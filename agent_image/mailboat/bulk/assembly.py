@@ -7,6 +7,7 @@ build with the same. Nothing is opened here that the workspace does not close.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from mailboat.bulk.build_claims import this_driver
@@ -23,10 +24,11 @@ from mailboat.content.port import Source
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
+from mailboat.publisher.publisher import replaced_roots
 
 
 class BuildRequest(NamedTuple):
-    """What is to be built, as a user says it."""
+    """What is to be built, as a user says it; of a FileVault source no more than its filter has."""
 
     source: str
     roots: Sequence[NodePath]
@@ -38,7 +40,9 @@ def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None =
     """The recipe of a build: the wish, and what the configuration says of packages and of the publisher.
 
     Raises:
-        UsageError: Packages of this publisher do not travel through a blob store, or there is no such publisher.
+        UsageError: Packages of this publisher do not travel through a blob store, there is no such publisher, or the
+            source's filter has rules or modes, see `replaced_roots`.
+        SourceMissingError: There is no such source.
     """
     config = workspace.home.config
     if config.publisher.transfer is Transfer.INLINE or are_pieces_cut(config):
@@ -48,7 +52,7 @@ def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None =
         )
     return Recipe(
         absolute_source(wish.source),
-        outermost(wish.roots),
+        outermost(_owned_roots(wish)),
         wish.budget,
         package_type_of(config),
         config.publisher.inline_binary_bytes,
@@ -57,6 +61,11 @@ def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None =
         publisher=config.publisher.name if publisher is None else _known(workspace, publisher),
         file_identity=wish.file_identity,
     )
+
+
+def _owned_roots(wish: BuildRequest) -> Sequence[NodePath]:
+    with closing(open_source(wish.source, identity=wish.file_identity)) as source:
+        return replaced_roots(source, wish.roots)
 
 
 def source_of(recipe: Recipe) -> Source:

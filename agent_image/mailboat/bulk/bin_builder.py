@@ -8,7 +8,7 @@ listed, or the bin fails as SourceChanged, and nothing of it is in the manifest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
@@ -16,6 +16,7 @@ from mailboat.blobs.port import BlobStore
 from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.bulk.source_branches import items_of, listed_as
+from mailboat.config.document import LimitsConfig
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
@@ -27,7 +28,7 @@ from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.builder import ancestors_in, shipped_properties, with_stored_binaries
-from mailboat.publisher.published import change_digest
+from mailboat.publisher.published import ChangeDigests
 
 _SPOOL_BYTES: Final = 1024 * 1024
 _NO_BOUNDS: Final = Budget(2**62, 2**62)
@@ -41,11 +42,13 @@ class BuildPorts:
         source: What is built, read from one thread.
         blobs: Where large binaries and packages go.
         codecs: The package formats by package type.
+        limits: What subscribers accept.
     """
 
     source: Source
     blobs: BlobStore
     codecs: Mapping[str, PackageCodec]
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
 class BinBuilder:
@@ -58,6 +61,7 @@ class BinBuilder:
         whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
         self._above = ancestors_in(filter_of(whole), ports.source)
         self._namespaces = namespaces_of(ports.source)
+        self._digests = ChangeDigests(ports.source)
         described = description_of(ports.source)
         self._properties = {} if described is None else shipped_properties(described.package_properties())
 
@@ -79,9 +83,9 @@ class BinBuilder:
 
         def noted(walked: Iterable[Node]) -> Iterator[Node]:
             for node in walked:
-                nodes.append(BuiltNode(node.path, change_digest(node, self._namespaces)))
+                nodes.append(BuiltNode(node.path, self._digests.of(node)))
                 if not is_listed:
-                    listed.append(listed_as(node, self._namespaces))
+                    listed.append(listed_as(node, self._digests))
                 yield node
 
         with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
@@ -95,6 +99,7 @@ class BinBuilder:
                 properties=self._properties,
                 namespaces=self._namespaces,
                 is_for_repositories=codec.package_type == FILEVAULT,
+                limits=self._ports.limits,
             )
             summary = codec.write(contents, stream)
             _check_message(large)

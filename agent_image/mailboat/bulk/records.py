@@ -60,7 +60,7 @@ def problem_of(path: NodePath, error: MailboatError) -> Problem:
 
 
 class BuiltNode(NamedTuple):
-    """A node of a package: its path and its `change_digest`."""
+    """A node of a package: its path and its digest, see `ChangeDigests`."""
 
     path: NodePath
     digest: bytes

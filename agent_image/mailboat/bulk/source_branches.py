@@ -19,10 +19,9 @@ from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntr
 from mailboat.content.port import Source
 from mailboat.content.progress import namespaces_of
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
-from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, child_of, is_within
-from mailboat.publisher.published import change_digest
+from mailboat.publisher.published import ChangeDigests
 
 _MOST_CHILDREN: Final = 4096
 """Of a wider folder no child is a branch of its own: the plan would be as long as the listing."""
@@ -159,8 +158,9 @@ def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Ite
     """
     namespaces = namespaces_of(source)
     if not isinstance(source, ListedSource):
+        digests = ChangeDigests(source)
         for node in source.walk(path, is_deep=is_deep):
-            yield listed_as(node, namespaces)
+            yield listed_as(node, digests)
     elif not namespaces:
         yield from source.listed(path, is_deep=is_deep)
     else:
@@ -169,9 +169,9 @@ def listed_nodes(source: Source, path: NodePath, *, is_deep: bool = True) -> Ite
             yield item if isinstance(item, UnlistedEntry) else _salted(item, salt)
 
 
-def listed_as(node: Node, namespaces: NamespaceTable | None) -> ListedNode:
+def listed_as(node: Node, digests: ChangeDigests) -> ListedNode:
     """How a node that was read is listed where the source lists none itself."""
-    return ListedNode(node.path, content_bytes_of(node), change_digest(node, namespaces))
+    return ListedNode(node.path, content_bytes_of(node), digests.of(node))
 
 
 def _salted(node: ListedNode, salt: bytes) -> ListedNode:

@@ -141,7 +141,7 @@ def build(  # sets of options
         from mailboat.bulk.spark.pipeline import SparkPipeline
 
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    wish = BuildRequest(source, _roots_of(source, paths), _budget_of(cutting), cutting.file_identity)
+    wish = BuildRequest(source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity)
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
         recipe = recipe_for(workspace, wish, naming.publisher)
         runner = opened.enter_context(_spark(running))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError
@@ -43,6 +43,9 @@ from mailboat.wire.tree import (
     take_nodes,
 )
 
+if TYPE_CHECKING:
+    from mailboat.packages.tree_writer import TreePackageWriter
+
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 """A larger package is read record by record: one call would hold all of it several times."""
 
@@ -62,15 +65,11 @@ class TreeCodec:
 
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
-        from mailboat.packages.tree_writer import TreePackageWriter  # noqa: PLC0415  # a subscriber writes none
-
-        return TreePackageWriter(contents, into, self._namespaces).write()
+        return _writer(contents, into, self._namespaces).write()
 
     def check(self, contents: PackageContents) -> None:
         """See `PackageCodec.check`."""
-        from mailboat.packages.tree_writer import TreePackageCounter  # noqa: PLC0415  # as in `write`
-
-        TreePackageCounter(contents, self._namespaces).write()
+        _writer(contents, None, self._namespaces).write()
 
     def read_bytes(
         self,
@@ -138,3 +137,15 @@ def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsCo
         raise LimitExceededError(
             f"a tree package holds {total} bytes, the limit is {limits.max_total_bytes}", limit=limits.max_total_bytes
         )
+
+
+def _writer(contents: PackageContents, into: BinaryIO | None, namespaces: Mapping[str, str]) -> TreePackageWriter:
+    """What writes a package; without `into`, what only counts."""
+    from mailboat.packages.tree_writer import (  # noqa: PLC0415  # a subscriber writes none
+        TreePackageCounter,
+        TreePackageWriter,
+    )
+
+    if into is None:
+        return TreePackageCounter(contents, namespaces)
+    return TreePackageWriter(contents, into, namespaces)

@@ -34,12 +34,13 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
+from mailboat.publisher.published import AC_HANDLING
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
 _SPOOL_BYTES: Final = 1024 * 1024
-_SHIPPED_PROPERTIES: Final = ("acHandling",)  # the others are for installations by hand
+_SHIPPED_PROPERTIES: Final = (AC_HANDLING,)  # the others are for installations by hand
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
 _LONGEST_ID: Final = f"dstrpck-{10**13}-{uuid.UUID(int=0)}"
@@ -176,7 +177,7 @@ class PackageBuilder:
         contents = self._contents(shipment, lambda nodes, _: nodes, {})
         if self._settings.are_large_refused:
             # What packing gains is known only when it is done: this ends as soon as there is more than has room.
-            self._codec().write(contents, cast("BinaryIO", _MessageRoom(self._room_for_package(draft))))
+            self._codec().write(contents, cast("BinaryIO", _LimitedStream(self._room_for_package(draft))))
         else:
             self.room_in(draft)
             self._codec().check(contents)
@@ -263,11 +264,11 @@ class PackageBuilder:
         return codec
 
 
-class _MessageRoom(io.RawIOBase):
-    """A stream that keeps nothing, and takes as much as a message has room for."""
+class _LimitedStream(io.RawIOBase):
+    """A stream that keeps nothing, and takes no more bytes than its limit."""
 
-    def __init__(self, room_bytes: int) -> None:
-        self._room_bytes = room_bytes
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self._written_bytes = 0
 
     def writable(self) -> bool:
@@ -276,8 +277,8 @@ class _MessageRoom(io.RawIOBase):
     def write(self, data: object, /) -> int:
         length = len(memoryview(data))  # type: ignore[arg-type]  # typeshed's ReadableBuffer is not importable
         self._written_bytes += length
-        if self._written_bytes > self._room_bytes:
-            raise _too_large_for_a_message(f"more than {self._room_bytes}", self._room_bytes)
+        if self._written_bytes > self._limit_bytes:
+            raise _too_large_for_a_message(f"more than {self._limit_bytes}", self._limit_bytes)
         return length
 
 

@@ -20,19 +20,17 @@ from mailboat.clock import milliseconds_of
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.content.progress import namespaces_of
 from mailboat.errors import SourceChangedError
 from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
-from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
-from mailboat.publisher.published import Change, SourceNode, StagedNode, change_digest
+from mailboat.publisher.published import Change, ChangeDigests, SourceNode, StagedNode
 from mailboat.publisher.settings import ChangeBudget, PublisherPorts, PublisherSettings
 
 
@@ -87,7 +85,7 @@ def request_id_for(source_uri: str, packages_before: int, group: ChangeGroup, di
         source_uri: The source.
         packages_before: How many packages of it were published before.
         group: What the package carries.
-        digests: Of its nodes, in order, see `change_digest`.
+        digests: Of its nodes, in order, see `ChangeDigests`.
     """
     total = hashlib.sha256(f"{source_uri}\0{packages_before}\0".encode())
     for path, digest in zip(group.puts, digests, strict=True):
@@ -196,8 +194,8 @@ class ChangeShipper:
         """What would be shipped. Changes nothing but temporary tables."""
         source_id = self._published.source_id(source.uri, self._appender.identity())
         outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
-        namespaces = namespaces_of(source)
-        nodes = (_described(node, namespaces) for root in dict.fromkeys(outermost) for node in source.walk(root))
+        digests = ChangeDigests(source)
+        nodes = (_described(node, digests) for root in dict.fromkeys(outermost) for node in source.walk(root))
         content_bytes = self._published.compare(source_id, outermost, nodes)
         if on_compared is not None:
             on_compared(content_bytes)
@@ -216,8 +214,7 @@ class ChangeShipper:
 
     def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
         nodes = [self._node(source, path) for path in group.puts]
-        namespaces = namespaces_of(source)
-        digests = [change_digest(node, namespaces) for node in nodes]
+        digests = list(map(ChangeDigests(source).of, nodes))
         request_id = request_id_for(source.uri, self._published.packages(source_id), group, digests)
         request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, request_id, user_id)
         package_id = self._builder.new_package_id()
@@ -241,5 +238,5 @@ class ChangeShipper:
         return node
 
 
-def _described(node: Node, namespaces: NamespaceTable | None) -> SourceNode:
-    return SourceNode(node.path, change_digest(node, namespaces), content_bytes_of(node), node.data is not None)
+def _described(node: Node, digests: ChangeDigests) -> SourceNode:
+    return SourceNode(node.path, digests.of(node), content_bytes_of(node), node.data is not None)

@@ -22,14 +22,20 @@ from typing import Final, NamedTuple, Self
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
+from mailboat.content.port import Source
+from mailboat.content.progress import description_of, namespaces_of
+from mailboat.model.filters import policy_of
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action
-from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.packages.prefixes import prefixes_of
 from mailboat.publisher.database import translated_failures
+
+AC_HANDLING: Final = "acHandling"
+_AC_OF_ALL: Final = frozenset({"overwrite", "clear"})
+"""These remove access control lists of the repository also where the package has none."""
 
 _CHUNK: Final = 1000
 _PAGE: Final = 500
@@ -110,15 +116,30 @@ PackageChanges = Sequence[tuple[PackageId, Sequence[StagedNode]]]
 """What several packages change."""
 
 
-def change_digest(node: Node, namespaces: NamespaceTable | None) -> bytes:
-    """Digest of a node and of what its prefixes stand for in the source: a change of either is published."""
-    digest = node_digest(node)
-    if not namespaces:
-        return digest
-    used = sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
-    if not used:
-        return digest
-    return hashlib.sha256(digest + "\0".join("\t".join(one) for one in used).encode()).digest()
+class ChangeDigests:
+    """Digests of the nodes of a source, with what else of it changes what importers make of a node."""
+
+    def __init__(self, source: Source) -> None:
+        """Use what the source says of its prefixes and of access control, which may grow while nodes are read."""
+        self._namespaces = namespaces_of(source)
+        described = description_of(source)
+        self._handling = None if described is None else described.package_properties().get(AC_HANDLING)
+
+    def of(self, node: Node) -> bytes:
+        """Digest of a node, of what its prefixes stand for, and of how its access control is imported."""
+        said = self._used(node)
+        if self._handling is not None and (self._handling.lower() in _AC_OF_ALL or policy_of(node.path) is not None):
+            said.append((AC_HANDLING, self._handling))
+        digest = node_digest(node)
+        if not said:
+            return digest
+        return hashlib.sha256(digest + "\0".join("\t".join(one) for one in said).encode()).digest()
+
+    def _used(self, node: Node) -> list[tuple[str, ...]]:
+        namespaces = self._namespaces
+        if not namespaces:
+            return []
+        return sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
 
 
 class SourceEnd(NamedTuple):

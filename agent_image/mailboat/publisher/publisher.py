@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, namespaces_of, unwatched
+from mailboat.content.progress import description_of, unwatched
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode, filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId
@@ -29,7 +29,7 @@ from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import BuiltPackage, PackageBuilder, Shipment, shipment_of
 from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.changes import ChangeGroup, ChangeShipper
-from mailboat.publisher.published import StagedNode, Stager, change_digest
+from mailboat.publisher.published import ChangeDigests, StagedNode, Stager
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
 
@@ -275,12 +275,12 @@ class RequestPreparer:
         if not stager.is_needed:
             return self._builder.build(request, package_id, shipment_of(request, source), again)
         with stager as staged:
-            namespaces = namespaces_of(source)
+            digests = ChangeDigests(source)
             for path in request.deep_paths:
                 staged.add(StagedNode(path, None))
 
             def observe(node: Node) -> None:
-                staged.add(StagedNode(node.path, change_digest(node, namespaces)))
+                staged.add(StagedNode(node.path, digests.of(node)))
 
             return self._builder.build(request, package_id, shipment_of(request, source, observe), again)
 

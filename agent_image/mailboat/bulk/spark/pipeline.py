@@ -271,9 +271,8 @@ def built_rows(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) ->
             closing(source_of(recipe)) as source,
             closing(open_blobs(home, SystemClock(), lambda: recipe.log)) as blobs,
         ):
-            builder = BinBuilder(
-                recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config), namespaces_of(home.config)))
-            )
+            codecs = CodecsOnDemand(codec_names(home.config), namespaces_of(home.config))
+            builder = BinBuilder(recipe, BuildPorts(source, blobs, codecs, home.config.limits))
             for one in bins:
                 yield build_row(one.signature, _with_retries(builder, one))
     except MailboatError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from mailboat.errors import UsageError
@@ -83,12 +82,6 @@ _REQUIRED: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(slots=True)
-class _Above:
-    node: Node
-    lacks_content: bool
-
-
 class NodeChecker:
     """Refuses nodes that a repository can't hold, also below the nodes that came before."""
 
@@ -96,7 +89,8 @@ class NodeChecker:
         """`namespaces` by prefix; `owns` says whether the package replaces what is at a path."""
         self._namespaces = namespaces
         self._owns = owns
-        self._above: dict[NodePath, _Above] = {}
+        self._above: dict[NodePath, Node] = {}
+        self._incomplete: set[NodePath] = set()
 
     def check(self, node: Node) -> None:
         """Refuse a node; parents come first. Raises: UsageError, NamespaceUnresolvedError."""
@@ -106,15 +100,17 @@ class NodeChecker:
         if above is not None:
             self._check_child(above, node)
         if node.primary_type in _PROPERTIES and _are_all_known(node.mixin_types):
+            self._above[node.path] = node
             is_whole = node.data is not None or node.primary_type != FILE_TYPE
-            self._above[node.path] = _Above(node, not is_whole and self._owns(child_of(node.path, CONTENT_NODE)))
+            if not is_whole and self._owns(child_of(node.path, CONTENT_NODE)):
+                self._incomplete.add(node.path)
 
     def finish(self) -> None:
         """No node follows. Raises: UsageError."""
         self._leave(None)
 
-    def _check_child(self, above: _Above, node: Node) -> None:
-        kind, name = above.node.primary_type, name_of(node.path)
+    def _check_child(self, above: Node, node: Node) -> None:
+        kind, name = above.primary_type, name_of(node.path)
         if name in _POLICY_NAMES:
             return
         if kind == FOLDER_TYPE:
@@ -124,15 +120,15 @@ class NodeChecker:
             raise _refused(node, f"the {kind} above takes no children")
         elif name != CONTENT_NODE:
             raise _refused(node, "the nt:file above takes jcr:content only")
-        elif above.node.data is not None:
+        elif above.data is not None:
             raise _refused(node, f"the nt:file above has {DATA_PROPERTY}, which is its jcr:content")
-        above.lacks_content = False
+        self._incomplete.discard(above.path)
 
     def _leave(self, path: NodePath | None) -> None:
         while self._above and (path is None or not is_within(path, next(reversed(self._above)))):
-            _, left = self._above.popitem()
-            if left.lacks_content:
-                raise _refused(left.node, f"an nt:file needs {CONTENT_NODE}")
+            path_left, left = self._above.popitem()
+            if path_left in self._incomplete:
+                raise _refused(left, f"an nt:file needs {CONTENT_NODE}")
 
 
 def _are_all_known(mixins: Iterable[str]) -> bool:

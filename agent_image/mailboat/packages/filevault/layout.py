@@ -228,16 +228,15 @@ class Layout:
             platform = _file_directory(platform, node)
         outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
         opened = self._opened(outer, platform, _Document(), 0)
-        opened.whole, opened.data, opened.file = node, data, file
-        self._open.append(opened)
+        self._open.append(replace(opened, whole=node, data=data, file=file))
 
     def _place_bytes(self, closed: _Open, document: _Document, data: Binary) -> None:
         """Write the bytes of a file as those of its jcr:content; as its own property where it has one besides."""
         path = NodePath(f"{closed.node.path}/{CONTENT_NODE}")
-        held = (Property(DATA_PROPERTY, (data,), PropertyType.BINARY),)
+        held: tuple[Property, ...] = (Property(DATA_PROPERTY, (data,), PropertyType.BINARY),)
         if CONTENT_NODE in closed.present:
             bare = self._opened(Node(closed.node.path, FILE_TYPE, (), held), closed.platform, document, 0)
-            closed.attributes += [one for one in bare.attributes if one[0] == xml_name(DATA_PROPERTY)]
+            closed.attributes.extend(one for one in bare.attributes if one[0] == xml_name(DATA_PROPERTY))
             return
         if closed.file is not None:
             self._archive.add_binary(closed.file, data, name_of(closed.node.path))
