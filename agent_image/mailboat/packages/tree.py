@@ -68,7 +68,6 @@ class TreeCodec:
         return _writer(contents, into, self._namespaces).write()
 
     def check(self, contents: PackageContents) -> None:
-        """See `PackageCodec.check`."""
         _writer(contents, None, self._namespaces).write()
 
     def read_bytes(

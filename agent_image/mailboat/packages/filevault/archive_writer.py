@@ -250,11 +250,10 @@ class EntryCounter(ArchiveWriter):
         super().__init__(io.BytesIO(), 0, limits)
 
     def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:  # noqa: ARG002
-        """See `ArchiveWriter.add`."""
         self._begin(name, STORED, 0, 0, len(content))
 
     def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:  # noqa: ARG002
-        """See `ArchiveWriter.add_binary`; the binary is not opened."""
+        # The binary is not opened.
         self._begin(name, STORED, 0, 0, binary.length_bytes)
 
     def _emit(self, piece: bytes) -> None:

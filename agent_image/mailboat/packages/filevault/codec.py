@@ -88,7 +88,6 @@ class FilevaultCodec:
         return self._lay_out(contents, ArchiveWriter(into, self._settings.level, contents.limits))
 
     def check(self, contents: PackageContents) -> None:
-        """See `PackageCodec.check`."""
         self._lay_out(replace(contents, nodes=unread(contents.nodes)), EntryCounter(contents.limits))
 
     def _lay_out(self, contents: PackageContents, archive: ArchiveWriter) -> PackageSummary:
