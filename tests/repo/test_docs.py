@@ -106,12 +106,18 @@ def test_the_continuous_check_is_make_test_the_real_cluster_and_slices_that_are_
     assert "set -euo pipefail" in lines
 
 
+def test_drawings_are_files(root: Path) -> None:
+    """A package index shows Mermaid as code, and the site would load its script from elsewhere."""
+    assert [page.name for page in pages(root) if "```mermaid" in page.read_text()] == []
+
+
 def test_the_site_builds_without_a_broken_link(root: Path) -> None:
     done = subprocess.run(
         [sys.executable, "tools/build_site.py"], cwd=root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     page = (root / "build/site/index.html").read_text()
+    assert '<ol start="2">' in (root / "build/site/how-to/install.html").read_text()
     assert 'id="installation"' in page
     assert 'data-md-component="source"' not in page  # its script asks api.github.com
     assert not re.search(
