@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import mailboat
 import pytest
 import yaml
 from mailboat_operator import resources
@@ -32,8 +33,9 @@ RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 LEASE_SECONDS = 30.0
 """Longer than a busy machine stands still: who loses the lease ends, and nobody starts it anew here."""
-OF_VERSION = """
+PROGRAM = """
 import sys, mailboat
+sys.modules["kubernetes"] = None  # kopf imports the client of the e2e tests where it is installed: 0.3 CPU seconds
 mailboat.__version__ = sys.argv[1]
 from mailboat_operator.main import run
 sys.exit(run())
@@ -277,8 +279,7 @@ class Replicas:
             **{f"MAILBOAT_OPERATOR_{key.upper()}": str(value) for key, value in settings.items()},
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            program = ["-m", "mailboat_operator.main"] if version is None else ["-c", OF_VERSION, version]
-            command = [sys.executable, "-W", "error", *program]
+            command = [sys.executable, "-W", "error", "-c", PROGRAM, version or mailboat.__version__]
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self.processes.append(process)
         return process
