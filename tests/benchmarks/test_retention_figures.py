@@ -8,8 +8,8 @@ from typing import Any
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.positions import Bounds
+from mailboat.retention.head_plan import ConsumptionBounds, Holder, plan_head
 from mailboat.retention.marks import LogMarks
-from mailboat.retention.plan import ConsumptionBounds, Holder, plan_head
 from mailboat.wire.headers import PACKAGE_HEADERS
 
 NOW_MS = 3_600_000_000

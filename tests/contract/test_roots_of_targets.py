@@ -11,7 +11,7 @@ from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.snapshots import restore_snapshot, take_snapshot
+from mailboat.operations.target_snapshots import restore_snapshot, take_snapshot
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.target_contract import content_of
 from mailboat.testing.trees import a_folder

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.content.sources.folder import FolderSource

@@ -26,7 +26,7 @@ from mailboat.journal.port import Edge
 from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.inspection import records_of
+from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source

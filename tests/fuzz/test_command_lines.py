@@ -17,7 +17,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli.application import build_app
-from mailboat.cli.failures import EXIT_CODES
+from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.main import main
 
 CODES = {code for code, _ in EXIT_CODES}

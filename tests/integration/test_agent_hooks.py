@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from mailboat.agent.command_hooks import CommandHook, Hooks
 from mailboat.agent.hook_watch import HookWatch
-from mailboat.agent.hooks import CommandHook, Hooks
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HooksConfig
 from mailboat.errors import ProcessorFailedError
@@ -163,7 +163,7 @@ def test_only_what_is_configured_is_a_hook() -> None:
 _KILLED = """
 import sys
 from mailboat.agent.hook_watch import HookWatch
-from mailboat.agent.hooks import Hooks
+from mailboat.agent.command_hooks import Hooks
 from mailboat.clock import SystemClock
 from mailboat.config.document import HooksConfig
 from mailboat.model.identifiers import AgentName

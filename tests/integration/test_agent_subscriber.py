@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mailboat.agent.subscriber import SubscriberProcess, Subscription, subscription_of
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription, subscription_of
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import (
@@ -44,7 +44,7 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.inspection import records_of
+from mailboat.operations.journal_inspection import records_of
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.run import ImportRun
 from mailboat.subscriber.subscriber import Until

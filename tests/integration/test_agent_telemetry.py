@@ -29,7 +29,7 @@ from mailboat.config.storage import Secret
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
-from mailboat.operations.inspection import records_of
+from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import wait_until
 from mailboat.wire.events import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.cli import publish_requests
-from mailboat.cli.failures import NOT_YET_EXIT_CODE
+from mailboat.cli.error_report import NOT_YET_EXIT_CODE
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import BlobAccessDeniedError
 

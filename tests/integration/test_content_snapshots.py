@@ -16,7 +16,7 @@ from mailboat.cli.main import main
 from mailboat.clock import SystemClock
 from mailboat.content.locations import open_source, open_target
 from mailboat.content.port import GivenUp
-from mailboat.content.snapshots import (
+from mailboat.content.snapshot_format import (
     MAGIC,
     SnapshotCorruptError,
     SnapshotHead,
@@ -39,8 +39,8 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations import snapshots
-from mailboat.operations.snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
+from mailboat.operations import target_snapshots
+from mailboat.operations.target_snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemorySource
 from support.engines import TARGET_KINDS, Engine, digest_of, memory_engine
@@ -154,7 +154,7 @@ def test_commits_while_a_sqlite_target_is_copied_do_not_show(engine: Engine, tmp
 
 def _taken_during(target: Any, text: str, file: Path, engine: Engine) -> Any:
     """A snapshot in whose middle the subscriber commits."""
-    write = snapshots._write_package
+    write = target_snapshots._write_package
 
     def commit_first(view: Any, into: Any, watch: Any) -> SnapshotTail:
         with target.batch() as batch:
@@ -163,14 +163,14 @@ def _taken_during(target: Any, text: str, file: Path, engine: Engine) -> Any:
         return write(view, into, watch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots, "_write_package", commit_first)
+        patch.setattr(target_snapshots, "_write_package", commit_first)
         return take_snapshot(text, file, SystemClock())
 
 
 def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Engine, tmp_path: Path) -> None:
     text = imported(engine, "generations")
     target = engine.target("generations")
-    write = snapshots._write_package
+    write = target_snapshots._write_package
 
     def overtake(view: Any, into: Any, watch: Any) -> SnapshotTail:
         tail = write(view, into, watch)
@@ -182,7 +182,7 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
         return tail
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots, "_write_package", overtake)
+        patch.setattr(target_snapshots, "_write_package", overtake)
         with pytest.raises(SourceChangedError, match="thrown away"):
             take_snapshot(text, tmp_path / "snap", SystemClock())
     target.close()

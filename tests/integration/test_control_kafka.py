@@ -28,7 +28,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.operations.inspection import readable, records_of
+from mailboat.operations.journal_inspection import readable, records_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 

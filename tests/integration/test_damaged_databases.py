@@ -19,8 +19,8 @@ from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import RequestId, TopicName
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import PublisherStateCorruptError
 from mailboat.publisher.state import PublisherState
+from mailboat.publisher.state_file import PublisherStateCorruptError
 from mailboat.testing.target_contract import deep, publish
 from mailboat.testing.trees import sample_tree
 

@@ -17,7 +17,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandMessage
-from mailboat.operations.snapshots import restore_snapshot, take_snapshot
+from mailboat.operations.target_snapshots import restore_snapshot, take_snapshot
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscriber import Until

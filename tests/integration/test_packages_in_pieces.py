@@ -24,7 +24,7 @@ from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.inspection import summary_of, verify_journal
+from mailboat.operations.journal_inspection import summary_of, verify_journal
 from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.subscriber import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
 from mailboat.composition.package_formats import package_registry

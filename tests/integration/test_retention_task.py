@@ -13,7 +13,7 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
-from mailboat.retention.plan import ConsumptionBounds, Reason
+from mailboat.retention.head_plan import ConsumptionBounds, Reason
 from mailboat.retention.task import RetentionSettings, RetentionTask, Turn
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message

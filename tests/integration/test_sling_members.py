@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.subscriber import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import create_home
 from mailboat.composition.workspace import Workspace, initialise
@@ -60,7 +60,7 @@ from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.inspection import decode_record, readable, records_of
+from mailboat.operations.journal_inspection import decode_record, readable, records_of
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event

@@ -24,7 +24,7 @@ ROOTS = (
 TESTING = "agent_image/mailboat/testing/"
 """Suites poll with a deadline of real time."""
 
-ENVIRONMENT = {"agent_image/mailboat/composition/settings.py", "operator/mailboat_operator/settings.py"}
+ENVIRONMENT = {"agent_image/mailboat/composition/environment.py", "operator/mailboat_operator/settings.py"}
 """The only modules that read the environment; the command line's options may name variables to their framework."""
 
 MUTATORS = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "discard", "clear"}

@@ -20,7 +20,7 @@ FRAGMENTS = 22
 FOREIGN_ASSIGNMENTS = 191
 """Statements that assign an attribute of something other than `self` or `cls`."""
 GERUNDS = 2
-REPEATED_NAMES = 31
+REPEATED_NAMES = 13
 """Files whose name occurs more than twice outside the folders of kinds."""
 FUNCTION_IMPORTS = 75
 

@@ -43,7 +43,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
-from mailboat.operations.inspection import records_of
+from mailboat.operations.journal_inspection import records_of
 from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.wire.messages import decode_message, encode_message
 

@@ -35,10 +35,10 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.database import Synchronous
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
+from mailboat.publisher.state_file import Synchronous
 from mailboat.subscriber.admission import ImportGuard, StopSignal
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.importer import Importer

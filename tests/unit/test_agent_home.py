@@ -22,7 +22,7 @@ from mailboat.composition.home import (
     parse_config,
     write_text,
 )
-from mailboat.composition.locations import PlaceUnusableError
+from mailboat.composition.places import PlaceUnusableError
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig

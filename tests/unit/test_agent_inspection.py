@@ -24,7 +24,7 @@ from mailboat.model.messages import (
     SubscriberState,
 )
 from mailboat.model.paths import NodePath
-from mailboat.operations.inspection import summary_of
+from mailboat.operations.journal_inspection import summary_of
 
 SLING = SlingId("0" * 36)
 WEB = AgentName("web")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mailboat.composition.settings import Settings, child_environment, current_settings, settings_from
+from mailboat.composition.environment import Settings, child_environment, current_settings, settings_from
 
 
 def test_an_empty_environment_means_the_home_is_here() -> None:

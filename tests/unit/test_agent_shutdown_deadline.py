@@ -18,7 +18,7 @@ from mailboat.maintenance import retention, schedule
 from mailboat.maintenance.retention import retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import TopicName
-from mailboat.retention.plan import ConsumptionBounds
+from mailboat.retention.head_plan import ConsumptionBounds
 from mailboat.retention.task import RetentionFigures, RetentionSettings, RetentionTask, TurnInterruptedError
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS

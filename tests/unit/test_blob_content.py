@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from mailboat.blobs import content
-from mailboat.blobs.content import CopyProof, checked_stream
+from mailboat.blobs import checked_content
+from mailboat.blobs.checked_content import CopyProof, checked_stream
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staged_files import Staging
@@ -59,7 +59,7 @@ def test_content_of_unknown_truth_is_hashed_while_it_is_copied() -> None:
 def test_content_that_proves_itself_is_hashed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = DirectoryBlobStore(tmp_path / "blobs", ManualClock())
     staging = staged_in(tmp_path)
-    monkeypatch.setattr(content, "ContentHash", NoHash)
+    monkeypatch.setattr(checked_content, "ContentHash", NoHash)
     assert copied(pieces()) == DIGEST
     assert store.put(pieces(), DIGEST).digest == DIGEST
     staging.add(1, Binary(digest=DIGEST, length_bytes=len(DATA), opener=pieces))

@@ -43,10 +43,10 @@ from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
-from mailboat.packages.registry import FILEVAULT
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscriber import Until

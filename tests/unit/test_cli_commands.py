@@ -13,8 +13,8 @@ import pytest
 import typer
 from mailboat import __version__
 from mailboat.cli.application import COMMANDS, build_app
+from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.examples import EXAMPLES
-from mailboat.cli.failures import EXIT_CODES
 from mailboat.cli.glossary import errors_page, explanations
 from mailboat.cli.help_page import TOPICS, summary_of_command
 from mailboat.cli.main import main

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.cli.failures import EXIT_CODES, error_lines, print_error
+from mailboat.cli.error_report import EXIT_CODES, error_lines, print_error
 from mailboat.cli.output import (
     Column,
     Output,

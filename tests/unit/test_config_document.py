@@ -19,8 +19,8 @@ from mailboat.config.document import (
     TokenConfig,
     Verb,
 )
+from mailboat.config.documentation import commented_yaml, configuration_page
 from mailboat.config.keys import keys_of
-from mailboat.config.pages import commented_yaml, configuration_page
 from mailboat.config.parser import parse_document
 from mailboat.config.schema import json_schema
 from mailboat.config.storage import JournalConfig, KafkaConfig, Secret

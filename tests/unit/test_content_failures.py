@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from mailboat.content.failures import TranslatedFailures, translate_failure
+from mailboat.content.foreign_failures import TranslatedFailures, translate_failure
 from mailboat.errors import (
     MailboatError,
     StorageFailedError,

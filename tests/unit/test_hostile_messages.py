@@ -26,7 +26,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.announced import MAX_ANNOUNCEMENT_BYTES
-from mailboat.queues.failures import FailedPackages
+from mailboat.queues.error_queues import FailedPackages
 from mailboat.wire.messages import decode_message, encode_message
 
 SLING = SlingId("5" * 36)

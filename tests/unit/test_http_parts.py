@@ -41,7 +41,7 @@ from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
-from mailboat.telemetry.requests import RequestRecorder
+from mailboat.telemetry.request_metrics import RequestRecorder
 from mailboat.testing.clocks import ManualClock
 from starlette.responses import PlainTextResponse
 

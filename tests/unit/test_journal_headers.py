@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import MessageCorruptError
-from mailboat.journal.headers import HeaderCodec, decode_headers, encode_headers
+from mailboat.journal.header_codec import HeaderCodec, decode_headers, encode_headers
 from mailboat.journal.port import Headers
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=40)), max_size=6).map(tuple)

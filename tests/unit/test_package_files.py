@@ -20,10 +20,10 @@ from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
+from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
-from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.builder import shipment_of
 from mailboat.wire.messages import decode_package

@@ -6,9 +6,9 @@ import io
 
 import pytest
 from mailboat.errors import UnknownPackageTypeError
+from mailboat.packages.codec_registry import PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents
-from mailboat.packages.registry import PackageRegistry
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.package_contract import deep, written
 from mailboat.testing.trees import a_folder

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from mailboat.content.keys import key_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import NodePath, is_within
-from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
 from mailboat.publisher.published import Change
 from mailboat.publisher.settings import ChangeBudget
+from mailboat.publisher.source_changes import ChangeGroup, plan_changes, request_id_for
 
 
 def put(path: str, size: int = 1, *, is_new: bool = False) -> Change:

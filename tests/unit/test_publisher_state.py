@@ -16,12 +16,6 @@ from mailboat.errors import MailboatError, StorageFailedError, StorageFullError,
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import (
-    PublisherBusyError,
-    PublisherStateCorruptError,
-    StateFile,
-    translated_failures,
-)
 from mailboat.publisher.distributed import StoredSubscriber
 from mailboat.publisher.distributed_memory import (
     TOPIC_READER,
@@ -32,6 +26,12 @@ from mailboat.publisher.distributed_memory import (
 )
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
+from mailboat.publisher.state_file import (
+    PublisherBusyError,
+    PublisherStateCorruptError,
+    StateFile,
+    translated_failures,
+)
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until

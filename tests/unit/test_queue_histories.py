@@ -8,7 +8,7 @@ from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import Action
 from mailboat.queues.log_follower import LogFollower, count_past
-from mailboat.queues.pages import PageLimits, PageReader
+from mailboat.queues.queue_pages import PageLimits, PageReader
 from mailboat.queues.queue_state import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.examples import examples

@@ -8,7 +8,7 @@ from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import FailureCause
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.pages import PageReader
+from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import Capability, ItemState, QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue
 from support.queue_log import (

@@ -21,12 +21,12 @@ from mailboat.model.messages import (
     PingMessage,
     StatusMessage,
 )
-from mailboat.queues.failures import ErrorQueue, FailedPackages, FailurePlace
+from mailboat.queues.error_queues import ErrorQueue, FailedPackages, FailurePlace
 from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
-from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
+from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue

@@ -17,7 +17,7 @@ from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView, Stretch
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.pages import PageLimits, PageReader
+from mailboat.queues.queue_pages import PageLimits, PageReader
 from mailboat.queues.queue_state import QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock

@@ -13,7 +13,7 @@ from mailboat.queues.entries import DecodedRecords
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.pages import PageReader
+from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.statuses import StatusFollower
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message

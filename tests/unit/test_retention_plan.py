@@ -12,8 +12,8 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun
 from mailboat.model.positions import Bounds
+from mailboat.retention.head_plan import ConsumptionBounds, HeadPlan, Holder, Reason, plan_head
 from mailboat.retention.marks import ORPHAN_SECONDS, RECORD_BYTES, LogMarks
-from mailboat.retention.plan import ConsumptionBounds, HeadPlan, Holder, Reason, plan_head
 from mailboat.testing.examples import examples
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import encode_package

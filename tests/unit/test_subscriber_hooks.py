@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mailboat.agent.subscriber import failed_calls
+from mailboat.agent.subscriber_process import failed_calls
 from mailboat.content.port import Target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.model.identifiers import Offset

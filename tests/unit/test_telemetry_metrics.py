@@ -28,11 +28,11 @@ from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
-from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.page import metrics_page
-from mailboat.telemetry.subscribers import SubscriberMetrics, measured
-from mailboat.telemetry.upkeep import UpkeepMetrics
+from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
+from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
 from mailboat.telemetry.webhook import WebhookStatistics
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples

@@ -12,7 +12,7 @@ import pytest
 from mailboat.content.targets.database import connect_database, create_database
 from mailboat.errors import MailboatError
 from mailboat.folder_handle import FolderHandle
-from mailboat.publisher.database import open_database
+from mailboat.publisher.state_file import open_database
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 

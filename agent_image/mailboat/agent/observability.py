@@ -27,13 +27,13 @@ from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSe
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
-from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
 from mailboat.telemetry.job_metrics import JobMetrics
-from mailboat.telemetry.publishers import PublisherMetrics
-from mailboat.telemetry.requests import RequestRecorder
+from mailboat.telemetry.publisher_metrics import PublisherMetrics
+from mailboat.telemetry.request_metrics import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
-from mailboat.telemetry.subscribers import SubscriberMetrics, measured
-from mailboat.telemetry.upkeep import UpkeepMetrics
+from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
+from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
 from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings, WebhookStatistics
 from mailboat.tracing import NoTracer, Tracer
 

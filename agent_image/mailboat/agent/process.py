@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.heartbeats import HeartbeatClock
 from mailboat.agent.observability import Observability
-from mailboat.agent.subscriber import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.composition.home import KnownSubscriber

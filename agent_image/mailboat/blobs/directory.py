@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 from urllib.parse import quote, unquote
 
-from mailboat.blobs.content import (
+from mailboat.blobs.checked_content import (
     CHUNK_BYTES,
     CopyProof,
     blob_corrupt,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from mailboat.blobs.content import CHUNK_BYTES
+from mailboat.blobs.checked_content import CHUNK_BYTES
 from mailboat.errors import BlobStoreCorruptError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.faults import Fault, fault_of
 from mailboat.folder_handle import ForeignEntryError

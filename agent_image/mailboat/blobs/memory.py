@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import BinaryIO
 
-from mailboat.blobs.content import (
+from mailboat.blobs.checked_content import (
     CHUNK_BYTES,
     blob_corrupt,
     blob_missing,

@@ -16,7 +16,7 @@ from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from mailboat.blobs.content import (
+from mailboat.blobs.checked_content import (
     CHUNK_BYTES,
     blob_corrupt,
     blob_missing,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from mailboat.blobs.content import CHUNK_BYTES
+from mailboat.blobs.checked_content import CHUNK_BYTES
 from mailboat.blobs.s3_connection import ResumingBody, S3Connection, vanished
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.config.keys import MEBIBYTE

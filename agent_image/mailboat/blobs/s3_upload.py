@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
-from mailboat.blobs.content import CHUNK_BYTES
+from mailboat.blobs.checked_content import CHUNK_BYTES
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.errors import BlobStoreUnavailableError

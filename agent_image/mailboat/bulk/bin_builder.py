@@ -17,7 +17,7 @@ from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, Skelet
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.bulk.source_branches import items_of, listed_as
 from mailboat.config.document import LimitsConfig
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
@@ -25,8 +25,8 @@ from mailboat.content.progress import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
+from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.port import PackageCodec, PackageContents
-from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.builder import ancestors_in, shipped_properties, with_stored_binaries
 from mailboat.publisher.published import ChangeDigests
 

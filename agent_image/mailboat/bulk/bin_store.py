@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from mailboat.bulk.cutter import Bin, BinKind, Order, revision_of
 from mailboat.bulk.manifest import borders_of
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.model.paths import NodePath
 
 _PLACE: Final = "the folder for temporary files"

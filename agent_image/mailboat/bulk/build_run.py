@@ -32,8 +32,8 @@ from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.publisher.bulk_parts import BulkParts
-from mailboat.publisher.changes import ChangeGroup
 from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
+from mailboat.publisher.source_changes import ChangeGroup
 
 
 class BuildIncompleteError(PermanentError):

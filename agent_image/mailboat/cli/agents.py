@@ -23,7 +23,7 @@ from mailboat.agent.health import AgentView
 from mailboat.agent.process import AgentProcess
 from mailboat.agent.startup import Startup
 from mailboat.cli.config import checked_configuration, configuration
-from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
+from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, Report, count_text, printable

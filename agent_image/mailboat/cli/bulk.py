@@ -25,8 +25,8 @@ from mailboat.cli.options import PublisherOption, command, remote_command
 from mailboat.cli.output import Report
 from mailboat.cli.publish import SourceArgument, content_paths
 from mailboat.cli.session import Session
+from mailboat.composition.environment import variable
 from mailboat.composition.home import Home, configured_home
-from mailboat.composition.settings import variable
 from mailboat.composition.sources import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.errors import BuildMissingError, UsageError

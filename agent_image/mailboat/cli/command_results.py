@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mailboat.api.records import document_of
-from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.output import Report, count_text
 from mailboat.cli.session import Session
 

@@ -9,7 +9,7 @@ import typer
 from typer import completion as scripts
 
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
-from mailboat.composition.settings import current_settings
+from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError
 
 

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from mailboat.cli.failures import DECLINED_EXIT_CODE
+from mailboat.cli.error_report import DECLINED_EXIT_CODE
 from mailboat.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, NotImportedView, document_of
 from mailboat.cli.colours import state_style
 from mailboat.cli.completion import publisher_names
-from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text

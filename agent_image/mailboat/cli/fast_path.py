@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.cli.output import Output
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
-from mailboat.composition.settings import current_settings
+from mailboat.composition.environment import current_settings
 
 if TYPE_CHECKING:
     from mailboat.config.document import Expose

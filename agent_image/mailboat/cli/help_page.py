@@ -12,9 +12,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.examples import EXAMPLES
-from mailboat.cli.failures import EXIT_CODES
-from mailboat.composition.settings import current_settings
+from mailboat.composition.environment import current_settings
 
 PAGE_WIDTH: Final = 100
 """Help is not wider than this, however wide the terminal is."""

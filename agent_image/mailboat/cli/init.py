@@ -10,10 +10,10 @@ from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
 from mailboat.composition.home import Home, create_home, home_without_journal
-from mailboat.composition.locations import check_folder_place
+from mailboat.composition.places import check_folder_place
 from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config
-from mailboat.config.pages import commented_yaml
+from mailboat.config.documentation import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
 
 

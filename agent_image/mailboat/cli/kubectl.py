@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mailboat.cli.failures import print_error
+from mailboat.cli.error_report import print_error
 from mailboat.cli.help_page import ALIASES
 from mailboat.cli.main import main
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError

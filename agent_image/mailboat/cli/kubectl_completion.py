@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mailboat.cli.kubectl import PUBLISHERS, REMOTE_COMMANDS, Kubectl, agent_options, kubectl_with, option_parser
-from mailboat.composition.settings import child_environment
+from mailboat.composition.environment import child_environment
 from mailboat.errors import MailboatError
 
 _FILES: Final = 0

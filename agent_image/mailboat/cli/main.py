@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mailboat.cli.failures import (
+from mailboat.cli.error_report import (
     BROKEN_PIPE_EXIT_CODE,
     INTERRUPTED_EXIT_CODE,
     leave_broken_pipe,
@@ -24,7 +24,7 @@ from mailboat.cli.failures import (
 from mailboat.cli.fast_path import run_quickly
 from mailboat.cli.session import Defaults
 from mailboat.cli.signals import exit_with
-from mailboat.composition.settings import current_settings
+from mailboat.composition.environment import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
 
 _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
+from mailboat.cli.error_report import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.output import Output
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
-from mailboat.composition.settings import current_settings
+from mailboat.composition.environment import current_settings
 from mailboat.errors import UsageError
 
 P = ParamSpec("P")

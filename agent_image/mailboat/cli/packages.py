@@ -17,8 +17,8 @@ from mailboat.cli.publish import Paths, ShallowOption, SourceArgument, content_p
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
-from mailboat.composition.locations import check_file_place, open_target
 from mailboat.composition.package_formats import namespaces_of, package_registry
+from mailboat.composition.places import check_file_place, open_target
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType

@@ -23,7 +23,7 @@ from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.sources import open_source
 from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
-from mailboat.control.publishers import LocalSource
+from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import RequestId, parse_request_id

@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
-from mailboat.cli.failures import print_warning
+from mailboat.cli.error_report import print_warning
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.publish_report import published_report
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
 from mailboat.composition.workspace import Workspace
-from mailboat.control.publishers import LocalSource
+from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import MailboatError
 from mailboat.maintenance.schedule import maintain
 

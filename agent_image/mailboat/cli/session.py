@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mailboat.cli.output import Output, Report, printable, show
 from mailboat.composition.credentials import read_secret
-from mailboat.composition.settings import Settings
+from mailboat.composition.environment import Settings
 from mailboat.config.storage import Secret
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
     from mailboat.content.progress import Phases
-    from mailboat.control.publishers import LocalSource
+    from mailboat.control.publisher_service import LocalSource
     from mailboat.maintenance.blob_sweep import SweepWatch
 
 

@@ -18,13 +18,13 @@ from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.clock import SystemClock, moment_of
 from mailboat.composition.home import Home, HomeMissingError
-from mailboat.composition.locations import check_file_place
+from mailboat.composition.places import check_file_place
 from mailboat.composition.roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.errors import UsageError
-from mailboat.operations.snapshots import SnapshotResult, restore_snapshot, take_snapshot
 from mailboat.operations.stored_snapshots import restore_stored, seed
+from mailboat.operations.target_snapshots import SnapshotResult, restore_snapshot, take_snapshot
 
 _STORED: Final = "blob:"
 

@@ -10,14 +10,14 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, KnownSubscriber
-from mailboat.composition.locations import absolute_target
+from mailboat.composition.places import absolute_target
 from mailboat.composition.roots import configured_roots
 from mailboat.content.locations import parse_target
 from mailboat.errors import (

@@ -11,7 +11,7 @@ from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import Clock
 from mailboat.composition.credentials import read_secret
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import S3Config
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mailboat.composition.settings import expanded_path, variable
+from mailboat.composition.environment import expanded_path, variable
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import Secret
 

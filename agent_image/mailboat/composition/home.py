@@ -24,8 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mailboat.composition.locations import check_folder_place
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
+from mailboat.composition.places import check_folder_place
 from mailboat.config.decoder import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
 from mailboat.content.locations import TARGET_KINDS
@@ -212,7 +212,7 @@ def create_home(path: Path, config: Config) -> Home:
         HomeExistsError: There is one already.
         StorageReadOnlyError, StorageFullError.
     """
-    from mailboat.config.pages import commented_yaml
+    from mailboat.config.documentation import commented_yaml
 
     has_own = (path / CONFIG_FILE).exists()
     if has_own and not (path / INSTANCE_FILE).exists():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock
-from mailboat.composition.locations import check_folder_place
+from mailboat.composition.places import check_folder_place
 from mailboat.config.storage import KafkaConfig, RetentionConfig, TopicRetentionConfig
 from mailboat.errors import JournalMissingError, UsageError
 from mailboat.journal.port import TopicSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.composition.credentials import read_secret
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
 from mailboat.config.storage import KafkaConfig, SaslMechanism
 from mailboat.errors import UsageError
 from mailboat.journal.kafka_settings import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mailboat.config.document import Config, PackageType, Transfer
+from mailboat.packages.codec_registry import PackageRegistry
 from mailboat.packages.port import PackageCodec
-from mailboat.packages.registry import PackageRegistry
 
 
 def are_pieces_cut(config: Config) -> bool:

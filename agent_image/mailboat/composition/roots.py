@@ -6,7 +6,7 @@ They hold on every road into a target: for agents, for `mailboat subscribe` and 
 from __future__ import annotations
 
 from mailboat.composition.home import Home
-from mailboat.composition.locations import absolute_target
+from mailboat.composition.places import absolute_target
 from mailboat.config.document import Config
 from mailboat.content.locations import parse_target
 from mailboat.model.identifiers import AgentName

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mailboat.composition.locations import absolute_target
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
+from mailboat.composition.places import absolute_target
 from mailboat.content import locations
 from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource

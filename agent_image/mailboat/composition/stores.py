@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.clock import Clock
+from mailboat.composition.environment import expanded_path
 from mailboat.composition.journals import ClientMissingError
-from mailboat.composition.locations import check_folder_place
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.places import check_folder_place
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.storage import S3Config
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 from mailboat.clock import Clock, SystemClock
 from mailboat.composition.home import make_folders, make_identity, translated_writes
 from mailboat.composition.journals import make_journal, open_journal, topic_settings
-from mailboat.composition.locations import check_folder_place
 from mailboat.composition.package_formats import (
     CodecsOnDemand,
     codec_names,
     is_head_kept,
     namespaces_of,
 )
+from mailboat.composition.places import check_folder_place
 from mailboat.composition.stores import open_blobs
 from mailboat.errors import AgentMissingError, BlobMissingError, TopicMissingError
 from mailboat.folder_handle import make_path
@@ -30,7 +30,7 @@ from mailboat.model.messages import TopicRole
 if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore
     from mailboat.composition.home import Home
-    from mailboat.composition.publishers import Meters
+    from mailboat.composition.publisher_setup import Meters
     from mailboat.config.document import AgentsConfig, LimitsConfig
     from mailboat.journal.port import Journal, TopicSettings
     from mailboat.packages.port import PackageCodec
@@ -122,7 +122,7 @@ class Workspace:
 
     def publisher(self, name: str | None = None) -> Publisher:
         """A publisher agent of this home; None names the configured one. Raises: UsageError for an invalid name."""
-        from mailboat.composition.publishers import (  # a subscriber's restart does without
+        from mailboat.composition.publisher_setup import (  # a subscriber's restart does without
             PublisherParts,
             open_publisher,
         )

@@ -20,7 +20,7 @@ from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
 from mailboat.model.positions import LogIdentity
-from mailboat.operations.inspection import readable
+from mailboat.operations.journal_inspection import readable
 from mailboat.wire.bulk import may_be_part
 
 MAX_LOOKS: Final = 8

@@ -25,7 +25,7 @@ from mailboat.errors import BuildMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage
-from mailboat.operations.inspection import readable
+from mailboat.operations.journal_inspection import readable
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
 from mailboat.wire.bulk import may_be_part
 

@@ -27,7 +27,7 @@ from mailboat.model.messages import (
     SuspendMessage,
     TopicRole,
 )
-from mailboat.operations.inspection import readable
+from mailboat.operations.journal_inspection import readable
 from mailboat.queues.names import QueueName
 from mailboat.wire.messages import encode_message
 

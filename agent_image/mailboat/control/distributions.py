@@ -19,9 +19,9 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations.inspection import readable
+from mailboat.operations.journal_inspection import readable
 from mailboat.publisher.appender import Receipt
-from mailboat.queues.failures import FailurePlace
+from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 
 MAX_SEARCHED_RECORDS: Final = 10_000

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from mailboat.api.records import GivenUpPage, GivenUpView
 from mailboat.clock import moment_of
-from mailboat.composition.locations import opened_ledger
+from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import GivenUp
 from mailboat.control.journal_state import JournalState
@@ -17,8 +17,8 @@ from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
-from mailboat.operations.inspection import readable
-from mailboat.queues.failures import FailurePlace
+from mailboat.operations.journal_inspection import readable
+from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.names import QueueName
 
 MAX_CALLS: Final = 1_000

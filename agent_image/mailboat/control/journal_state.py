@@ -20,12 +20,12 @@ from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, Message, TopicRole
-from mailboat.queues.failures import FailedPackages
+from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
-from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import QueueSources
+from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 

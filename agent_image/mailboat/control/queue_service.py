@@ -13,7 +13,7 @@ from mailboat.control.subscriber_directory import SubscriberDirectory, cause_vie
 from mailboat.errors import QueueNotClearableError
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry
-from mailboat.queues.failures import ErrorItem, ErrorQueue
+from mailboat.queues.error_queues import ErrorItem, ErrorQueue
 from mailboat.queues.names import parse_entry_id
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.queue_state import ItemState

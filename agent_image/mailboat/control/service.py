@@ -39,7 +39,7 @@ from mailboat.control.failed_packages import GivenUpPackages
 from mailboat.control.followers import Followers
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import JournalState
-from mailboat.control.publishers import LocalSource, PublisherService, publishers_of
+from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
 from mailboat.control.queue_service import QueueService, clearable, plan_removal
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, forget_subscriber, status_view
 from mailboat.errors import AgentMissingError, MailboatError, UsageError
@@ -47,7 +47,7 @@ from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
-from mailboat.operations.inspection import recent_publishers
+from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.publisher.appender import Receipt
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView

@@ -16,7 +16,7 @@ from typing import Final
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
 from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
-from mailboat.composition.locations import opened_ledger
+from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
 from mailboat.content.port import Ledger, ReportStarts
 from mailboat.discovery.roster import Roster, RosterFollower
@@ -34,7 +34,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.positions import Bounds, LogIdentity, Position
-from mailboat.operations.inspection import Finding
+from mailboat.operations.journal_inspection import Finding
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
 from mailboat.queues.queue_state import QueuePosition

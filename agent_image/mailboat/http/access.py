@@ -19,7 +19,7 @@ from typing import Final
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.composition.credentials import read_secret
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.errors import PathForbiddenError, PathRefusedError

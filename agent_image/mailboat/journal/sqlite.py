@@ -17,7 +17,7 @@ from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.frozen import Frozen
-from mailboat.journal.headers import decode_headers
+from mailboat.journal.header_codec import decode_headers
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock
-from mailboat.journal.headers import HeaderCodec
+from mailboat.journal.header_codec import HeaderCodec
 from mailboat.journal.port import ReadLimits, Record, RecordBatch
 from mailboat.journal.refusals import journal_closed, out_of_range, records_missing, topic_replaced, written_anew
 from mailboat.journal.sqlite_connection import mapped_errors

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalReplacedError, JournalUnavailableError, MailboatError
-from mailboat.journal.headers import HeaderCodec
+from mailboat.journal.header_codec import HeaderCodec
 from mailboat.journal.port import NewRecord
 from mailboat.journal.refusals import check_sizes, journal_closed, topic_missing
 from mailboat.journal.sqlite_connection import is_busy, mapped_errors

@@ -14,7 +14,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole
-from mailboat.retention.plan import ConsumptionBounds
+from mailboat.retention.head_plan import ConsumptionBounds
 from mailboat.retention.task import (
     CARRY_SECONDS,
     RetentionFigures,

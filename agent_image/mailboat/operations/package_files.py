@@ -35,10 +35,10 @@ from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
+from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
 from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary
-from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.builder import shipment_of
 
 BY_HAND: Final = AgentName("package-install")

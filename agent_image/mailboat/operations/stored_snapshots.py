@@ -23,15 +23,21 @@ from typing import Final
 from mailboat.blobs.port import BlobStore
 from mailboat.composition.roots import roots_of_target
 from mailboat.composition.workspace import Workspace
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.progress import Phases, Watch
-from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
+from mailboat.content.snapshot_format import (
+    SnapshotCorruptError,
+    SnapshotHead,
+    checked_ms,
+    checked_number,
+    checked_text,
+)
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.operations.snapshots import SnapshotResult, check_position, restore_snapshot, take_snapshot
+from mailboat.operations.target_snapshots import SnapshotResult, check_position, restore_snapshot, take_snapshot
 
 PLACE: Final = "blob:"
 _ROOMS: Final = "snapshots"

@@ -18,9 +18,9 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
+from mailboat.packages.codec_registry import TREE
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageSummary
-from mailboat.packages.registry import TREE
 from mailboat.packages.tree_batch import read_subtrees
 from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order

@@ -11,7 +11,7 @@ import io
 from collections.abc import Sequence
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from mailboat.blobs.content import ProvenStream
+from mailboat.blobs.checked_content import ProvenStream
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.wire.tree import HEADER_TAG, MAX_RECORD_BYTES, NAMESPACE_TAG, NODE_TAG, PIECE_TAG, TRAILER_TAG
 

@@ -18,7 +18,7 @@ from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
 from mailboat.clock import milliseconds_now
 from mailboat.content.binaries import binaries_of
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
 from mailboat.content.progress import description_of, namespaces_of
@@ -31,8 +31,8 @@ from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.requests import DistributionRequest
+from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
-from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
 from mailboat.publisher.published import AC_HANDLING
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import StateFile, Synchronous, translated_failures
 from mailboat.publisher.distributed import StoredSubscriber
+from mailboat.publisher.state_file import StateFile, Synchronous, translated_failures
 from mailboat.queues.names import QueueName
 
 TOPIC_READER: Final = "topic"

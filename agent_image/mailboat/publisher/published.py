@@ -31,7 +31,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.packages.prefixes import prefixes_of
-from mailboat.publisher.database import translated_failures
+from mailboat.publisher.state_file import translated_failures
 
 AC_HANDLING: Final = "acHandling"
 _AC_OF_ALL: Final = frozenset({"overwrite", "clear"})

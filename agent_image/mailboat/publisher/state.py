@@ -22,14 +22,14 @@ from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import (
+from mailboat.publisher.published import PublishedTrees
+from mailboat.publisher.state_file import (
     BUSY_TIMEOUT_SECONDS,
     PublisherBusyError,
     StateFile,
     Synchronous,
     translated_failures,
 )
-from mailboat.publisher.published import PublishedTrees
 
 
 @dataclass(frozen=True, slots=True)

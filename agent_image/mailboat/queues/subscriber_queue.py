@@ -16,7 +16,7 @@ from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.pages import MAX_PAGE_ENTRIES, PageReader
+from mailboat.queues.queue_pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.queue_state import (
     Capability,
     ItemState,

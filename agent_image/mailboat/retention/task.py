@@ -19,9 +19,9 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, heard
+from mailboat.retention.head_plan import ConsumptionBounds, HeadPlan, Holder, plan_head
 from mailboat.retention.marks import LogMarks
-from mailboat.retention.plan import ConsumptionBounds, HeadPlan, Holder, plan_head
-from mailboat.retention.registry import REGISTRY_KEY, Registry
+from mailboat.retention.subscriber_registry import REGISTRY_KEY, Registry
 from mailboat.wire.messages import decode_message, encode_message
 
 CARRY_SECONDS: Final = 3600.0

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.content.failures import TranslatedFailures, discard
+from mailboat.content.foreign_failures import TranslatedFailures, discard
 from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError, PackageCorruptError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage

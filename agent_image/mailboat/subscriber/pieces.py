@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
 from mailboat.config.document import PiecesConfig
-from mailboat.content.failures import TranslatedFailures, discard
+from mailboat.content.foreign_failures import TranslatedFailures, discard
 from mailboat.errors import (
     LimitExceededError,
     MailboatError,

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.content.sources.folder import FolderSource

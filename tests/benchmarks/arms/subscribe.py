@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName

@@ -24,8 +24,8 @@ from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
 from mailboat.bulk.spark.stages import runs_of
-from mailboat.composition.locations import absolute_target, opened_ledger
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
+from mailboat.composition.places import absolute_target, opened_ledger
 from mailboat.composition.sources import open_source
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest

@@ -31,7 +31,7 @@ from mailboat.cli.output import Output, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home, parse_config
-from mailboat.composition.locations import check_folder_place
+from mailboat.composition.places import check_folder_place
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import initialise
 from mailboat.config.decoder import decode_config, encode_changes

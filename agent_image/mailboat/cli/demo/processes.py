@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from mailboat.composition.settings import child_environment
+from mailboat.composition.environment import child_environment
 
 _ERROR_LINES: Final = 12
 _STOP_SECONDS: Final = 40.0

@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
-from mailboat.blobs.content import checked_stream
+from mailboat.blobs.checked_content import checked_stream
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.binaries import with_binaries
 from mailboat.content.digest import node_digest

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mailboat.content.digest import record_digest
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.held_blobs import HeldBlobs
 from mailboat.content.keys import SEPARATOR, below_range, key_of, path_of, subtree_range
 from mailboat.content.targets.database import check_database, connect_reader

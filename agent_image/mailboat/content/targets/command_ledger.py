@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, CommandVerb, Suspension

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.targets.command_ledger import COMMAND_SCHEMA, SUSPENSION_SCHEMA
 from mailboat.content.targets.hook_ledger import AFTER_SCHEMA
 from mailboat.content.targets.job_ledger import JOB_SCHEMA

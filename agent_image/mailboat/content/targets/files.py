@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.staged_intake import show_redo

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mailboat.content.digest import TreeHash
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import path_of
 from mailboat.content.layout import STATE_FOLDER
 from mailboat.content.sources.folder import FolderSource

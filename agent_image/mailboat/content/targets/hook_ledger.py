@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause

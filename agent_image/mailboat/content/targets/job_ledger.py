@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.pending_jobs import PendingJob
 from mailboat.errors import MessageCorruptError, TargetCorruptError
 from mailboat.model.jobs import JobsAdded, NewJob

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.content.targets.hook_ledger import TargetHookCalls, note_calls

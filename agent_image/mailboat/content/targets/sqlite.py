@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.held_blobs import HeldBlobs, blob_folder
 from mailboat.content.keys import SEPARATOR
 from mailboat.content.targets.database import check_database, connect_database, create_database, open_database

@@ -10,7 +10,7 @@ from __future__ import annotations
 from io import FileIO
 from typing import Final
 
-from mailboat.blobs.content import CopyProof, blob_corrupt
+from mailboat.blobs.checked_content import CopyProof, blob_corrupt
 from mailboat.content.held_blobs import open_binary
 from mailboat.content.targets.durability import Durability
 from mailboat.folder_handle import PUBLIC_FILE, FolderHandle

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mailboat.content.commands import OpenCommand
-from mailboat.content.failures import ForeignFailure, translate_failure
+from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
 from mailboat.content.merge_rules import merge_node
 from mailboat.content.port import GivenUp, OpenBuild, Source

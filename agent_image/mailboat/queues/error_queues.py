@@ -20,7 +20,7 @@ from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.pages import PageReader
+from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import Capability, QueueState
 
 MAX_BYTES: Final = 32 * 1024**2

@@ -7,7 +7,7 @@ A command gets one JSON object, and nothing of the package's content:
 
 An exit code other than 0, and running longer than allowed, are failures; the command is then ended with all that it
 started, and so it is when the agent is killed. What it prints is discarded, but for the last line, which stands in
-the error. Used by `agent/subscriber.py`.
+the error. Used by `agent/subscriber_process.py`.
 """
 
 from __future__ import annotations

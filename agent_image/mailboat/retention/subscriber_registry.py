@@ -16,7 +16,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, Announced
-from mailboat.retention.plan import Holder
+from mailboat.retention.head_plan import Holder
 
 MAX_REGISTRATIONS: Final = 10_000
 REGISTRY_KEY: Final = b"registry"

@@ -105,7 +105,7 @@ def named_failure(error: Exception) -> MailboatError:
         if error.filename is None and error.errno in _OF_OUTPUT:
             return OutputFailedError(f"standard output can't be written: {error.strerror}")
         if error.filename is not None and error.errno in _OF_NAMES:
-            from mailboat.composition.locations import PlaceUnusableError
+            from mailboat.composition.places import PlaceUnusableError
 
             return PlaceUnusableError(f"{str(error.filename)[:_TOLD]}: {error.strerror}")
         if error.filename is not None and isinstance(error, PermissionError):

@@ -18,7 +18,7 @@ from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Target
 from mailboat.content.progress import Watch, namespaces_of, watched_nodes, watched_records
-from mailboat.content.snapshots import (
+from mailboat.content.snapshot_format import (
     Snapshot,
     SnapshotCorruptError,
     SnapshotHead,

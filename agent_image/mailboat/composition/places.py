@@ -11,7 +11,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from mailboat.composition.settings import expanded_path
+from mailboat.composition.environment import expanded_path
 from mailboat.content import locations
 from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.port import Target

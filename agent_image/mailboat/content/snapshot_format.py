@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.port import GivenUp
 from mailboat.durable_file import replaced_file
 from mailboat.errors import UntrustedInputError, UsageError

@@ -27,7 +27,7 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import DistributionRequest
-from mailboat.packages.registry import FILEVAULT
+from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
 from mailboat.publisher.published import Change, ChangeDigests, SourceNode, StagedNode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.agent.subscriber_lock import SubscriberLock
 from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
-from mailboat.composition.locations import open_target
+from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
@@ -47,13 +47,13 @@ from mailboat.subscriber.settings import (
 from mailboat.subscriber.subscriber import Subscriber, Until
 
 if TYPE_CHECKING:
-    from mailboat.agent.hooks import Hooks
+    from mailboat.agent.command_hooks import Hooks
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
     from mailboat.content.hook_calls import HookCallLedger
     from mailboat.telemetry.state_log import StateLogger
-    from mailboat.telemetry.subscribers import SubscriberMetrics
+    from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]
 
@@ -109,7 +109,7 @@ class ExternalParts(Frozen):
 def _hooks_of(subscription: Subscription, clock: Clock) -> Hooks | None:
     if subscription.hooks == HooksConfig():
         return None
-    from mailboat.agent.hooks import Hooks  # subprocess and tempfile: a tenth of what a restart may cost
+    from mailboat.agent.command_hooks import Hooks  # subprocess and tempfile: a tenth of what a restart may cost
 
     return Hooks(subscription.hooks, subscription.name, clock)
 
@@ -311,7 +311,7 @@ class SubscriberProcess:
     def _publishers_found(self) -> frozenset[AgentName]:
         known = frozenset(self._workspace.publisher_names())
         try:
-            from mailboat.operations.inspection import recent_publishers
+            from mailboat.operations.journal_inspection import recent_publishers
 
             return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
         except MailboatError:  # what is wrong with the log, the import tells
