@@ -6,6 +6,7 @@ provider, over an in-memory Oak. Its packages are called `journal`, as its packa
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import threading
@@ -34,6 +35,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.control.service import ControlService
 from mailboat.errors import LimitExceededError
 from mailboat.journal.port import NewRecord
+from mailboat.model.filters import filter_for
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
@@ -54,13 +56,15 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
-from mailboat.model.nodes import Binary
+from mailboat.model.nodes import Binary, Node, file_node, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.journal_inspection import decode_record, readable, records_of
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.port import PackageContents
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event
@@ -78,6 +82,20 @@ def await_value(look: Callable[[], Any], is_so: Callable[[Any], bool] = bool) ->
         assert not deadline.is_over(), value
         never.wait(0.02)
     return value
+
+
+def page_document(title: str) -> str:
+    """The `.node.json` of a page."""
+    return json.dumps(
+        {"primaryType": "nt:unstructured", "properties": [{"name": "title", "type": "STRING", "value": title}]}
+    )
+
+
+def package_of(node: Node) -> bytes:
+    """A FileVault package that holds a node."""
+    into = io.BytesIO()
+    FilevaultCodec().write(PackageContents(filter_for((), [node.path]), [node], is_self_contained=True), into)
+    return into.getvalue()
 
 
 class Members:
@@ -117,10 +135,12 @@ class Members:
         """The queues of Sling's publisher, with a topology of this moment."""
         return self.ask("queues")
 
-    def publish(self, *paths: str, action: Action = Action.ADD) -> Offset:
+    def publish(self, *paths: str, action: Action = Action.ADD, is_deep: bool = True) -> Offset:
         """Publish files of the content folder, or a request without content."""
         publisher = self.workspace.publisher(AUTHOR)
         named = tuple(map(NodePath, paths))
+        if action is Action.ADD and not is_deep:
+            return publisher.publish(DistributionRequest(action, named), FolderSource(self.content)).offset
         if action is not Action.ADD:
             return publisher.publish(DistributionRequest(action, named)).offset
         return publisher.publish(add_request(named), FolderSource(self.content)).offset
@@ -196,15 +216,25 @@ def test_what_their_publisher_distributes_is_imported_by_our_subscriber_and_leav
     assert members.ask("distribute", "TEST", "false") == "ACCEPTED"
     await_value(lambda: "second" in page.read_text())
     assert not (page.parent / "later").exists()
+    inner = package_of(folder_node(NodePath("/content/inner")))
+    outer = file_node(NodePath("/etc/packages/inner.zip"), Binary(inner))
+    payload = package_of(outer)
+    outside = PackageMessage(SLING_ID, PackageId("outer"), Action.ADD, BUILDER, SLING_AUTHOR, len(payload), payload)
+    members.send(TopicRole.PACKAGE, outside._replace(paths=(outer.path,)))
     assert members.ask("distribute", "DELETE", "false", "/content/news") == "ACCEPTED"
     await_value(lambda: not page.exists())
-    imported = await_value(lambda: members.statuses(EDGE), lambda told: len(told) == 3)
+    imported = await_value(lambda: members.statuses(EDGE), lambda told: len(told) == 4)
+    assert (target / "etc" / "packages" / "inner.zip").read_bytes() == inner
+    assert not (target / "content" / "inner").exists()
     assert set(imported.values()) == {PackageStatus.IMPORTED}
     emptied = await_value(
         members.their_queues, lambda found: found[members.queue_name]["items"] == [] if found else False
     )
     assert emptied[members.queue_name] == {"state": "IDLE", "clearable": True, "items": []}
-    packages = [one for one in members.told(PackageMessage) if one.action is not Action.TEST]
+    sent = members.told(PackageMessage)
+    seeds = {(one.pub_sling_id, one.pub_agent_name, one.package_type) for one in sent if one.action is Action.TEST}
+    assert ("seeder", None, "seeder") in seeds
+    packages = [one for one in sent if one.action is not Action.TEST]
     assert {len(one.pub_sling_id) for one in packages} == {36}
     assert {one.package_type for one in packages} == {BUILDER}
 
@@ -246,14 +276,21 @@ def test_what_ours_gives_up_is_in_their_error_queue(members: Members) -> None:
 def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leaves_our_queue(members: Members) -> None:
     (members.content / "site").mkdir(parents=True)
     (members.content / "site" / "index.html").write_text("hello")
+    page = members.content / "site" / ".node.json"
+    page.write_text(page_document("first"))
     members.let_sling_subscribe()
     (seen,) = await_value(lambda: members.service.status().subscribers)
     assert (seen.name, seen.sling_id, seen.editable, seen.max_retries) == (SLING_EDGE, SLING_ID, True, None)
     added = members.publish("/site")
     text = "/site/index.html/jcr:content/jcr:data"
     await_value(lambda: members.ask("read", text), lambda value: value == "hello")
+    page.write_text(page_document("shallow"))
+    (members.content / "site" / "index.html").write_text("not published")
+    shallow = members.publish("/site", is_deep=False)
+    await_value(lambda: members.ask("read", "/site/title"), lambda value: value == "shallow")
+    assert members.ask("read", text) == "hello"
     invalidated = members.publish("/site", action=Action.INVALIDATE)
-    await_value(lambda: members.statuses(SLING_EDGE), lambda told: set(told) == {added, invalidated})
+    await_value(lambda: members.statuses(SLING_EDGE), lambda told: set(told) == {added, shallow, invalidated})
     assert members.ask("read", text) == "hello"
     deleted = members.publish("/site", action=Action.DELETE)
     await_value(lambda: members.ask("read", text), lambda value: value is None)
@@ -285,6 +322,8 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: told == {stuck: PackageStatus.REMOVED})
     await_value(lambda: members.service.queue(AUTHOR, SLING_EDGE).items, lambda items: items == ())
     assert members.service.command(AUTHOR, command.id).state == "sent"
+    view = await_value(lambda: members.service.distribution(AUTHOR, bad.package_id), lambda view: view.removed)
+    assert (view.removed, view.imported, view.failed) == ((SLING_EDGE,), (), ())
 
 
 @pytest.mark.long("java")
@@ -411,8 +450,8 @@ def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_
     members.send(TopicRole.COMMAND, CommandMessage(sling_id, EDGE, Offset(4), AUTHOR, "c", 1))
     done = CommandResult("c", sling_id, EDGE, CommandVerb.CLEAR, Offset(4), CommandState.DONE, AUTHOR, 1, "ok", 1)
     members.send(TopicRole.STATUS, done)
-    failed = StatusMessage(sling_id, EDGE, AUTHOR, Offset(5), PackageStatus.REMOVED_FAILED, PackageId("p"), cause, 3, 1)
-    members.send(TopicRole.STATUS, failed)
+    for status in PackageStatus:
+        members.send(TopicRole.STATUS, StatusMessage(sling_id, EDGE, AUTHOR, Offset(5), status, PackageId("p"), cause))
     members.send(TopicRole.DISCOVERY, RegistryMessage(identity, Offset(1)))
     members.append(TopicRole.DISCOVERY, NewRecord(b"", (), b"gone"))
     states = (SubscriberState(AUTHOR, 2**40, 2),)
@@ -420,14 +459,16 @@ def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_
         sling_id, EDGE, states, True, 3, "retrying", cause, 1, "files:x", False, "lags", True, 1, Offset(7), identity
     )
     members.send(TopicRole.DISCOVERY, announcement)
-    heard = await_value(lambda: members.ask("heard"), lambda heard: len(heard) == 5)
-    found = {(one["topic"], one["name"]): (one["offset"], one["kind"]) for one in heard}
+    heard = await_value(lambda: members.ask("heard"), lambda heard: len(heard) == 7)
+    found = {(one["topic"], one["name"], one["offset"], one["kind"]) for one in heard}
     assert found == {
-        ("package", "p"): (1, "TEST"),
-        ("package", "q"): (2, "ADD"),
-        ("command", EDGE): (4, ""),
-        ("status", EDGE): (5, "REMOVED_FAILED"),
-        ("discovery", EDGE): (2**40, ""),
+        ("package", "p", 1, "TEST"),
+        ("package", "q", 2, "ADD"),
+        ("command", EDGE, 4, ""),
+        ("status", EDGE, 5, "IMPORTED"),
+        ("status", EDGE, 5, "REMOVED"),
+        ("status", EDGE, 5, "REMOVED_FAILED"),
+        ("discovery", EDGE, 2**40, ""),
     }
     text = next(one["text"] for one in heard if one["name"] == "q")
     assert all(line in text for line in ('pkgBinary: "x"', 'paths: "/a"', 'deepPaths: "/a"', 'userId: "ann"'))
