@@ -43,6 +43,7 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
         SecretMalformedError: The authority is not a certificate.
     """
     url, region = bucket_url(s3), s3.region or _REGION
+    # HEAD changes nothing, and needs no right but to list the bucket
     signed = AWSRequest("HEAD", url)
     S3SigV4Auth(Credentials(*keys), "s3", region).add_auth(signed)
     try:

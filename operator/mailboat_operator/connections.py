@@ -142,6 +142,7 @@ class Connection:
     async def _ask(self, batches: Batches[Q, A], name: str, question: Q) -> A:
         if self._problem is None:
             return await self._asked(batches, name, question)
+        # one question probes brokers that failed: the others would all wait for the same time-out
         left = self._answer_seconds if self._is_tried else self._again_at - self._monotonic()
         if left > 0:
             raise BrokersUnreachableError(self._problem.message, retry_after_seconds=left)
@@ -161,8 +162,9 @@ class Connection:
         return answer
 
     def _failed(self, error: MailboatError) -> float:
-        """Note it, once for all that asked together; how long to leave the brokers in peace."""
+        """Note it, once for all that asked together; how long to ask the brokers nothing."""
         now = self._monotonic()
+        # all questions of a batch fail together: only the first one lengthens the pause
         if now >= self._again_at:
             self._failures += 1
             pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
@@ -208,6 +210,7 @@ class Connections:
         self._forget_idle()
         key, made_of = (namespace, journal), (kafka, digest_of(credentials))
         kept = self._kept.get(key)
+        # the old connection is not closed: questions under way end with it, and it is collected after them
         if kept is None or kept.made_of != made_of:
             brokers = self._connect(kafka, credentials, self._answer_seconds)
             connection = Connection(brokers, self._waiting, self._monotonic, self._answer_seconds)

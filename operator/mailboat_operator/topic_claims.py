@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.errors import UntrustedInputError
-from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.decoder import decode
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.plan import CompetingTopics, topic_name
-from mailboat_operator.kinds.topic.spec import Topic
+from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 Place = tuple[str, str]
@@ -81,6 +80,7 @@ class TopicClaims:
         """The other Topics that claim the topic, without those that are being deleted."""
         ours, lead, name = _claim_of(topic), _lead_of(journal), topic_name(topic, journal)
         others = [one for one in self._claims_of(name, lead) if one.place != ours.place and not one.is_deleted]
+        # by place, too: creation times have whole seconds, and both sides must name the same owner
         older = sorted((one.made_at, one.place) for one in others)
         owner = older[0][1] if older and older[0] < (ours.made_at, ours.place) else None
         return CompetingTopics(owner, others[0].place if others else None)
@@ -102,7 +102,7 @@ class TopicClaims:
         return bool(self._reclaimed.get(journal))
 
     def _claims_of(self, name: str, lead: _Lead) -> Iterator[_Claim]:
-        for last_name in (name, *(str(role) for role in TopicRole if name.endswith(role))):
+        for last_name in (name, *(str(role) for role in JournalRole if name.endswith(role))):
             for place in sorted(self._by_last_name.get(last_name, ())):
                 claim = self._claims[place]
                 theirs = self._leads.get(claim.journal)

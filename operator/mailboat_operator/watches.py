@@ -84,6 +84,7 @@ class Watched:
             await self.child_changed(body)
         else:
             self._last_events[key] = LastEvent(wish, version_of(body))
+            # a status that we wrote comes back as an event, and would start an endless loop of reconciliations
             if known is not None and known.wish == wish:
                 if key.kind == "Topic":  # its journal counts those that are ready
                     await self.child_changed(body)
@@ -121,6 +122,7 @@ class Watched:
                     self._ask(other)
         elif key.kind == "Topic":
             journal = (key.namespace, str(body["spec"].get("journalRef", {}).get("name")))
+            # before and after: a Topic that is renamed frees one name and claims another
             before, was_needed = self._claims.beside(body), self._claims.is_needed(journal)
             self._claims.saw(body, is_gone=is_gone)
             for namespace, name in {*before, *self._claims.beside(body)}:

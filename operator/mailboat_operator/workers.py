@@ -138,6 +138,7 @@ class Workers:
 
     def _next(self) -> ObjectKey | None:
         """The next object, of the queue with fewer under way; its slot is taken before anything else happens."""
+        # fewer under way first: objects that wait for silent brokers must not delay all others
         queues = sorted(self._queues.values(), key=lambda queue: queue.under_way)
         for is_news in (True, False) if self._slots.is_free else ():
             for queue in queues:

@@ -18,6 +18,7 @@ from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservatio
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topic_status, wanted_topic
+from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
 from mailboat_operator.plan.children import Live, differing_field
@@ -327,7 +328,7 @@ def test_another_cluster_is_used_once_the_annotation_of_the_message_names_its_id
     replaced = plan_journal(journal_after("one"), seen(BrokersFound("two", 3)))
     name, _, cluster = ready_of(replaced)[1].rpartition("annotate this object with ")[2].partition("=")
     plan = plan_journal(journal_after("one", {name: cluster}), seen(BrokersFound("two", 3)))
-    assert len(plan.actions) == len(TopicRole)
+    assert len(plan.actions) == len(JournalRole)
     assert plan.status is not None
     assert plan.status["clusterId"] == "two"
 
@@ -350,7 +351,7 @@ def test_a_journal_says_what_its_topics_say() -> None:
     live = {ChildKey("Topic", "main-package"): topic_child("package", "TopicTaken")}
     reason, message = ready_of(plan_journal(journal_after(None), seen(BrokersFound("one", 3), live)))
     assert reason == "TopicTaken"
-    assert message == "0 of 5 topics ready; main-package: TopicTaken: package is not ours"
+    assert message == "0 of 6 topics ready; main-package: TopicTaken: package is not ours"
 
 
 @pytest.mark.parametrize("reason", ["TopicTaken", "TopicExists", "ClusterReplaced"])
@@ -489,3 +490,17 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
     for value, problem in [("x", "must be a number"), ("1", "smallest allowed is 3")]:
         with pytest.raises(UsageError, match=problem):
             read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}LEASE_SECONDS": value})
+
+
+def test_the_roles_of_topics_are_those_of_packages_and_that_of_jobs() -> None:
+    assert [str(role) for role in JournalRole] == [*map(str, TopicRole), "job"]
+
+
+def test_the_topic_of_jobs_is_taken_over_from_the_agent_that_made_it_and_never_expires() -> None:
+    wish = made("Topic", "main-job", {"journalRef": {"name": "main"}, "role": "job"})
+    found = replace(FOUND, partitions=1)
+    plan = plan_found(wish, wanted_topic(wish, JOURNAL), found, NOW)
+    changes = [one.changes for one in plan.actions if isinstance(one, Configure)]
+    assert changes == [{"retention.ms": "-1", "retention.bytes": "-1"}]
+    assert plan.status is not None
+    assert plan.status["topicId"] == FOUND.topic_id

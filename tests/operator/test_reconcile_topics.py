@@ -30,7 +30,7 @@ from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.workload.pods import AgentImage
 
-ROLES = ("package", "status", "discovery", "command", "event")
+ROLES = ("package", "status", "discovery", "command", "event", "job")
 
 
 class Bench:
@@ -160,16 +160,17 @@ def bench(api_server: Any, namespace: str, kafka_broker: Any) -> Bench:
     return Bench(api_server, namespace, kafka_broker.bootstrap_servers)
 
 
-def test_a_journal_becomes_five_topics_on_the_brokers(bench: Bench) -> None:
+def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
     assert bench.reconcile("Journal", "main") == len(ROLES) + 1
     for role in ROLES:
         assert bench.reconcile("Topic", f"main-{role}") == 2  # the intent to create it, and what came of it
         assert bench.ready("Topic", f"main-{role}") == ("True", "AsAskedFor")
     bench.reconcile("Journal", "main")
     found = bench.status("Journal", "main")
-    assert (found["topicsReady"], found["brokers"], bool(found["clusterId"])) == ("5/5", 1, True)
+    assert (found["topicsReady"], found["brokers"], bool(found["clusterId"])) == ("6/6", 1, True)
     assert {f"{bench.prefix}{role}" for role in ROLES} <= set(bench.admin.list_topics(timeout=10).topics)
     assert bench.config(f"{bench.prefix}package")["retention.ms"] == "604800000"
+    assert bench.config(f"{bench.prefix}job")["retention.ms"] == "-1"
     assert [bench.reconcile("Journal", "main"), bench.reconcile("Topic", "main-package")] == [0, 0]
 
 

@@ -6,7 +6,7 @@
 - apiGroups: [mailboat.dev]  # patched for our finalizer alone
   resources: [journals, jobqueues, jobschedules]
   verbs: [get, list, watch, patch]
-- apiGroups: [mailboat.dev]  # a Journal makes five, and deletes them with reclaimPolicy Delete
+- apiGroups: [mailboat.dev]  # a Journal makes six, and deletes them with reclaimPolicy Delete
   resources: [topics]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [mailboat.dev]  # a schedule makes one for each of its times, and deletes old ones

@@ -139,6 +139,7 @@ def hindrance(
     conflict = _conflict_of(around.journal)
     if conflict is not None:
         return conflict
+    # an agent that starts on topics of another Journal would append to a foreign log
     if not around.is_journal_checked:
         text = f"waiting for Journal {journal_name}: agents start or change after its brokers and topics are checked"
         return under_way(_NOT_CHECKED, text)

@@ -135,6 +135,7 @@ def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
             **({} if pod.service_account is None else {"serviceAccountName": pod.service_account}),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            # the grace period includes the preStop hooks, which sleep for the drain
             "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
             **({"initContainers": before} if before else {}),
             "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
@@ -177,6 +178,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
         "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        # two minutes to open a large target; until then liveness is not probed
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},

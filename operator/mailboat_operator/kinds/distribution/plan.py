@@ -138,6 +138,7 @@ def plan_progress(
 ) -> Plan:
     """Report the state of a package that the publisher has."""
     before = distribution.status
+    # members that never announced themselves are unknown to the publisher, and would be missed
     missing = [one for one in _expected(pools) if one not in _named(delivery)]
     waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
     failed = {one.subscriber: problem_of(one.cause) for one in delivery.failed}

@@ -70,6 +70,7 @@ def plan_job_schedule(schedule: JobSchedule, seen: JobScheduleObservation) -> Pl
         return _plan_deleted(schedule, seen) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=False):
         return _plan(schedule, seen, (), suspended(suspend=False))
+    # before the schedule is written: an object that is deleted in between would leave it behind
     if not is_held(metadata):
         return Plan((Hold(is_held=True),), None, again_seconds=0.0)
     problem = _problem(schedule, seen)

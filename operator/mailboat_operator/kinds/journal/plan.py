@@ -1,4 +1,4 @@
-"""What a Journal needs: brokers that answer, and a Topic for each of the five roles."""
+"""What a Journal needs: brokers that answer, and a Topic for each of the six roles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mailboat_operator.definition.references import Reference
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.plan import is_held
 from mailboat_operator.kinds.topic.retention import TopicRetention
-from mailboat_operator.kinds.topic.spec import TopicSpec
+from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec
 from mailboat_operator.plan.actions import Hold, Plan
 from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
 from mailboat_operator.plan.findings import (
@@ -42,7 +42,7 @@ class BrokersFound:
     Attributes:
         cluster_id: Their name for their cluster; None when they did not answer.
         brokers: How many they are.
-        missing: Topics of the five that do not exist; read only if the Journal does not manage them.
+        missing: Topics of packages' roles that do not exist; read only if the Journal does not manage them.
         problem: What to say where they, or the blob store, did not answer as they should; empty when all is well.
         again_seconds: When to ask again after a problem; None leaves it open.
     """
@@ -60,7 +60,7 @@ class JournalObservation:
 
     Attributes:
         brokers: What came of asking them.
-        live: The Topics of the five names, whatever made them.
+        live: The Topics of the six names, whatever made them.
         reclaimed: Topics that need the Journal for the deletion of their topics.
         now: The time of the observation.
     """
@@ -72,8 +72,8 @@ class JournalObservation:
 
 
 def journal_keys(journal: Journal) -> Sequence[ChildKey]:
-    """The five Topics."""
-    return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in TopicRole]
+    """The six Topics."""
+    return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in JournalRole]
 
 
 def plan_journal(journal: Journal, seen: JournalObservation) -> Plan:
@@ -84,6 +84,7 @@ def plan_journal(journal: Journal, seen: JournalObservation) -> Plan:
         return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=journal.spec.suspend):
         return _plan(journal, brokers, live, suspended(suspend=journal.spec.suspend), now)
+    # Topics need the address of the brokers for their own deletion, so the Journal goes last
     is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
     if is_needed != is_held(metadata):
         return Plan((Hold(is_needed),), None, again_seconds=0.0)
@@ -165,7 +166,7 @@ def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequenc
 
 def _topics_ready(journal: Journal, brokers: BrokersFound, live: Live) -> str | None:
     if journal.spec.topics.manage:
-        return f"{_ready_count(live)}/{len(TopicRole)}"
+        return f"{_ready_count(live)}/{len(JournalRole)}"
     if brokers.cluster_id is None:
         return journal.status.topics_ready
     return f"{len(TopicRole) - len(brokers.missing)}/{len(TopicRole)}"
@@ -176,13 +177,15 @@ def _topics(journal: Journal) -> Iterator[Manifest]:
     owner = Owner("Journal", "journal", journal.metadata)
     ids = journal.metadata.annotations.get(ACCEPTED_TOPIC)
     accepted = None if ids is None else {ACCEPTED_TOPIC: ids}
-    for role in TopicRole:
-        is_package = role is TopicRole.PACKAGE
+    for role in JournalRole:
+        is_package = role is JournalRole.PACKAGE
         spec = TopicSpec(
             journal_ref=Reference(journal.metadata.name),
             role=role,
             replicas=topics.replicas,
-            retention=TopicRetention(
+            retention=TopicRetention()
+            if role is JournalRole.JOB
+            else TopicRetention(
                 topics.retention.time_seconds if is_package else topics.retention.status_time_seconds,
                 topics.retention.size_bytes if is_package else None,
             ),

@@ -1,4 +1,4 @@
-"""Journal: brokers, blob store and the defaults of its topics. It becomes checked connections and five Topics."""
+"""Journal: brokers, blob store and the defaults of its topics. It becomes checked connections and six Topics."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.references import SecretReference
 from mailboat_operator.kinds.topic.retention import JournalRetention
+from mailboat_operator.kinds.topic.spec import JournalRole
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,13 @@ def _name_in_cel(role: TopicRole) -> str:
     return f"(has(self.names.{role}) ? self.names.{role} : {default})"
 
 
-_NAMES_IN_CEL: Final = f"[{', '.join(map(_name_in_cel, TopicRole))}]"
+_JOB_NAME_IN_CEL: Final = "(has(self.prefix) ? self.prefix : '') + 'job'"
+_NAMES_IN_CEL: Final = f"[{', '.join([*map(_name_in_cel, TopicRole), _JOB_NAME_IN_CEL])}]"
 
 
 @dataclass(frozen=True)
 class JournalTopics:
-    """The five topics."""
+    """The topics of the five roles of packages, and of jobs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -136,9 +138,9 @@ class JournalTopics:
         ),
         Rule(
             f"!has(self.names) || {_NAMES_IN_CEL}.all(one, {_NAMES_IN_CEL}.exists_one(other, one == other))",
-            "two roles share a topic name; each of the five topics needs its own name",
+            "two roles share a topic name; each topic needs its own name",
             ".names",
-            lambda topics: len({topics.name_of(role) for role in TopicRole}) == len(TopicRole),
+            lambda topics: len({topics.name_of(role) for role in JournalRole}) == len(JournalRole),
         ),
         unchangeable("prefix", "messages would stay in the topics of the old name"),
         unchangeable("names", "messages would stay in the topics of the old name"),
@@ -171,9 +173,9 @@ class JournalTopics:
         ReclaimPolicy, Field("Whether the topics and their messages are kept or deleted when the Journal is deleted.")
     ] = ReclaimPolicy.RETAIN
 
-    def name_of(self, role: TopicRole) -> str:
+    def name_of(self, role: TopicRole | JournalRole) -> str:
         """Return the name of the topic of a role, on the brokers."""
-        own: str | None = None if self.names is None else getattr(self.names, role)
+        own: str | None = getattr(self.names, role, None)
         return f"{self.prefix or ''}{role}" if own is None else own
 
 
@@ -199,7 +201,7 @@ class JournalStatus:
     cluster_id: Annotated[str | None, Field("Cluster id of the brokers.")] = None
     brokers: Annotated[int | None, Field("Number of brokers.", minimum=0)] = None
     topics_ready: Annotated[
-        str | None, Field("Topics with the declared configuration, out of all: `5/5`.", max_length=16)
+        str | None, Field("Topics with the declared configuration, out of all: `6/6`.", max_length=16)
     ] = None
 
 
@@ -224,5 +226,5 @@ JOURNAL = Kind(
         Column("Brokers", ".status.brokers", "integer", "Number of brokers."),
         AGE,
     ),
-    "Brokers, a blob store and the five topics of a journal.",
+    "Brokers, a blob store and the topics of a journal.",
 )

@@ -72,6 +72,7 @@ def _decided(ground: BuildContext, seen: BuildObservation) -> Plan:
         return _retried(ground, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
     found = seen.around.children.get(application_key(build, attempt))
+    # the status names an attempt only after its application was requested: a crash in between starts it again, by name
     if found is None or build.status.attempt is None:
         return _started(ground, seen, attempt)
     return _followed(ground, seen, application_of(build.spec.engine, found))
@@ -175,6 +176,7 @@ def _attempt_failed(
     """The next one begins after a pause, unless this was the last. What never ran goes: nothing else would end it."""
     reason, message = problem
     attempt = status.attempt or 1
+    # a failed application is kept for its driver's log; one that never ran would start later
     actions = tuple(_removed(build, seen)) if reason == "StartDeadlineExceeded" else ()
     if attempt > build.spec.retries:
         return _failed(build, seen, status, (reason, f"attempt {attempt}, the last: {message}"), actions)

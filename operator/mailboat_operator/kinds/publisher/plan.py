@@ -106,6 +106,7 @@ def _plan(
     )
     is_settled = findings[0].status is ConditionStatus.TRUE
     pause = pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+    # publishers wait for registered members, so the members of a deleted pool are removed soon
     if are_going(pools, around.pools):
         pause = GOING_SECONDS
     return Plan(

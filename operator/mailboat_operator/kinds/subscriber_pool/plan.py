@@ -70,6 +70,7 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     claim_bytes = template_bytes(live, metadata.name)
     choice = Choice(spec.replicas, around.has_keda, claim_bytes, around.policy)
     children = pool_children(pool, journal, around.image, digest, choice)
+    # rendered with the wanted number and applied: no step is left
     step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
         children = pool_children(pool, journal, around.image, digest, replace(choice, replicas=step.replicas))

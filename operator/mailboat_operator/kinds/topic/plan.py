@@ -23,7 +23,7 @@ from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.topic.spec import Topic
+from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 from mailboat_operator.plan.actions import (
     Action,
     Configure,
@@ -121,6 +121,9 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
     """The topic that the spec asks for."""
     spec, retention = topic.spec, topic.spec.retention
     config = dict(spec.config)
+    if spec.role is JournalRole.JOB:
+        # also over the brokers' defaults: checkpoints bound the topic, and a queued job must not expire
+        config |= {"retention.ms": "-1", "retention.bytes": "-1"}
     if retention.time_seconds is not None:
         config["retention.ms"] = str(int(retention.time_seconds * _MILLISECONDS))
     if retention.size_bytes is not None:
@@ -196,7 +199,8 @@ def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
         return _plan_missing(topic, wanted, now)
     if known == found.topic_id or (known is None and _is_being_made(topic)):
         return _plan_known(topic, wanted, found, [], now)
-    if found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
+    is_of_agents = topic.spec.role is JournalRole.JOB and known is None  # an agent creates it for the first job
+    if is_of_agents or found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
         message = f"topic {wanted.name}, which this object did not create, is accepted as it is"
         return _plan_known(topic, wanted, found, [Report(Severity.NORMAL, "TopicAccepted", message)], now)
     return _plan_foreign(topic, wanted, found, now)

@@ -1,12 +1,11 @@
-"""Topic: one topic of a journal. A Journal makes five; others can be declared, too."""
+"""Topic: one topic of a journal. A Journal makes six; others can be declared, too."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
-
-from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
@@ -15,6 +14,18 @@ from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.references import Reference
 from mailboat_operator.kinds.topic.retention import TopicRetention
+
+
+class JournalRole(enum.StrEnum):
+    """What a topic of a journal holds: the roles of packages (`TopicRole`), and jobs."""
+
+    PACKAGE = "package"
+    STATUS = "status"
+    DISCOVERY = "discovery"
+    COMMAND = "command"
+    EVENT = "event"
+    JOB = "job"
+
 
 _RETENTION_KEYS = frozenset({"retention.ms", "retention.bytes"})
 
@@ -48,6 +59,16 @@ class TopicSpec:
             ".config",
             lambda spec: spec.role is None or "cleanup.policy" not in spec.config,
         ),
+        Rule(
+            "!has(self.role) || self.role != 'job' || !has(self.retention) ||"
+            " (!has(self.retention.time) && !has(self.retention.size))",
+            "retention can't be set with role job: a queued job must not expire",
+            ".retention",
+            lambda spec: (
+                spec.role is not JournalRole.JOB
+                or (spec.retention.time_seconds is None and spec.retention.size_bytes is None)
+            ),
+        ),
         unchangeable("topicName", "create another Topic; the messages stay in the topic of the old name"),
         unchangeable("role", "create another Topic"),
         unchangeable("journalRef", "create another Topic"),
@@ -60,7 +81,7 @@ class TopicSpec:
 
     journal_ref: Annotated[Reference, Field("Journal with the brokers of the topic.")]
     role: Annotated[
-        TopicRole | None, Field("Role in the journal; the topic then has the name that the Journal configures.")
+        JournalRole | None, Field("Role in the journal; the topic then has the name that the Journal configures.")
     ] = None
     topic_name: Annotated[str | None, Field("Name of the topic on the brokers, without a role.", form=TOPIC_NAME)] = (
         None
