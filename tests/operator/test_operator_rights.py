@@ -6,6 +6,7 @@ import json
 import uuid
 from typing import Any
 
+AUTHOR = {"publisherRef": {"name": "author"}}
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -20,16 +21,18 @@ SPARK = ("spark.apache.org", "sparkoperator.k8s.io")
 ELSEWHERE = {
     "needed by children that block their owner's deletion, where an admission plugin looks at that": {
         (OURS, f"{plural}/finalizers", "update")
-        for plural in ("journals", "publishers", "subscriberpools", "packagebuilds")
+        for plural in ("journals", "publishers", "subscriberpools", "packagebuilds", "jobqueues")
     },
-    "KEDA is not installed here": each("keda.sh", "scaledobjects", "create patch delete"),
+    "KEDA is not installed here": each("keda.sh", "scaledobjects", "create patch delete")
+    | each("keda.sh", "triggerauthentications", "get create patch delete"),
     "Spark's operators are not installed here": {
         right for group in SPARK for right in each(group, "sparkapplications", ALL)
     },
     "no build is made here": each(OURS, "packagebuilds", "get create patch delete")
     | each(OURS, "packagebuilds/status", "patch"),
     "the operator's setting is not turned off here": each("networking.k8s.io", "networkpolicies", "delete"),
-    "needs a publisher that answers": each(OURS, "distributions", "delete"),
+    "needs a publisher that answers": each(OURS, "distributions", "delete")
+    | each("apps", "deployments", "create patch delete"),
 }
 """Rights that are used elsewhere."""
 EVERYBODYS = each("authentication.k8s.io", "selfsubjectreviews", "create")
@@ -77,10 +80,13 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: A
     replicas.make("Publisher", "author", {"journalRef": {"name": "main"}, **unknown})
     promised = {"resources": {"requests": {"cpu": "100m"}}}
     replicas.make("SubscriberPool", "edge", {**POOL, **promised, "autoscaling": {"maxReplicas": 3, "cpuPercent": 50}})
-    replicas.make("Distribution", "release", {"publisherRef": {"name": "author"}, "action": "Test"})
+    replicas.make("Distribution", "release", {**AUTHOR, "action": "Test"})
+    replicas.make("JobQueue", "cdn", {**AUTHOR, "topics": ["purge.*"], "reclaimPolicy": "Delete"})
+    replicas.make("JobSchedule", "nightly", {**AUTHOR, "topic": "purge.all", "every": "1h"})
     scaler = "/apis/autoscaling/v2/{}/horizontalpodautoscalers/edge"
     replicas.wait(lambda: replicas.has_workload("author") and replicas.has(scaler))
-    replicas.wait(lambda: replicas.reason("Distribution", "release") != "")
+    for kind, name in (("Distribution", "release"), ("JobQueue", "cdn"), ("JobSchedule", "nightly")):
+        replicas.wait(lambda kind=kind, name=name: replicas.reason(kind, name) != "")
     headers = {"Content-Type": "application/merge-patch+json"}
     http.patch(replicas.url("SubscriberPool", "edge"), json={"spec": {"autoscaling": None}}, headers=headers)
     replicas.wait(lambda: not replicas.has(scaler))
