@@ -100,7 +100,10 @@ def install(folder: Path, python: str, platform: str, wheel: Path) -> None:
     command += ["--only-binary", ":all:"]
     subprocess.run([*command, "--require-hashes", "-r", str(ROOT / "requirements/plugin.txt")], check=True)
     subprocess.run([*command, str(wheel)], check=True)
-    for unused in (folder / "bin", folder / ".lock", *folder.glob("*.dist-info/direct_url.json")):
+    # RECORD has digests of the others, which hold times and places of this installation
+    names = ("RECORD", "direct_url.json", "uv_cache.json")
+    made_here = [path for name in names for path in folder.glob(f"*.dist-info/{name}")]
+    for unused in (folder / "bin", folder / ".lock", *made_here):
         shutil.rmtree(unused) if unused.is_dir() else unused.unlink(missing_ok=True)
 
 
