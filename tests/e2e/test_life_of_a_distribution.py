@@ -473,7 +473,8 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
         "Pod", "author-0", lambda pod: has_condition(pod, "Ready") and pod["metadata"]["uid"] != before
     )
     queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
-    queue["spec"] |= {"topics": ["wait.*"], "maxParallel": None, "rate": None}
+    del queue["spec"]["maxParallel"], queue["spec"]["rate"]
+    queue["spec"]["topics"] = ["wait.*"]
     queue["spec"]["workers"] |= {
         "handlers": [{"topics": "wait.*", "command": f"python3 -c '{WAIT}'"}],
         "max": 3,
@@ -481,6 +482,7 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
         "scaleDownAfter": "0s",
     }
     story.namespace.apply(queue)
+    story.namespace.wait("Deployment", "cdn-workers", bool)
     story.namespace.wait("Deployment", "cdn-workers", has_replicas(0))
 
     story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{ADD}")
@@ -493,6 +495,7 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
     counted = json.loads(story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{COUNT}"))
     assert counted == [["succeeded", 1, 1000]]  # one attempt each: none was stopped, and none lost its lease
     story.namespace.delete("JobQueue", "cdn")
+    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": []}}})
     story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
 
