@@ -82,6 +82,29 @@ _ASKED: Final = 3
 _RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICATION})
 
 
+async def publishers_in(cluster: Cluster, namespace: str) -> Sequence[Publisher]:
+    """The publishers of a namespace, or of all (`*`), that can be understood, by name."""
+    found = map(_decoded, await cluster.list("Publisher", namespace))
+    return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+
+
+async def address_of(cluster: Cluster, publisher: Publisher) -> AgentAddress | None:
+    """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
+
+    Raises: AgentUnreachableError for a token that no request can carry, without quoting it.
+    """
+    metadata, name = publisher.metadata, token_secret_name(publisher)
+    secret = await cluster.get("Secret", metadata.namespace, name)
+    entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
+    if entry is None:
+        return None
+    token = base64.b64decode(entry).decode(errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
+        text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
+        raise AgentUnreachableError(text, error="SecretMalformed")
+    return AgentAddress(metadata.namespace, metadata.name, token)
+
+
 class ClusterReader:
     """Reads, and never writes."""
 
@@ -123,9 +146,8 @@ class ClusterReader:
         return sorted((one for one in found if isinstance(one, SubscriberPool)), key=lambda one: one.metadata.name)
 
     async def publishers(self, namespace: str) -> Sequence[Publisher]:
-        """The publishers of a namespace that can be understood, by name."""
-        found = map(_decoded, await self.cluster.list("Publisher", namespace))
-        return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+        """See `publishers_in`."""
+        return await publishers_in(self.cluster, namespace)
 
     async def builds(self, namespace: str, owner_uid: str) -> Sequence[PackageBuild]:
         """The builds that a timetable made."""
@@ -139,20 +161,8 @@ class ClusterReader:
         return [one for one in found if isinstance(one, JobQueue)]
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
-        """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
-
-        Raises: AgentUnreachableError for a token that no request can carry, without quoting it.
-        """
-        metadata, name = publisher.metadata, token_secret_name(publisher)
-        secret = await self.cluster.get("Secret", metadata.namespace, name)
-        entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
-        if entry is None:
-            return None
-        token = base64.b64decode(entry).decode(errors="replace").strip()
-        if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
-            text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
-            raise AgentUnreachableError(text, error="SecretMalformed")
-        return AgentAddress(metadata.namespace, metadata.name, token)
+        """See `address_of`."""
+        return await address_of(self.cluster, publisher)
 
     async def agent_of(self, publisher: Publisher) -> AgentAddress:
         """Where a publisher's agent is asked. Raises: AgentUnreachableError if its token does not exist yet."""

@@ -11,17 +11,23 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import kopf
 from mailboat import __version__
-from mailboat.errors import MailboatError
+from mailboat.api.records import StatusView
+from mailboat.errors import AgentUnreachableError, MailboatError
 from pythonjsonlogger.json import JsonFormatter
 
 from mailboat_operator.agents import Agents
 from mailboat_operator.budget import Budget
 from mailboat_operator.cluster import Cluster
+from mailboat_operator.cluster_reader import address_of, publishers_in
 from mailboat_operator.connections import Connections
+from mailboat_operator.fleet_page import FleetPage
+from mailboat_operator.fleet_status import AskAgent, FleetStatus
+from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.lease import Lease, LeaseSettings
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health, Probes
@@ -43,7 +49,9 @@ async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
     metrics = OperatorMetrics()
     health = Health(metrics)
     cluster = Cluster(metrics.wrote)  # of the lease alone: it waits for no budget
-    probes = Probes(metrics, health, settings.port)
+    agents = Agents()
+    page = _page(settings, cluster, agents)
+    probes = Probes(metrics, health, settings.port, page)
     lease = Lease(cluster, _lease_settings(settings, cluster), health.in_touch)
     await probes.start()
     try:
@@ -55,8 +63,31 @@ async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
     finally:
         # after all parts have ended: the next leader must not meet a write of this process
         await lease.release()
-        await cluster.close()
         await probes.stop()
+        await agents.close()
+        await cluster.close()
+
+
+def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> FleetPage | None:
+    """The dashboard, on every replica: it needs no lease, as it only reads."""
+    if settings.dashboard_token is None:
+        return None
+
+    def request_of(publisher: Publisher) -> AskAgent:
+        async def ask() -> StatusView:
+            address = await address_of(cluster, publisher)
+            if address is None:
+                raise AgentUnreachableError("the Secret with the publisher's token does not exist yet")
+            return await agents.fleet(address)
+
+        return ask
+
+    async def requests() -> dict[str, AskAgent]:
+        lists = [await publishers_in(cluster, namespace) for namespace in settings.namespaces or ("*",)]
+        found = [one for publishers in lists for one in publishers]
+        return {f"{one.metadata.namespace}/{one.metadata.name}": request_of(one) for one in found}
+
+    return FleetPage(FleetStatus(requests, lambda: datetime.now(UTC)).look, settings.dashboard_token)
 
 
 async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.metrics import OperatorMetrics
 
 _OUT_OF_TOUCH_SECONDS: Final = 20.0
@@ -53,8 +54,8 @@ class Health:
 class Probes:
     """The server of the probes."""
 
-    def __init__(self, metrics: OperatorMetrics, health: Health, port: int) -> None:
-        """Do not listen yet; port 0 takes a free one."""
+    def __init__(self, metrics: OperatorMetrics, health: Health, port: int, page: FleetPage | None = None) -> None:
+        """Do not listen yet; port 0 takes a free one. `page` is served at `/`."""
         self._metrics = metrics
         self._health = health
         self._port = port
@@ -62,6 +63,8 @@ class Probes:
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._figures)
+        if page is not None:
+            page.add_to(app.router)
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:

@@ -7,10 +7,12 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboat.errors import UsageError
+
+from mailboat_operator.fleet_page import SHORTEST_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class OperatorSettings:
         requests_per_second: Requests to the Kubernetes API at the most, watches not counted.
         open_metrics: Whether agents serve metrics without a token.
         agent_ingress: Peers of NetworkPolicies that may reach the agents' API; None makes no NetworkPolicies.
-        port: Of probes and metrics.
+        port: Of probes, metrics and the dashboard.
+        dashboard_token: What the dashboard of all agents is read with; None serves no dashboard.
         log_level: The least that is logged.
     """
 
@@ -55,6 +58,7 @@ class OperatorSettings:
     open_metrics: bool = False
     agent_ingress: tuple[Mapping[str, Any], ...] | None = None
     port: int = 8081
+    dashboard_token: str | None = field(default=None, repr=False)
     log_level: str = "INFO"
 
 
@@ -80,11 +84,9 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
             found = None if said is None else json.loads(said)
         except ValueError as error:
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
-        if found is None:
-            return None
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        if found is not None and not (isinstance(found, list) and all(isinstance(one, dict) for one in found)):
             raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of NetworkPolicy peers")
-        return tuple(found)
+        return None if found is None else tuple(found)
 
     image = text("AGENT_IMAGE")
     if image is None:
@@ -107,5 +109,13 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         open_metrics=text("OPEN_METRICS") == "true",
         agent_ingress=peers("AGENT_INGRESS"),
         port=int(number("PORT", 8081, 0)),
+        dashboard_token=_checked_token(text("DASHBOARD_TOKEN")),
         log_level=(text("LOG_LEVEL") or "info").upper(),
     )
+
+
+def _checked_token(token: str | None) -> str | None:
+    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+        rule = f"must be {SHORTEST_TOKEN} or more printable ASCII characters"
+        raise UsageError(f"MAILBOAT_OPERATOR_DASHBOARD_TOKEN {rule}")
+    return token

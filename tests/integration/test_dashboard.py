@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from mailboat.api.dashboard_files import DASHBOARD_FILES
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView, StatusView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.control.lag_history import SAMPLE_SECONDS, SAMPLES, LagHistory
+from mailboat.errors import AgentUnreachableError
 from mailboat.http import event_stream
-from mailboat.http.dashboard import DASHBOARD_FILES
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
+from mailboat_operator.fleet_page import FleetPage, Look
+from mailboat_operator.fleet_status import AgentState, merge_states
 from playwright.sync_api import Browser, Page, expect
 from support.browser import barriers, chromium
 from support.fake_control import FakeControl, FakeSubscriber
@@ -32,6 +41,7 @@ from support.fake_control import FakeControl, FakeSubscriber
 NOW = moment_of(1_767_225_600_000)
 FIRST_LOAD_BYTES = 200_000
 CAUSE = CauseView("StorageFull", "no space left on device", "/content/images", "Traceback\n  File x\nOSError: 28")
+SILENT = AgentUnreachableError("no answer within 4 seconds")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
@@ -356,6 +366,53 @@ def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("edge-")
+
+
+@contextmanager
+def operator_page(look: Look, token: str) -> Iterator[str]:
+    """The operator's page in a thread; its URL."""
+    loop, started = asyncio.new_event_loop(), Queue[str]()
+
+    async def serve_page() -> None:
+        app = web.Application()
+        FleetPage(look, token).add_to(app.router)
+        server = TestServer(app)
+        await server.start_server()
+        started.put(str(server.make_url("/")))
+        await ending.wait()
+        await server.close()
+
+    ending = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve_page(),))
+    thread.start()
+    yield started.get(timeout=20)
+    loop.call_soon_threadsafe(ending.set)
+    thread.join(20)
+    loop.close()
+
+
+def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
+    answered = fleet().status()
+    states = [AgentState("shop/author", answered, NOW), AgentState("news/author", fleet(4).status(), NOW, SILENT)]
+
+    async def look() -> StatusView:
+        return merge_states(states)
+
+    with operator_page(look, "fleet-token-0123456789") as url:
+        page.goto(url)
+        page.get_by_label("Token").fill("fleet-token-0123456789")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Subscribers by state")).to_contain_text("16 subscribers")
+        expect(page.get_by_role("row", name="news/edge-3").first).to_contain_text("stale")
+        expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(1)
+        assert barriers(page) == []
+        save(page, "fleet")
+        page.get_by_role("link", name="news/edge-3").first.click()
+        expect(page.get_by_role("region", name="What blocks it")).to_contain_text(
+            "the agent news/author does not answer"
+        )
+        expect(page.get_by_role("button", name="Suspend imports…")).to_have_count(0)
+        page.goto("about:blank")
 
 
 def test_files_are_served_without_a_token_and_with_a_strict_policy(page: Page, serve: Any) -> None:

@@ -152,6 +152,17 @@ def test_drivers_of_builds_have_an_account_with_rights_over_pods_in_their_namesp
     assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"pods", "configmaps", "services"}
 
 
+def test_dashboard_takes_its_token_from_a_secret_and_needs_one(helm: str) -> None:
+    settings = ("--set", "dashboard.enabled=true", "--set", "dashboard.tokenSecret=fleet")
+    (deployment,) = of_kind(rendered(helm, *settings), "Deployment")
+    variables = {one["name"]: one for one in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    source = variables["MAILBOAT_OPERATOR_DASHBOARD_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert source == {"name": "fleet", "key": "token"}
+    refused = run(helm, "template", "mailboat", str(CHART), "--set", "dashboard.enabled=true")
+    assert "dashboard.tokenSecret is needed" in refused.stderr
+    assert rights(rendered(helm, *settings)) == rights(rendered(helm)), "it needs no other rights"
+
+
 def test_secrets_are_never_listed_and_no_right_is_a_wildcard(helm: str) -> None:
     found = rights(rendered(helm))
     assert not {"list", "watch", "patch", "update", "delete"} & found["secrets"]

@@ -461,10 +461,12 @@ class CallerView:
     Attributes:
         name: The name of the token; `local` where the agent has no tokens.
         verbs: What the token allows; `admin` allows all.
+        scope: `agent`, or `fleet` of the operator, which only has the status of all agents.
     """
 
     name: str
     verbs: tuple[str, ...]
+    scope: str = "agent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,13 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import mailboat
+from mailboat.api.dashboard_files import DASHBOARD_FILES
 from mailboat.api.problems import plain_problem, problem_of, status_of
 from mailboat.config.document import HttpConfig
 from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import Call
-from mailboat.http.dashboard import DASHBOARD_FILES, dashboard
+from mailboat.http.dashboard import dashboard
 from mailboat.http.description import describe
 from mailboat.http.event_stream import EventStreams
 from mailboat.http.gate import gated, incident_of

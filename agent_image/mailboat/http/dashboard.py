@@ -1,52 +1,14 @@
-"""The dashboard at `/`: static files of the wheel, which hold no data; the page asks the API for that with a token.
-
-No file is built, and none comes from elsewhere. The policy lets the page run its own scripts only, and make HTML of
-no text (Trusted Types), so what is in a path or an error stays text.
-"""
+"""The dashboard at `/` of an agent: static files of the wheel. No file is built, and none comes from elsewhere."""
 
 from __future__ import annotations
-
-import gzip
-from functools import cache
-from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-_FOLDER: Final = Path(__file__).parent / "static"
-_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
-_HEADERS: Final = MappingProxyType(
-    {
-        "Content-Security-Policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-            "form-action 'none'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
-        ),
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "Vary": "Accept-Encoding",
-        "X-Frame-Options": "DENY",
-    }
-)
-
-DASHBOARD_FILES: Final = MappingProxyType(
-    {"/" if file.name == "index.html" else f"/dashboard/{file.name}": file for file in sorted(_FOLDER.iterdir())}
-)
-"""The file of each path."""
+from mailboat.api.dashboard_files import dashboard_answer
 
 
 async def dashboard(request: Request) -> Response:
     """A file of the dashboard."""
-    file = DASHBOARD_FILES[request.url.path]
-    is_packed = "gzip" in request.headers.get("accept-encoding", "")
-    headers = {**_HEADERS, "Content-Encoding": "gzip"} if is_packed else dict(_HEADERS)
-    return Response(_content(file, is_packed=is_packed), headers=headers, media_type=_TYPES[file.suffix])
-
-
-@cache
-def _content(file: Path, *, is_packed: bool) -> bytes:
-    """The bytes to send; the files do not change while the process runs."""
-    data = file.read_bytes()
-    return gzip.compress(data, mtime=0) if is_packed else data
+    body, headers, media_type = dashboard_answer(request.url.path, request.headers.get("accept-encoding", ""))
+    return Response(body, headers=headers, media_type=media_type)

@@ -20,6 +20,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mailboat.api.dashboard_files import DASHBOARD_FILES
 from mailboat.api.problems import Problem, plain_problem, problem_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig
@@ -28,7 +29,6 @@ from mailboat.http.access import LOCAL, Caller, TokenBook, is_cross_site, is_fro
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
-from mailboat.http.dashboard import DASHBOARD_FILES
 from mailboat.http.rates import RateLimiter, network_of
 from mailboat.telemetry.request_metrics import RequestRecorder
 

@@ -71,7 +71,7 @@ function module(name) {
 }
 
 function shown(name, first, second) {
-  if (!Object.hasOwn(LATER, name) || name === "login") return overview(app);
+  if (!Object.hasOwn(LATER, name) || name === "login" || (isFleet() && name !== "subscribers")) return overview(app);
   const views = module(name);
   if (!views) return h("p", { class: "muted" }, "Loading…");
   if (name === "subscribers") return views.subscriber(app, first);
@@ -104,9 +104,11 @@ function head(name) {
   const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
   return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
-    h("nav", { "aria-label": "Views" }, app.caller || app.isStarting ? VIEWS.map(item) : null),
+    h("nav", { "aria-label": "Views" }, app.caller || app.isStarting ? VIEWS.filter(([name]) => !name || !isFleet()).map(item) : null),
     link, hasToken() && app.caller ? h("button", { type: "button", class: "small", onclick: () => app.logout(null) }, "Log out") : null);
 }
+
+const isFleet = () => app.caller?.scope === "fleet"; // the operator has the status of all agents, and no other views
 
 async function start() {
   const stream = app.stream = new AbortController();
@@ -134,6 +136,8 @@ async function start() {
   }
   app.why = app.drawnAt = null;
   app.render();
+  if (isFleet()) app.fleet.scope = "fleet";
+  document.querySelector("footer").hidden = isFleet(); // its pages are the agents'
   requestIdleCallback(() => Object.keys(LATER).forEach(module), { timeout: RELOAD_MS });
 }
 

@@ -14,6 +14,7 @@ export class Fleet {
     this.history = new Map();
     this.total = [];
     this.heardAt = null;
+    this.scope = "agent";
   }
 
   apply({ type, data }) {
@@ -69,7 +70,7 @@ export function joined(recorded, live) {
 }
 
 const STATES = {
-  stopped: ["bad", "■", 0], failed: ["bad", "■", 0], "given-up": ["bad", "■", 0], error: ["bad", "■", 0], silent: ["bad", "✕", 1],
+  stopped: ["bad", "■", 0], failed: ["bad", "■", 0], "given-up": ["bad", "■", 0], error: ["bad", "■", 0], silent: ["bad", "✕", 1], stale: ["warn", "?", 3],
   retrying: ["warn", "▲", 2], waiting: ["warn", "◫", 3], "waiting-for": ["busy", "◫", 4], incomplete: ["warn", "▲", 3],
   unassigned: ["warn", "◫", 3], suspended: ["warn", "◫", 4], importing: ["busy", "◐", 4], publishing: ["busy", "◐", 4], active: ["busy", "◐", 4],
   published: ["busy", "◑", 4], starting: ["busy", "◔", 5], queued: ["busy", "◔", 5], new: ["idle", "◇", 6],

@@ -10,7 +10,7 @@ const URGENT = 6;
 export function overview(app) {
   const { fleet, view } = app;
   const all = [...fleet.subscribers.values()];
-  const samples = joined(app.loaded("history", "/history", 30_000).data, fleet.total);
+  const samples = joined(fleet.scope === "fleet" ? null : app.loaded("history", "/history", 30_000).data, fleet.total);
   return [
     h("h1", null, "Overview"),
     attention(fleet, all),
@@ -67,15 +67,15 @@ function topology(fleet, all) {
   const shown = [...all].sort(ORDERS.attention).slice(0, TILES);
   const isNamed = all.length <= 40;
   const publishers = [...fleet.publishers.values()].sort(byName).map((publisher) => h("div", { class: "node", "data-key": publisher.name },
-    h("b", null, publisher.state === null ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
-    h("span", { class: "muted" }, publisher.state === null ? "in another process" : `queues ${publisher.state}`),
+    h("b", null, publisher.state === null || fleet.scope === "fleet" ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
+    publisher.state === "stale" ? state("stale") : h("span", { class: "muted" }, publisher.state === null ? "in another process" : `queues ${publisher.state}`),
     publisher.delay_seconds ? h("div", { class: "warn" }, `requests delayed by ${duration(publisher.delay_seconds)}`) : null));
   const journal = fleet.journal;
   return h("div", { class: "topology" },
     h("div", null, publishers.length ? publishers : h("p", { class: "muted" }, "no publishers")),
     h("div", { class: "flow", "aria-hidden": "true" }),
-    h("div", { class: "node" }, h("b", null, h("a", { href: "#/storage" }, "journal")), h("span", { class: "muted" }, journal ? journal.description : "–"),
-      journal ? h("div", null, `offsets ${number(journal.earliest_offset)} to ${number(journal.next_offset)}`) : null,
+    h("div", { class: "node" }, h("b", null, fleet.scope === "fleet" ? "journal" : h("a", { href: "#/storage" }, "journal")), h("span", { class: "muted" }, journal ? journal.description : "–"),
+      journal && fleet.scope !== "fleet" ? h("div", null, `offsets ${number(journal.earliest_offset)} to ${number(journal.next_offset)}`) : null,
       journal && journal.size_bytes !== null ? h("div", null, bytes(journal.size_bytes)) : null),
     h("div", { class: "flow", "aria-hidden": "true" }),
     shown.length ? h("ul", { class: isNamed ? "tiles" : "tiles dense", "aria-label": "Subscribers, those that need attention first", tabindex: 0 }, shown.map((subscriber) => tile(subscriber, isNamed)),

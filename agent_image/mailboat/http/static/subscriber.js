@@ -17,7 +17,8 @@ export function subscriber(app, name) {
 function subscriberParts(app, known) {
   const key = keyOf(known);
   const instance = known.sling_id ? `?instance=${part(known.sling_id)}` : "";
-  const recorded = app.loaded(`history ${key}`, `/subscribers/${part(known.name)}/history${instance}`, 30_000).data;
+  const isFleet = app.fleet.scope === "fleet";
+  const recorded = isFleet ? null : app.loaded(`history ${key}`, `/subscribers/${part(known.name)}/history${instance}`, 30_000).data;
   const samples = joined(recorded, app.fleet.history.get(key));
   const retries = known.attempts ? `${known.attempts}${known.max_retries === null ? "" : ` of ${known.max_retries + 1}`} failed` : "none failed";
   const calls = known.after_calls;
@@ -41,7 +42,8 @@ function subscriberParts(app, known) {
         fact("Announced", time(known.announced_at)), fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    errorQueue(app, known), queues(app, known), imports(app, known), forget(app, known),
+    isFleet ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.")
+      : [errorQueue(app, known), queues(app, known), imports(app, known), forget(app, known)],
   ].filter(Boolean);
 }
 

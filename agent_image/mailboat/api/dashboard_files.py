@@ -1,0 +1,48 @@
+"""The files of the dashboard and the headers they are sent with, for the servers of agents and of the operator.
+
+The files hold no data: the page asks the API for that with a token. The policy lets the page run its own scripts only,
+and make HTML of no text (Trusted Types), so what a stranger wrote into a path or an error stays text.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+_FOLDER: Final = Path(__file__).parent.parent / "http" / "static"
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
+_HEADERS: Final = MappingProxyType(
+    {
+        "Content-Security-Policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+            "form-action 'none'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
+        ),
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "Vary": "Accept-Encoding",
+        "X-Frame-Options": "DENY",
+    }
+)
+
+DASHBOARD_FILES: Final = MappingProxyType(
+    {"/" if file.name == "index.html" else f"/dashboard/{file.name}": file for file in sorted(_FOLDER.iterdir())}
+)
+"""The file of each path."""
+
+
+def dashboard_answer(path: str, accept_encoding: str) -> tuple[bytes, dict[str, str], str]:
+    """Body, headers and media type of the file at one of the paths."""
+    file, is_packed = DASHBOARD_FILES[path], "gzip" in accept_encoding
+    headers = {**_HEADERS, "Content-Encoding": "gzip"} if is_packed else dict(_HEADERS)
+    return _content(file, is_packed=is_packed), headers, _TYPES[file.suffix]
+
+
+@cache
+def _content(file: Path, *, is_packed: bool) -> bytes:
+    """The bytes to send; the files do not change while the process runs."""
+    data = file.read_bytes()
+    return gzip.compress(data, mtime=0) if is_packed else data
