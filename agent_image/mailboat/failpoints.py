@@ -55,6 +55,7 @@ class Failpoint(enum.StrEnum):
     TARGET_HELD_BACK = "target-held-back"
     TARGET_GENERATION_BUILT = "target-generation-built"
     TARGET_GENERATION_FLIPPED = "target-generation-flipped"
+    POOL_FED = "pool-fed"
     JOBS_BEFORE_APPEND = "jobs-before-append"
     JOBS_AFTER_APPEND = "jobs-after-append"
     JOBS_CLAIMED = "jobs-claimed"

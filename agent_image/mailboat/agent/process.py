@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.heartbeats import HeartbeatClock
 from mailboat.agent.observability import Observability
+from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -208,11 +209,14 @@ class AgentProcess:
         def open_subscriber() -> RunnableSubscriber:
 
             wanted = subscription_of(workspace.home, config)
-            process = SubscriberProcess(workspace, wanted, self._listener, self.observability)
+            kind = PoolMemberProcess if wanted.is_shared else SubscriberProcess
+            process = kind(workspace, wanted, self._listener, self.observability)
             try:
                 # claimed before it is remembered: the registry must not name a target that refuses this subscriber
-                process.claim()
-                known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose)
+                pool = process.claim()
+                known = KnownSubscriber(
+                    wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose, pool
+                )
                 workspace.home.remember_subscriber(known)
                 unknown, _ = process.unknown_publishers()
                 if unknown:

@@ -16,16 +16,16 @@ from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import Expose, HooksConfig
+from mailboat.config.document import Delivery, Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
 from mailboat.discovery.announcements import former_states, states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
-from mailboat.errors import MailboatError, RetryableError, UsageError
+from mailboat.errors import MailboatError, RetryableError, TargetOwnedError, UsageError
 from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.maintenance.schedule import maintenance_worker, sweep_closed_target
-from mailboat.model.identifiers import AgentName, parse_agent_name
+from mailboat.model.identifiers import AgentName, SlingId, parse_agent_name
 from mailboat.model.messages import (
     MAX_ANNOUNCED_CALLS,
     AfterCall,
@@ -72,6 +72,8 @@ class Subscription(Frozen):
         target: Where it imports into, such as `files:DIR`.
         follow: The publishers that it follows; empty follows all.
         roots: The only paths that packages may change; empty: all.
+        is_shared: This process is one member of a pool with one target.
+        slots: Packages that a member imports at the same time.
         max_retries: Attempts after the first before a package is given up; None is without end.
         is_gap_accepted: Go on over a gap, once.
         is_editable: Take clear commands, and confirm every package.
@@ -92,6 +94,8 @@ class Subscription(Frozen):
     expose: Expose | None = None
     hooks: HooksConfig = field(default_factory=HooksConfig)
     roots: tuple[NodePath, ...] = ()
+    is_shared: bool = False
+    slots: int = 4
 
 
 class ExternalParts(Frozen):
@@ -165,12 +169,21 @@ class SubscriberProcess:
             ),
             workspace.clock,
         )
-        if self._meter is not None:
-            self._meter.failed_announcements = lambda: self._announcer.failures
+        watch_announcer(self._meter, self._announcer)
 
-    def claim(self) -> None:
-        """Claim the target for this subscriber, before the first announcement. Raises: TargetOwnedError."""
+    def claim(self) -> SlingId | None:
+        """Claim the target for this subscriber, before the first announcement.
+
+        Returns: None: it runs in the instance of its home. Raises: TargetOwnedError, also of a target of a shared pool.
+        """
         self._target.ledger.claim(self._subscription.name)
+        if self._target.ledger.pool.marker() is not None:
+            # alone it would import again what members imported out of the order of the log
+            raise TargetOwnedError(
+                f"{self._subscription.target} belongs to the shared pool {self._subscription.name}",
+                next_step="start it with --shared (`delivery: shared`), or choose another target",
+            )
+        return None
 
     def run(self, until: Until) -> SubscriberStatistics:
         """Import until caught up, or until stopped. Raises: as `Subscriber.run`."""
@@ -192,7 +205,7 @@ class SubscriberProcess:
     def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
         """The followed publishers of which neither home nor recent messages know, and those that they know."""
         follow = self._subscription.follow
-        known = self._publishers_found() if follow else frozenset[AgentName]()
+        known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
         return [one for one in follow if one not in known], known
 
     def passed_over(self) -> Sequence[str]:
@@ -255,36 +268,9 @@ class SubscriberProcess:
 
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._subscriber.statistics()
-        subscription = self._subscription
-        publishers = subscription.follow or self._publishers | statistics.publishers
-        return DiscoveryMessage(
-            sub_sling_id=self._workspace.home.sling_id,
-            sub_agent_name=subscription.name,
-            states=states_for(
-                publishers,
-                statistics.next_offset,
-                statistics.attempts,
-                statistics.failing_publisher,
-                statistics.report_starts,
-            ),
-            is_editable=subscription.is_editable,
-            max_retries=subscription.max_retries,
-            state=statistics.state,
-            cause=statistics.cause,
-            announced_ms=milliseconds_now(self._workspace.clock),
-            target=subscription.target,
-            is_ready=statistics.is_ready,
-            ready_reason=statistics.ready_reason,
-            is_durable=subscription.is_durable,
-            given_up=self._given_up_count(statistics),
-            next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
-            log_identity=statistics.identity,
-            follows_all=not subscription.follow,
-            reports=None if subscription.follow else statistics.report_starts.get(None),
-            after_calls=self._hook_calls(statistics),
-            former=former_states(statistics.report_starts),
-            suspension=statistics.suspension,
-        )
+        message = announcement(self._workspace, self._subscription, statistics, self._publishers)
+        counts = self._given_up_count(statistics), self._hook_calls(statistics)
+        return replace(message, given_up=counts[0], after_calls=counts[1])
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
         """How many packages are in the error queue, counted when it may have changed."""
@@ -306,21 +292,64 @@ class SubscriberProcess:
 
     def _known_publishers(self) -> frozenset[AgentName]:
         """Publishers to announce before the first package of them was read; only for one that follows all."""
-        return frozenset() if self._subscription.follow else self._publishers_found()
-
-    def _publishers_found(self) -> frozenset[AgentName]:
-        known = frozenset(self._workspace.publisher_names())
-        try:
-            from mailboat.operations.journal_inspection import recent_publishers
-
-            return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
-        except MailboatError:  # what is wrong with the log, the import tells
-            return known
+        return frozenset() if self._subscription.follow else publishers_found(self._workspace)
 
     def _final_seconds(self) -> float:
         if self._deadline is None:
             return self._workspace.home.config.subscriber.shutdown_seconds * _FINAL_SHARE
         return max(_MIN_FINAL_SECONDS, self._deadline.remaining_seconds())
+
+
+def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
+    """The publishers that the home and recent messages know of."""
+    known = frozenset(workspace.publisher_names())
+    try:
+        from mailboat.operations.journal_inspection import recent_publishers
+
+        return known | frozenset(recent_publishers(workspace.journal, workspace.package_topic))
+    except MailboatError:  # what is wrong with the log, the import tells
+        return known
+
+
+def watch_announcer(meter: SubscriberMetrics | None, announcer: Announcer) -> None:
+    """Export how many announcements could not be sent."""
+    if meter is not None:
+        meter.failed_announcements = lambda: announcer.failures
+
+
+def announcement(
+    workspace: Workspace,
+    subscription: Subscription,
+    statistics: SubscriberStatistics,
+    publishers: frozenset[AgentName] = frozenset(),
+) -> DiscoveryMessage:
+    """What a subscriber announces, without what only its target says."""
+    return DiscoveryMessage(
+        sub_sling_id=workspace.home.sling_id,
+        sub_agent_name=subscription.name,
+        states=states_for(
+            subscription.follow or publishers | statistics.publishers,
+            statistics.next_offset,
+            statistics.attempts,
+            statistics.failing_publisher,
+            statistics.report_starts,
+        ),
+        is_editable=subscription.is_editable,
+        max_retries=subscription.max_retries,
+        state=statistics.state,
+        cause=statistics.cause,
+        announced_ms=milliseconds_now(workspace.clock),
+        target=subscription.target,
+        is_ready=statistics.is_ready,
+        ready_reason=statistics.ready_reason,
+        is_durable=subscription.is_durable,
+        next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
+        log_identity=statistics.identity,
+        follows_all=not subscription.follow,
+        reports=None if subscription.follow else statistics.report_starts.get(None),
+        former=former_states(statistics.report_starts),
+        suspension=statistics.suspension,
+    )
 
 
 def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
@@ -337,6 +366,8 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
         expose=config.expose,
         hooks=config.hooks,
         roots=tuple(map(parse_path, config.roots)),
+        is_shared=config.delivery is Delivery.SHARED,
+        slots=config.slots,
     )
 
 

@@ -49,6 +49,13 @@ def subscribe(
             help="Visible to readers at once: each package, or whole bulk builds (generations:DIR); remembered.",
         ),
     ] = None,
+    shared: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared/--alone",
+            help="One of several processes with this NAME and target; remembered.",
+        ),
+    ] = None,
     accept_gap: Annotated[
         bool,
         typer.Option("--accept-gap", help="Go on although packages are missing from the journal; content may differ."),
@@ -58,7 +65,7 @@ def subscribe(
 
     With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
     """
-    asked = SubscriptionOptions(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose)
+    asked = SubscriptionOptions(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose, shared)
     code = run_subscriber(session, asked)
     if code:
         raise typer.Exit(code)

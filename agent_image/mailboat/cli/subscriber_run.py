@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.progress_line import ProgressLine, cause_text
@@ -65,6 +67,7 @@ class SubscriptionOptions(NamedTuple):
     until: UntilOption = UntilOption.FOREVER
     is_gap_accepted: bool = False
     expose: Expose | None = None
+    is_shared: bool | None = None
 
 
 def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
@@ -77,14 +80,17 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     """
     with session.workspace() as workspace:
         known = _known(workspace.home, asked)
-        subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
+        subscription = _subscription(workspace, known, asked)
         listener = _listener(session, known.name)
-        process = SubscriberProcess(workspace, subscription, listener)
+        process: SubscriberProcess | PoolMemberProcess
+        if subscription.is_shared:
+            process = PoolMemberProcess(workspace, subscription, listener)
+        else:
+            process = SubscriberProcess(workspace, subscription, listener)
         shutdown_seconds = workspace.home.config.subscriber.shutdown_seconds
         with closing(process), stopped_by_signals(process.stop, shutdown_seconds) as received:
             try:
-                process.claim()
-                workspace.home.remember_subscriber(known)
+                workspace.home.remember_subscriber(replace(known, pool=process.claim()))
                 _warn_of_unknown(session, process)
                 found = process.run(Until(asked.until.value))
                 passed_over = process.passed_over()
@@ -103,7 +109,7 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     return GIVEN_UP_EXIT_CODE if is_incomplete and asked.until is UntilOption.CAUGHT_UP else 0
 
 
-def _warn_of_unknown(session: Session, process: SubscriberProcess) -> None:
+def _warn_of_unknown(session: Session, process: SubscriberProcess | PoolMemberProcess) -> None:
     """A mistyped publisher would import nothing, and look as if it were up to date."""
     unknown, known = process.unknown_publishers()
     if unknown:
@@ -163,6 +169,7 @@ def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:
         tuple(map(parse_agent_name, asked.follow)) or known.follow,
         known.max_retries if asked.max_retries is None else asked.max_retries,
         asked.expose or known.expose,
+        known.pool,
     )
 
 
@@ -180,7 +187,7 @@ def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
     )
 
 
-def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accepted: bool) -> Subscription:
+def _subscription(workspace: Workspace, known: KnownSubscriber, asked: SubscriptionOptions) -> Subscription:
     retries = workspace.home.config.subscriber.max_retries if known.max_retries is None else known.max_retries
     is_endless = retries is not None and retries < 0
     return Subscription(
@@ -188,9 +195,10 @@ def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accept
         known.target,
         known.follow,
         None if is_endless else retries,
-        is_gap_accepted,
+        asked.is_gap_accepted,
         expose=known.expose,
         roots=configured_roots(workspace.home.config, known.name),
+        is_shared=known.pool is not None if asked.is_shared is None else asked.is_shared,
     )
 
 

@@ -69,6 +69,7 @@ class KnownSubscriber(Frozen):
         follow: The publishers that it follows; empty follows all.
         max_retries: What was asked for at its last start; None is what the configuration says.
         expose: When readers see what was imported, if that was asked for; None is what the configuration says.
+        pool: The instance of the shared pool that it is; None of a subscriber with a target of its own.
     """
 
     name: AgentName
@@ -76,6 +77,7 @@ class KnownSubscriber(Frozen):
     follow: tuple[AgentName, ...] = ()
     max_retries: int | None = None
     expose: Expose | None = None
+    pool: SlingId | None = None
 
 
 class Home:
@@ -157,6 +159,7 @@ class Home:
             return
         document = {"target": known.target, "follow": list(known.follow), "max_retries": known.max_retries}
         document |= {} if known.expose is None else {"expose": str(known.expose)}
+        document |= {} if known.pool is None else {"pool": known.pool}
         write_text(self._registry_file(known.name), json.dumps(document) + "\n")
 
     def forget_subscriber(self, name: AgentName) -> bool:
@@ -405,7 +408,8 @@ def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscri
         case {"target": str(target), "follow": list(follow), "max_retries": int() | None as max_retries, **rest}:
             followed, expose = tuple(parse_agent_name(str(one)) for one in follow), rest.get("expose")
             if expose in [None, *Expose]:
-                return KnownSubscriber(
-                    name, target, followed, max_retries, None if expose is None else Expose(str(expose))
-                )
+                shown = None if expose is None else Expose(str(expose))
+                pool = rest.get("pool")
+                sling_id = SlingId(pool) if isinstance(pool, str) else None
+                return KnownSubscriber(name, target, followed, max_retries, shown, sling_id)
     raise ConfigInvalidError(f"{file} has no target, follow and max_retries", path=file)

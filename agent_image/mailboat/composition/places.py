@@ -31,8 +31,10 @@ def absolute_target(text: str) -> str:
     return f"{location.kind}:{expanded_path(str(location.path)).absolute()}"
 
 
-def open_target(text: str) -> Target:
+def open_target(text: str, *, is_known: bool = False) -> Target:
     """Open a target to import into, made if there is nothing yet.
+
+    `is_known`: This process has checked all of it before.
 
     Raises: PlaceUnusableError; as `content.locations.open_target`.
     """
@@ -43,7 +45,7 @@ def open_target(text: str) -> Target:
         check_folder_place(location.path.parent)
     else:
         check_folder_place(location.path)
-    return locations.open_target(text)
+    return locations.open_target(text, is_known=is_known)
 
 
 def check_folder_place(path: Path) -> None:

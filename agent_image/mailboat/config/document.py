@@ -40,6 +40,16 @@ class Expose(enum.StrEnum):
     BUILD = "build"
 
 
+class Delivery(enum.StrEnum):
+    """Which of the processes that run a subscriber import a package."""
+
+    EACH = "each"
+    """The subscriber is one process, with a target of its own."""
+
+    SHARED = "shared"
+    """The subscriber is a pool: several processes with one target; each package is imported by one of them."""
+
+
 class Verb(enum.StrEnum):
     """What a token may do."""
 
@@ -304,6 +314,11 @@ class SubscriberAgentConfig(Section):
     staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber. null: no wait.")] = None
     expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
+    delivery: Annotated[
+        Delivery,
+        Setting("`shared`: a member of a pool of processes with one `name` and one target; one imports each package."),
+    ] = Delivery.EACH
+    slots: Annotated[int, Setting("Packages that a member imports at the same time.", minimum=1, maximum=256)] = 4
 
 
 class AgentsConfig(Section):

@@ -62,17 +62,20 @@ def parse_target(text: str) -> TargetLocation:
     return TargetLocation(kind, Path(place))
 
 
-def open_target(text: str, failpoints: Failpoints | None = None) -> Target:
-    """Open a target to import into, made if there is nothing yet. Raises: UsageError; as the targets' own openers."""
+def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bool = False) -> Target:
+    """Open a target to import into, made if there is nothing yet. Raises: UsageError; as the targets' own openers.
+
+    `is_known`: This process has checked all of a `sqlite:` or `files:` target before.
+    """
     location = parse_target(text)
     if location.kind == SQLITE:
         from mailboat.content.targets.sqlite import open_sqlite_target
 
-        return open_sqlite_target(location.path)
+        return open_sqlite_target(location.path, is_known=is_known)
     if location.kind == FILES:
         from mailboat.content.targets.files import open_files_target
 
-        return open_files_target(location.path, failpoints)
+        return open_files_target(location.path, failpoints, is_known=is_known)
     from mailboat.content.targets.generations import open_generations_target
 
     return open_generations_target(location.path, failpoints)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, Self, runtime_checkable
 
 from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.content.hook_calls import HookCallLedger
 from mailboat.content.pending_jobs import PendingJobs
+from mailboat.content.pool_imports import PoolImports
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
-from mailboat.model.jobs import NewJob
+from mailboat.model.jobs import NewJob, Token
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
@@ -120,6 +121,8 @@ class GivenUp(Frozen):
     more_paths: int = 0
 
 
+NOTHING_DONE: Final[Mapping[Offset, Token]] = MappingProxyType({})
+
 ReportStarts = Mapping[AgentName | None, ReportStart | None]
 """By publisher, None for all without an entry; None as a start: a publisher that was followed once and is not now."""
 
@@ -164,6 +167,10 @@ class Ledger(Protocol):
     @property
     def jobs(self) -> PendingJobs:
         """Jobs to append to the job topic."""
+
+    @property
+    def pool(self) -> PoolImports:
+        """The packages that a shared pool is done with."""
 
     def position(self) -> Position | None:
         """Where the content stands; None in a target that nothing was imported into."""
@@ -275,8 +282,10 @@ class Batch(Protocol):
         meanwhile, and shows it as one.
         """
 
-    def commit(self, position: Position) -> ChangeCount:
+    def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.
+
+        `done` are packages that a member of a shared pool is done with, each with the member's fencing token.
 
         Returns what the calls before have not counted: a target may find out late what packages removed.
         """

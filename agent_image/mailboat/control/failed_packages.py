@@ -81,7 +81,7 @@ class GivenUpPackages:
     def _told_by_targets(self, members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:
         told = {}
         for known in self._workspace.home.known_subscribers():
-            queue_name = QueueName(self._workspace.home.sling_id, known.name)
+            queue_name = QueueName(known.pool or self._workspace.home.sling_id, known.name)
             if any(one.queue_name == queue_name for one in members):
                 try:
                     with opened_ledger(known.target) as ledger:

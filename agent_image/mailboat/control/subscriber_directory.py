@@ -166,7 +166,7 @@ class SubscriberDirectory:
         now_ms = milliseconds_now(self._workspace.clock)
         found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
         for registered in self._workspace.home.known_subscribers():
-            key = AgentKey(self._workspace.home.sling_id, registered.name)
+            key = AgentKey(registered.pool or self._workspace.home.sling_id, registered.name)
             found[key] = _with_registry(found.get(key), key, registered)
         topic = self._workspace.package_topic
         identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from mailboat.jobs.feeds import Feeds, is_of_pool, queue_of
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState
 from mailboat.jobs.schedules import Schedules
@@ -115,6 +116,7 @@ class JobFold:
         self._requests: dict[bytes, JobId] = {}
         self._history: list[tuple[int, JobId]] = []
         self.schedules = Schedules(() if checkpoint is None else checkpoint.schedules)
+        self.feeds = Feeds(() if checkpoint is None else checkpoint.feeds)
         if checkpoint is None:
             self._define(QueueSettings(DEFAULT_QUEUE))
         else:
@@ -191,6 +193,7 @@ class JobFold:
             _packed(self._requests),
             dict(self.results),
             self.schedules.all(),
+            self.feeds.all(),
         )
 
     def _restore(self, state: JobCheckpoint) -> None:
@@ -256,7 +259,14 @@ class JobFold:
         if isinstance(record, JobsAdded):
             if record.firing is not None and not self.schedules.fire(record.firing, self.now_ms):
                 return Applied(transitions)  # another worker was first
-            added = [self._add(job_id(offset, index), job) for index, job in enumerate(record.jobs)]
+            queue = None
+            if (feed := record.feed) is not None:
+                if not self.feeds.take(feed):
+                    return Applied(transitions)  # another member of the pool was first
+                if feed.queue not in self.queues:
+                    self._define(queue_of(feed))
+                queue = self.queues[feed.queue]
+            added = [self._add(job_id(offset, index), job, queue) for index, job in enumerate(record.jobs)]
             return Applied(transitions, added)
         if isinstance(record, ScheduleDefined | ScheduleRemoved):
             self.schedules.change(record)
@@ -277,9 +287,9 @@ class JobFold:
                 yield from self._command(record)
             case QueueCommanded():
                 yield from self._command_queue(record)
-            case QueueDefined():
+            case QueueDefined() if not is_of_pool(record.settings.name):
                 self._define(record.settings)
-            case QueueRemoved():
+            case QueueRemoved() if not is_of_pool(record.name):
                 self._remove_queue(record.name)
             case WorkerSeen():
                 self._see(record)
@@ -305,7 +315,7 @@ class JobFold:
 
     # Jobs are added
 
-    def _add(self, job: JobId, new: NewJob) -> JobId:
+    def _add(self, job: JobId, new: NewJob, queue: Queue | None = None) -> JobId:
         request = _digest(new.request_id)
         # Before the unique key: a repeated request gets its own job, whatever the key names by now.
         if request and (known := self._requests.get(request)) is not None:
@@ -314,7 +324,7 @@ class JobFold:
         if unique and (known := self._unique.get(unique)) is not None:
             self._remember(request, known)
             return known
-        queue = self._route(new.topic)
+        queue = queue or self._route(new.topic)
         settings = queue.settings
         due_ms = max(self.now_ms, new.due_ms, self.now_ms + max(0, new.delay_ms))
         row = NewRow(
@@ -495,7 +505,7 @@ class JobFold:
     def _command(self, record: JobsCommanded) -> Iterator[Transition]:
         for job in record.jobs:
             state = self.table.state(job)
-            if state is None:
+            if state is None or is_of_pool(self.queue(job).settings.name):
                 continue
             if state is JobState.ACTIVE:
                 if record.action is JobAction.STOP:
@@ -517,7 +527,7 @@ class JobFold:
             queue.suspend(record.until_ms)
         elif record.action is QueueAction.RESUME:
             queue.resume()
-        else:
+        elif not is_of_pool(record.queue):
             waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
             for job in waiting:
                 self._leave(job)

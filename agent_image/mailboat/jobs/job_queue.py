@@ -127,8 +127,11 @@ class Queue:
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
-        jobs = [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
-        return QueueState(self.settings, removed, self.suspended_until_ms, list(self._starts), jobs)
+        return QueueState(self.settings, removed, self.suspended_until_ms, list(self._starts), self.chained())
+
+    def chained(self) -> list[JobId]:
+        """The jobs that are ordered by key and have not ended, keys one after another."""
+        return [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
 
     def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""

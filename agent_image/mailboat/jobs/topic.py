@@ -46,10 +46,10 @@ Listener = Callable[[JobFold, Applied], None]
 """Called with each record that the topic applied."""
 
 
-def open_job_topic(journal: Journal, listener: Listener | None = None) -> JobTopic:
+def open_job_topic(journal: Journal, listener: Listener | None = None, topic: TopicName = JOB_TOPIC) -> JobTopic:
     """The topic of durable jobs, which is created when it is first used. Raises: as `JobTopic`."""
-    ensure_job_topic(journal)
-    return JobTopic(journal, JOB_TOPIC, listener)
+    ensure_job_topic(journal, topic)
+    return JobTopic(journal, topic, listener)
 
 
 class JobTopic:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mailboat.journal.port import Journal, NewRecord, TopicSettings
+from mailboat.model.identifiers import TopicName
 from mailboat.model.jobs import MAX_BATCH, JobsAdded, NewJob
 from mailboat.model.topics import JOB_TOPIC
 from mailboat.wire.job_records import encode_job_record
@@ -12,10 +13,10 @@ from mailboat.wire.job_records import encode_job_record
 _MAX_RECORD_BYTES = 900_000  # a record that every broker takes by default
 
 
-def ensure_job_topic(journal: Journal) -> None:
+def ensure_job_topic(journal: Journal, topic: TopicName = JOB_TOPIC) -> None:
     """Create the job topic, unless it exists. Raises: the journal's errors."""
-    if JOB_TOPIC not in journal.topics():
-        journal.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
+    if topic not in journal.topics():
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
 
 
 def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:

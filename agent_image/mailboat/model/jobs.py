@@ -7,12 +7,14 @@ so ids grow in the order of the log and are never used twice.
 from __future__ import annotations
 
 import enum
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, NewType
 
 from mailboat.errors import PermanentError, UsageError
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.positions import LogIdentity
 
 JobId = NewType("JobId", int)
 """`offset * MAX_BATCH + index`. Written as `OFFSET-INDEX`."""
@@ -26,6 +28,12 @@ _JOB_ID: Final = re.compile(r"(\d{1,15})-(\d{1,3})\Z")
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 _TOPIC: Final = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,9}}\Z")
 _PATTERN: Final = re.compile(rf"(?:\*\*|(?:{_NAME}|\*)(?:\.(?:{_NAME}|\*)){{0,8}}(?:\.\*\*)?)\Z")
+
+RESERVED_NAME: Final = "mailboat"
+"""The first name of topics whose jobs are the project's own: no pattern matches them that does not begin with it."""
+
+POOL_QUEUE: Final = "pool:"
+"""Begins the names of the queues of shared pools. No queue of a user can have such a name."""
 
 MIN_LEASE_MS: Final = 1_000
 MAX_LEASE_MS: Final = 24 * 3600 * 1000
@@ -96,6 +104,8 @@ def parse_pattern(text: str) -> str:
 def topic_matches(pattern: str, topic: str) -> bool:
     """Whether the topic is one of those that the pattern names; `**` matches one name or more."""
     parts, names = pattern.split("."), topic.split(".")
+    if names[0] == RESERVED_NAME and parts[0] != RESERVED_NAME:
+        return False
     if parts[-1] == "**":
         parts = parts[:-1]
         if len(names) <= len(parts):
@@ -108,6 +118,8 @@ def topic_matches(pattern: str, topic: str) -> bool:
 def patterns_overlap(first: str, second: str) -> bool:
     """Whether a topic can match both patterns."""
     ours, theirs = first.split("."), second.split(".")
+    if (ours[0] == RESERVED_NAME) != (theirs[0] == RESERVED_NAME):
+        return False
     while ours and theirs:
         if "**" in (ours[0], theirs[0]):
             return True
@@ -215,11 +227,50 @@ class Firing(NamedTuple):
     next_ms: int | None
 
 
+class Feed(NamedTuple):
+    """How far a shared pool has put the packages of the log into its queue.
+
+    A record with a feed counts only if its sequence is the next one of the pool, so that two members that put in the
+    same packages put them in once.
+
+    Attributes:
+        pool: The subscriber that the members are.
+        sequence: 1 for the first.
+        next_offset: Every package below it is in the queue, or was.
+        log: The package topic that the offsets are of.
+        target: The marker of the one target that all members have open.
+    """
+
+    pool: AgentName
+    sequence: int
+    next_offset: Offset
+    log: LogIdentity
+    target: str
+
+    @property
+    def queue(self) -> str:
+        """The queue that holds the packages of the pool."""
+        return pool_queue(self.pool)
+
+
+def pool_queue(pool: AgentName) -> str:
+    """The name of the queue of a shared pool."""
+    return POOL_QUEUE + pool
+
+
+def pool_topic(pool: AgentName) -> str:
+    """The topic of the jobs of a shared pool."""
+    # names of topics have no dots; the digest keeps `a.b` and `a-b` apart
+    digest = hashlib.blake2b(pool.encode(), digest_size=4).hexdigest()
+    return f"{RESERVED_NAME}.pool.{pool.replace('.', '-')[:50]}-{digest}"
+
+
 class JobsAdded(NamedTuple):
-    """Jobs that a producer, or the firing of a schedule, adds."""
+    """Jobs that a producer, the firing of a schedule, or a member of a shared pool adds."""
 
     jobs: Sequence[NewJob]
     firing: Firing | None = None
+    feed: Feed | None = None
 
 
 class Missed(enum.IntEnum):
@@ -465,6 +516,7 @@ class JobCheckpoint(NamedTuple):
     requests: bytes
     results: Mapping[JobId, Offset]
     schedules: Sequence[Schedule] = ()
+    feeds: Sequence[Feed] = ()
 
 
 class CheckpointPart(NamedTuple):

@@ -68,6 +68,10 @@ class StopSignal:
         """End the current pause."""
         self.woken.set()
 
+    def remaining_seconds(self, otherwise: float) -> float:
+        """What is left to finish what has begun; `otherwise` where there is no deadline."""
+        return otherwise if self._deadline is None else self._deadline.remaining_seconds()
+
     @property
     def is_overdue(self) -> bool:
         """Whether the time to finish the current batch is over."""

@@ -186,13 +186,28 @@ class CommandHandler:
         self._suspension = self._ledger.suspension()
         if self._listener is None or self._listener.untaken() is not None:
             return
+        # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
+        self._catch_up(self._listener)
+        self._listener.start()
+
+    def load(self, *, is_read: bool) -> None:
+        """Read which commands are open and, if asked to, what was sent, without listening further. Raises: as above."""
+        self._open = list(self._ledger.open_commands())
+        self._suspension = self._ledger.suspension()
+        if is_read and self._listener is not None:
+            self._catch_up(self._listener)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a command is open."""
+        return bool(self._open)
+
+    def _catch_up(self, listener: CommandListener) -> None:
         self.claim_position()
         position = self._ledger.position()
         if position is None:
             raise ValueError("the position was just stored")
-        # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
-        self._listener.catch_up(position)
-        self._listener.start()
+        listener.catch_up(position)
 
     def suspension(self) -> Suspension | None:
         """The suspension of imports that holds now."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mailboat.clock import Backoff, milliseconds_now
-from mailboat.content.port import Attempt, GivenUp
+from mailboat.content.port import Attempt, Batch, GivenUp
 from mailboat.errors import (
     BlobCorruptError,
     BlobMissingError,
@@ -220,11 +220,7 @@ class FailureHandler:
             StopError: The named state in which the subscriber stops, also when the failure is its own.
             RetryableError: The target can't even note the failure.
         """
-        if isinstance(failure.error, _DEFECTS):
-            raise ImportDefectError(
-                f"importing the package at {failure.record.offset} ended in {failure.error!r:.300}, which is a defect",
-                offset=failure.record.offset,
-            ) from failure.error
+        refuse_defect(failure)
         counted = self.failures_of(failure.record.offset) + 1
         cause = FailureCause.of_error(failure.error, failure.message)
         publisher = None if failure.message is None else failure.message.pub_agent_name
@@ -257,22 +253,7 @@ class FailureHandler:
         # leaves a package that is passed and not reported, or reported twice
         with self._ports.target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
-            entry = self._entry(failure, cause, attempts)
-            batch.give_up(entry)
-            if entry.pub_agent_name is not None:
-                batch.add_status(
-                    StatusMessage(
-                        self._settings.sling_id,
-                        self._settings.name,
-                        entry.pub_agent_name,
-                        entry.offset,
-                        PackageStatus.REMOVED_FAILED,
-                        entry.package_id,
-                        cause,
-                        attempts,
-                        entry.given_up_ms,
-                    )
-                )
+            note_given_up(batch, self._settings, failure, cause, attempts, milliseconds_now(self._ports.clock))
             if message is not None:
                 self._exposure.begin()
                 self._exposure.note_done(failure.record, message)
@@ -282,16 +263,32 @@ class FailureHandler:
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         self.forget()
 
-    def _entry(self, failure: Failure, cause: FailureCause, attempts: int) -> GivenUp:
-        message, offset = failure.message, failure.record.offset
-        if message is None:
-            return GivenUp(offset, _UNKNOWN_PACKAGE, None, (), cause, attempts, milliseconds_now(self._ports.clock), 0)
-        shown = first_paths(message.paths)
-        more = len(message.paths) - len(shown)
-        publisher = message.pub_agent_name
-        return GivenUp(
-            offset, message.package_id, publisher, shown, cause, attempts, milliseconds_now(self._ports.clock), more
-        )
+
+def refuse_defect(failure: Failure) -> None:
+    """Raises: ImportDefectError: no content of a package can cause the failure."""
+    if isinstance(failure.error, _DEFECTS):
+        raise ImportDefectError(
+            f"importing the package at {failure.record.offset} ended in {failure.error!r:.300}, which is a defect",
+            offset=failure.record.offset,
+        ) from failure.error
+
+
+def note_given_up(
+    batch: Batch, settings: SubscriberSettings, failure: Failure, cause: FailureCause, attempts: int, now_ms: int
+) -> None:
+    """Add the entry of the error queue, and the confirmation that says so, to a batch."""
+    message, offset = failure.message, failure.record.offset
+    if message is None:
+        batch.give_up(GivenUp(offset, _UNKNOWN_PACKAGE, None, (), cause, attempts, now_ms, 0))
+        return
+    shown = first_paths(message.paths)
+    more, publisher = len(message.paths) - len(shown), message.pub_agent_name
+    batch.give_up(GivenUp(offset, message.package_id, publisher, shown, cause, attempts, now_ms, more))
+    if publisher is None:
+        return
+    removed = PackageStatus.REMOVED_FAILED
+    status = (settings.sling_id, settings.name, publisher, offset, removed, message.package_id, cause, attempts, now_ms)
+    batch.add_status(StatusMessage(*status))
 
 
 # ----------------------------------------------------------------------------------------------------------- redrives
@@ -332,8 +329,10 @@ class Redriver:
         self._importer = importer
         self._admission = admission
 
-    def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven | StillGivenUp]:
+    def redrive(self, position: Callable[[], Position], end: Offset | None = None) -> Iterator[Redriven | StillGivenUp]:
         """Try all requested entries; one that a stop interrupts is rolled back, and stays requested.
+
+        Newer packages below `end` supersede an entry; None: those below the position.
 
         Raises: StopError, and RetryableError of an unusable target or journal; the entry stays requested.
         """
@@ -341,7 +340,7 @@ class Redriver:
             self._admission.leave()
         for entry in self._ports.target.ledger.redrives():
             try:
-                yield Redriven(entry.offset, self._import(entry, position()))
+                yield Redriven(entry.offset, self._import(entry, position(), end))
             except StopAskedError:
                 return
             except StopError:
@@ -353,11 +352,11 @@ class Redriver:
                 self._ports.target.ledger.refuse_redrive(entry.offset, cause)
                 yield StillGivenUp(entry.offset, cause)
 
-    def _import(self, entry: GivenUp, position: Position) -> Outcome:
+    def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> Outcome:
         record = self._record(entry)
         message = self._importer.decode(record)
         self._refuse_unfollowed(entry, message)
-        self._refuse_superseded(entry, message, position)
+        self._refuse_superseded(entry, message, position.next_offset if end is None else end)
         with self._ports.target.batch() as batch:
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, [record])
@@ -394,10 +393,10 @@ class Redriver:
                 f"{self._settings.name} does not follow {publisher}, whose package this is", offset=entry.offset
             )
 
-    def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, position: Position) -> None:
+    def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, end: Offset) -> None:
         # A package in the error queue changed nothing, so it supersedes nothing.
         failed = {one.offset for one in self._ports.target.ledger.given_up()}
-        for offset, newer in self._messages_between(entry.offset, position.next_offset):
+        for offset, newer in self._messages_between(entry.offset, end):
             has_content = newer.action is not Action.TEST and offset not in failed
             if has_content and _overlap(message.paths, newer.paths):
                 raise PackageSupersededError(

@@ -152,6 +152,25 @@ class Outcome:
         return self
 
 
+def decode_record(record: Record) -> PackageMessage:
+    """The message of a record. Raises: MessageCorruptError, PathRefusedError."""
+    if record.headers == PACKAGE_HEADERS:
+        return decode_package(record.value)
+    message = decode_message(record.headers, record.value)
+    if isinstance(message, PackageMessage):
+        return message
+    raise MessageCorruptError(f"a {type(message).__name__} is on the package topic", offset=record.offset)
+
+
+def refused_record(record: Record, error: Exception, policy: Undecodable) -> Exception:
+    """What a record fails with that can't be decoded: the error, or the state in which the subscriber stops."""
+    if policy is Undecodable.GIVE_UP or not isinstance(error, UntrustedInputError):
+        return error
+    stopping = MessageUndecodableError(error.message, offset=record.offset)
+    stopping.__cause__ = error
+    return stopping
+
+
 class _NotYetError(Exception):
     """The package waits for another subscriber, or until what is before it is shown. Never leaves this module."""
 
@@ -274,19 +293,10 @@ class Importer:
 
     def decode(self, record: Record) -> PackageMessage:
         """The message of a record. Raises: MessageCorruptError, PathRefusedError."""
-        if record.headers == PACKAGE_HEADERS:
-            return decode_package(record.value)
-        message = decode_message(record.headers, record.value)
-        if isinstance(message, PackageMessage):
-            return message
-        raise MessageCorruptError(f"a {type(message).__name__} is on the package topic", offset=record.offset)
+        return decode_record(record)
 
     def _undecodable(self, record: Record, error: Exception) -> Exception:
-        if self._settings.undecodable is Undecodable.GIVE_UP or not isinstance(error, UntrustedInputError):
-            return error
-        stopping = MessageUndecodableError(error.message, offset=record.offset)
-        stopping.__cause__ = error
-        return stopping
+        return refused_record(record, error, self._settings.undecodable)
 
     # ---------------------------------------------------------------------------------------------------- one package
 
@@ -331,7 +341,7 @@ class Importer:
         hooks, is_invalidation = self._hooks, message.action is Action.INVALIDATE
         hook = hooks.invalidate if is_invalidation else hooks.before
         if hook is not None:
-            _run_hook(hook, processed_package(offset, message))
+            run_hook(hook, processed_package(offset, message))
         if is_invalidation:
             return
         if message.action is Action.DELETE:
@@ -475,7 +485,8 @@ def _check_owned(message: PackageMessage, change: TreeChange) -> None:
             )
 
 
-def _run_hook(hook: Processor, package: ProcessedPackage) -> None:
+def run_hook(hook: Processor, package: ProcessedPackage) -> None:
+    """Call a hook before the import. Raises: ProcessorFailedError; what the hook raises of Mailboat's own errors."""
     try:
         hook.process(package)
     except (MailboatError, StopAskedError):

@@ -14,12 +14,12 @@ from typing import Self
 from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
 from mailboat.content.pending_jobs import PendingJob
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
+from mailboat.content.port import NOTHING_DONE, Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.jobs import NewJob
+from mailboat.model.jobs import NewJob, Token
 from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, StatusMessage, Suspension
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
@@ -80,6 +80,8 @@ class MemoryStore:
     open_commands: dict[int, OpenCommand] = field(default_factory=dict)
     last_command: int = 0
     answers: dict[str, CommandResult] = field(default_factory=dict)
+    marker: str | None = None
+    done: dict[Offset, Token] = field(default_factory=dict)
 
     def send(self, message: StatusMessage | CommandResult) -> None:
         """Add a confirmation or an answer to those to send."""
@@ -94,6 +96,15 @@ class MemoryStore:
     def took_commands(self, position: Position, suspension: Suspension | None) -> None:
         """Store where the command topic was read to, and the suspension that holds from then on."""
         self.command_position, self.suspension = position, suspension
+
+    def mark(self, marker: str) -> None:
+        """Make it the target of a shared pool."""
+        self.marker = marker
+
+    def note_done(self, done: Mapping[Offset, Token], position: Offset) -> None:
+        """Add packages that a pool is done with; forget those that the position covers."""
+        known = {**self.done, **done}
+        self.done = {offset: token for offset, token in known.items() if offset >= position}
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
         """Store how far a command is."""
@@ -194,6 +205,34 @@ class MemoryJobs:
         self._store.jobs[:] = [one for one in self._store.jobs if one.sequence > up_to_sequence]
 
 
+class MemoryPoolImports:
+    """See `PoolImports`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Serve from `store`."""
+        self._store = store
+
+    def marker(self) -> str | None:
+        """See `PoolImports.marker`."""
+        return self._store.marker
+
+    def mark(self, marker: str) -> None:
+        """See `PoolImports.mark`."""
+        self._store.mark(marker)
+
+    def is_done(self, offset: Offset) -> bool:
+        """See `PoolImports.is_done`."""
+        return offset in self._store.done
+
+    def end(self) -> Offset | None:
+        """See `PoolImports.end`."""
+        return Offset(max(self._store.done) + 1) if self._store.done else None
+
+    def forget(self) -> None:
+        """See `PoolImports.forget`."""
+        self._store.done.clear()
+
+
 class MemoryLedger:
     """See `Ledger`."""
 
@@ -203,6 +242,7 @@ class MemoryLedger:
         self.commands = MemoryCommands(store)
         self.hook_calls = MemoryHookCalls(store)
         self.jobs = MemoryJobs(store)
+        self.pool = MemoryPoolImports(store)
 
     def position(self) -> Position | None:
         return self._store.position
@@ -376,7 +416,7 @@ class MemoryBatch:
         """See `Batch.note_builds`; what is committed is shown all the same."""
         self._builds = builds
 
-    def commit(self, position: Position) -> ChangeCount:
+    def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
@@ -387,6 +427,7 @@ class MemoryBatch:
             store.send(message)
         for job in self._jobs:
             store.add_job(job)
+        store.note_done(done, position.next_offset)
         store.after_calls |= {one.offset: one for one in self._after_calls}
         for entry in self._entries:
             store.errors[entry.offset] = entry

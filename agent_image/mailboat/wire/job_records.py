@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mailboat.errors import MessageCorruptError, UsageError
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.jobs import (
     MAX_BATCH,
     MAX_LEASE_MS,
     MIN_LEASE_MS,
+    RESERVED_NAME,
     CheckpointPart,
+    Feed,
     Firing,
     JobAction,
     JobCheckpoint,
@@ -44,7 +46,9 @@ from mailboat.model.jobs import (
     WorkerSeen,
     parse_pattern,
     parse_topic,
+    pool_topic,
 )
+from mailboat.model.positions import LogIdentity
 from mailboat.wire import headers as kinds
 from mailboat.wire._generated import jobs_pb2 as pb
 from mailboat.wire.headers import Headers, headers_for, message_type_of
@@ -85,14 +89,39 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
 def _encode_added(record: JobsAdded) -> pb.JobsAdded:
     jobs = [pb.JobsAdded.Job(**_present(job._asdict())) for job in record.jobs]
     firing = None if record.firing is None else pb.JobsAdded.Firing(**_present(record.firing._asdict()))
-    return pb.JobsAdded(jobs=jobs, firing=firing)
+    return pb.JobsAdded(jobs=jobs, firing=firing, feed=None if record.feed is None else _encode_feed(record.feed))
 
 
 def _decode_added(value: bytes) -> JobsAdded:
     message = parse(pb.JobsAdded, value)
     firing = _decode_firing(message.firing) if message.HasField("firing") else None
-    _check((firing is None) <= len(message.jobs) <= MAX_BATCH, "jobs", len(message.jobs))
-    return JobsAdded([_decode_job(job) for job in message.jobs], firing)
+    feed = _decode_feed(message.feed) if message.HasField("feed") else None
+    _check((firing is None and feed is None) <= len(message.jobs) <= MAX_BATCH, "jobs", len(message.jobs))
+    jobs = [_decode_job(job) for job in message.jobs]
+    for job in jobs:
+        is_pool = feed is not None and job.topic == pool_topic(feed.pool)
+        if job.topic.partition(".")[0] == RESERVED_NAME and not is_pool:
+            raise MessageCorruptError(f"the topic {job.topic} is reserved for jobs of the product itself")
+    return JobsAdded(jobs, firing, feed)
+
+
+def _encode_feed(feed: Feed) -> pb.Feed:
+    log = feed.log
+    return pb.Feed(
+        pool=feed.pool,
+        sequence=feed.sequence,
+        next_offset=feed.next_offset,
+        cluster_id=log.cluster_id,
+        topic_id=log.topic_id,
+        target=feed.target,
+    )
+
+
+def _decode_feed(message: pb.Feed) -> Feed:
+    _check(message.sequence >= 1 and message.next_offset >= 0, "sequence", message.sequence)
+    log = LogIdentity(name(message.cluster_id), name(message.topic_id))
+    pool = parse_agent_name(message.pool)
+    return Feed(pool, message.sequence, Offset(message.next_offset), log, name(message.target))
 
 
 def _decode_firing(message: pb.JobsAdded.Firing) -> Firing:
@@ -256,6 +285,7 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
         requests=checkpoint.requests,
         results={int(job): int(offset) for job, offset in checkpoint.results.items()},
         schedules=map(_encode_schedule, checkpoint.schedules),
+        feeds=map(_encode_feed, checkpoint.feeds),
     )
     content = message.SerializeToString()
     cuts = range(0, len(content), MAX_PART_BYTES)
@@ -291,6 +321,7 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
         message.requests,
         {JobId(job): Offset(offset) for job, offset in message.results.items()},
         [_decode_schedule(schedule) for schedule in message.schedules],
+        [_decode_feed(feed) for feed in message.feeds],
     )
 
 

@@ -19,12 +19,13 @@ from mailboat.content.targets.command_ledger import COMMAND_SCHEMA, SUSPENSION_S
 from mailboat.content.targets.hook_ledger import AFTER_SCHEMA
 from mailboat.content.targets.job_ledger import JOB_SCHEMA
 from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
+from mailboat.content.targets.pool_ledger import POOL_SCHEMA
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError, is_same_entry
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -83,6 +84,7 @@ _ADDITIONS: Final = {
     7: NAMESPACE_SCHEMA,
     8: JOB_SCHEMA,
     9: SUSPENSION_SCHEMA,
+    10: POOL_SCHEMA,
 }
 
 
@@ -112,11 +114,14 @@ def create_database(
 
 
 def open_database(
-    folder: FolderHandle, name: str, kind: str, uri: str
+    folder: FolderHandle, name: str, kind: str, uri: str, *, is_known: bool = False
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Check a target database and open it twice: for batches, and for the ledger. Raises: as `check_database`."""
+    """Check a target database and open it twice: for batches, and for the ledger. Raises: as `check_database`.
+
+    `is_known`: This process has checked the whole file before.
+    """
     file = Path(folder.place) / name
-    check_database(file, kind, uri)
+    check_database(file, kind, uri, is_known=is_known)
     with ExitStack() as undo:
         first = undo.enter_context(closing(connect_database(file, uri)))
         second = undo.enter_context(closing(connect_database(file, uri)))
@@ -150,8 +155,8 @@ def connect_reader(file: Path) -> sqlite3.Connection:
     return _connect(file, "mode=ro&immutable=1" if is_resting else "mode=ro")
 
 
-def check_database(file: Path, kind: str, uri: str) -> None:
-    """Check an existing target database before anything is written to it.
+def check_database(file: Path, kind: str, uri: str, *, is_known: bool = False) -> None:
+    """Check an existing target database before anything is written to it; the whole file unless it is known.
 
     Raises:
         TargetCorruptError: It is damaged, or empty.
@@ -163,7 +168,7 @@ def check_database(file: Path, kind: str, uri: str) -> None:
             raise TargetCorruptError(f"{file} is empty, and no target has ever been so", next_step=_way_out(uri))
         connection = connect_reader(file)
         try:
-            _check(connection, file, kind, uri)
+            _check(connection, file, kind, uri, is_known=is_known)
         finally:
             connection.close()
 
@@ -220,7 +225,7 @@ def _add_since(connection: sqlite3.Connection, version: int) -> None:
             connection.execute(statement)
 
 
-def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> None:
+def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str, *, is_known: bool) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise UsageError(f"{file} is a SQLite database, but not one of Mailboat's targets")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -229,7 +234,7 @@ def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> N
             f"{uri} has the format {version}, this version supports formats up to {SCHEMA_VERSION}",
             next_step="use the version of Mailboat that wrote it, or a newer one",
         )
-    if file.stat().st_size <= QUICK_CHECK_BYTES:
+    if not is_known and file.stat().st_size <= QUICK_CHECK_BYTES:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise TargetCorruptError(f"{uri} fails its integrity check: {verdict}", next_step=_way_out(uri))

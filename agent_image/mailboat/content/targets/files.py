@@ -27,8 +27,10 @@ from mailboat.model.positions import Position
 KIND: Final = "files"
 
 
-def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> TreeTarget:
+def open_files_target(folder: Path, failpoints: Failpoints | None = None, *, is_known: bool = False) -> TreeTarget:
     """Open `files:DIR`, and make it if it is missing or empty; what an earlier process left undone is done.
+
+    `is_known`: This process has checked the whole state before.
 
     Raises:
         TargetBusyError: Another process imports into it.
@@ -38,7 +40,7 @@ def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> Tre
     """
     uri = f"{KIND}:{folder}"
     with TranslatedFailures(uri):
-        state = open_state_folder(folder, KIND)
+        state = open_state_folder(folder, KIND, is_known=is_known)
         try:
             showing = _InPlace(state, failpoints or NoFailpoints())
         except BaseException:

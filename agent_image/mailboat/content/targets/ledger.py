@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
@@ -19,9 +19,10 @@ from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, Re
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.content.targets.hook_ledger import TargetHookCalls, note_calls
 from mailboat.content.targets.job_ledger import TargetJobs, note_jobs
+from mailboat.content.targets.pool_ledger import TargetPoolImports, note_done
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
-from mailboat.model.jobs import NewJob
+from mailboat.model.jobs import NewJob, Token
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
@@ -44,6 +45,7 @@ class TargetLedger:
         self.commands = TargetCommands(connection, self._lock, uri)
         self.hook_calls = TargetHookCalls(connection, self._lock, uri)
         self.jobs = TargetJobs(connection, self._lock, uri)
+        self.pool = TargetPoolImports(connection, self._lock, uri)
 
     def position(self) -> Position | None:
         row = self._rows("SELECT cluster_id, topic_id, next_offset, leader_epoch FROM state")[0]
@@ -229,7 +231,9 @@ class BatchLedger:
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._builds = builds
 
-    def write(self, connection: sqlite3.Connection, position: Position, changes: int) -> None:
+    def write(
+        self, connection: sqlite3.Connection, position: Position, changes: int, done: Mapping[Offset, Token]
+    ) -> None:
         """Write it all with the position, in the transaction that is open on the connection."""
         connection.execute(_STORE_POSITION, _position_row(position, changes))
         connection.execute("DELETE FROM attempt")
@@ -237,6 +241,8 @@ class BatchLedger:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
         if self._jobs:
             note_jobs(connection, self._jobs)
+        if done:
+            note_done(connection, done, position.next_offset)
         for entry in self._given_up:
             connection.execute(
                 "INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)",

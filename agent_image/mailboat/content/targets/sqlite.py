@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 KIND: Final = "sqlite"
 
 
-def open_sqlite_target(file: Path) -> TreeTarget:
+def open_sqlite_target(file: Path, *, is_known: bool = False) -> TreeTarget:
     """Open `sqlite:FILE`, and make it if there is nothing of it.
+
+    `is_known`: This process has checked the whole file before.
 
     Raises:
         TargetBusyError: Another process imports into it.
@@ -49,7 +51,7 @@ def open_sqlite_target(file: Path) -> TreeTarget:
                 if folder.status(file.name) is None:
                     _check_nothing_is_left(file, uri)
                     create_database(folder, file.name, KIND, mode=PUBLIC_FILE)
-                connection, second = open_database(folder, file.name, KIND, uri)
+                connection, second = open_database(folder, file.name, KIND, uri, is_known=is_known)
             except BaseException:
                 lock.release()
                 raise

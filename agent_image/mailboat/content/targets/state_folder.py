@@ -80,13 +80,14 @@ class StateFolder:
         self.root.close()
 
 
-def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> StateFolder:
+def open_state_folder(folder: Path, kind: str, longest_below: str = "", *, is_known: bool = False) -> StateFolder:
     """Lock and open the state of a target, made if the folder is missing or empty.
 
     Args:
         folder: The target's folder.
         kind: The target's kind.
         longest_below: The longest path, relative to the folder, of one that content is shown in.
+        is_known: This process has checked the whole state before.
 
     Raises: OSError, sqlite3.Error, TargetBusyError, UsageError, TargetCorruptError.
     """
@@ -106,7 +107,7 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> State
         durability = Durability(root.place)
         staging = Staging(own.make_folder(_STAGING), durability)
         undo.callback(staging.close)
-        connection, second = open_database(own, STATE_FILE, kind, uri)
+        connection, second = open_database(own, STATE_FILE, kind, uri, is_known=is_known)
         undo.pop_all()
     intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below))
     namespaces = ShownNamespaces(connection, staging, durability)

@@ -17,7 +17,7 @@ from mailboat.content.commands import OpenCommand
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
 from mailboat.content.merge_rules import merge_node
-from mailboat.content.port import GivenUp, OpenBuild, Source
+from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import keep_namespaces
@@ -27,7 +27,7 @@ from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import Offset
-from mailboat.model.jobs import NewJob
+from mailboat.model.jobs import NewJob, Token
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
@@ -213,7 +213,7 @@ class TreeBatch:
     def note_builds(self, builds: Sequence[OpenBuild]) -> None:
         self._additions.note_builds(builds)
 
-    def commit(self, position: Position) -> ChangeCount:
+    def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         """See `Batch.commit`.
 
         Raises:
@@ -226,7 +226,7 @@ class TreeBatch:
         try:
             self._table.flush()
             # Position, confirmations and error queue in the content's transaction: this is the exactly-once effect.
-            self._additions.write(self._parts.connection, position, self._changes)
+            self._additions.write(self._parts.connection, position, self._changes, done)
             self._parts.showing.prepare(position)
             self._parts.connection.execute("COMMIT")
             # committed: a failure of `show` is not rolled back, the next batch or start shows what is missing

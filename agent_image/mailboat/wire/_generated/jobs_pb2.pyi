@@ -103,25 +103,65 @@ class JobsAdded(_message.Message):
 
     JOBS_FIELD_NUMBER: _builtins.int
     FIRING_FIELD_NUMBER: _builtins.int
+    FEED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobsAdded.Job]: ...
     @_builtins.property
     def firing(self) -> Global___JobsAdded.Firing:
         """absent: no schedule adds the jobs"""
 
+    @_builtins.property
+    def feed(self) -> Global___Feed:
+        """absent: no shared pool adds the jobs"""
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___JobsAdded.Job] | None = ...,
         firing: Global___JobsAdded.Firing | None = ...,
+        feed: Global___Feed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["firing", b"firing", "jobs", b"jobs"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["feed", b"feed", "firing", b"firing", "jobs", b"jobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["firing", b"firing", "jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feed", b"feed", "firing", b"firing", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobsAdded: _TypeAlias = JobsAdded  # noqa: Y015
+
+@_typing.final
+class Feed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    sequence: _builtins.int
+    next_offset: _builtins.int
+    cluster_id: _builtins.str
+    topic_id: _builtins.str
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str | None = ...,
+        sequence: _builtins.int | None = ...,
+        next_offset: _builtins.int | None = ...,
+        cluster_id: _builtins.str | None = ...,
+        topic_id: _builtins.str | None = ...,
+        target: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "next_offset", b"next_offset", "pool", b"pool", "sequence", b"sequence", "target", b"target", "topic_id", b"topic_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "next_offset", b"next_offset", "pool", b"pool", "sequence", b"sequence", "target", b"target", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Feed: _TypeAlias = Feed  # noqa: Y015
 
 @_typing.final
 class ScheduleDefined(_message.Message):
@@ -645,6 +685,7 @@ class JobCheckpoint(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     SCHEDULES_FIELD_NUMBER: _builtins.int
+    FEEDS_FIELD_NUMBER: _builtins.int
     now_ms: _builtins.int
     unique: _builtins.bytes
     requests: _builtins.bytes
@@ -662,6 +703,8 @@ class JobCheckpoint(_message.Message):
     def results(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
     @_builtins.property
     def schedules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleDefined]: ...
+    @_builtins.property
+    def feeds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Feed]: ...
     def __init__(
         self,
         *,
@@ -675,10 +718,11 @@ class JobCheckpoint(_message.Message):
         requests: _builtins.bytes | None = ...,
         results: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         schedules: _abc.Iterable[Global___ScheduleDefined] | None = ...,
+        feeds: _abc.Iterable[Global___Feed] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "schedules", b"schedules", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "feeds", b"feeds", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "schedules", b"schedules", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "schedules", b"schedules", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "feeds", b"feeds", "leases", b"leases", "now_ms", b"now_ms", "queues", b"queues", "requests", b"requests", "results", b"results", "schedules", b"schedules", "topics", b"topics", "unique", b"unique", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,182 @@
+"""Runs one member of a shared pool in this process, as `subscriber.py` runs a subscriber with a target of its own."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mailboat.agent.command_hooks import Hooks
+from mailboat.agent.subscriber_process import (
+    Listener,
+    Subscription,
+    announcement,
+    publishers_found,
+    subscriber_settings,
+    watch_announcer,
+)
+from mailboat.clock import Deadline
+from mailboat.composition.places import open_target
+from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import GENERATIONS, parse_target
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.errors import UsageError
+from mailboat.maintenance.schedule import maintenance_worker
+from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.pools.member import MemberSettings, PoolMember
+from mailboat.pools.package_import import PoolPorts
+from mailboat.pools.shared_target import SharedTarget
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.subscriber import Until
+
+if TYPE_CHECKING:
+    from mailboat.agent.observability import Observability
+    from mailboat.telemetry.state_log import StateLogger
+    from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
+
+_FAREWELL_SHARE: Final = 0.2
+"""This part of the time to stop is kept for the last announcement."""
+
+
+def check_shared(subscription: Subscription) -> None:
+    """Refuse what the members of a pool cannot do together. Raises: UsageError."""
+    name, target = subscription.name, parse_target(subscription.target)
+    if target.kind == GENERATIONS:
+        raise UsageError(
+            f"the pool {name} cannot share a generations: target: each package would become a generation of its own",
+            next_step="import into files:DIR or sqlite:FILE, or run one subscriber without --shared",
+        )
+    if subscription.staging is not None:
+        raise UsageError(
+            f"the pool {name} cannot wait for a golden subscriber",
+            next_step="remove `staging`, or run one subscriber without --shared",
+        )
+    if subscription.hooks.after:
+        raise UsageError(
+            f"the members of the pool {name} call no hook after an import",
+            next_step="add a job instead: jobs.on: [{imported: /**, add: TOPIC}] in the configuration",
+        )
+
+
+class PoolMemberProcess:
+    """One member, from its start to its end."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        subscription: Subscription,
+        listener: Listener,
+        observed: Observability | None = None,
+    ) -> None:
+        """Check the settings; the target is opened by `run`. Raises: UsageError."""
+        check_shared(subscription)
+        self._workspace = workspace
+        self._subscription = subscription
+        self._listener = listener
+        self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
+        self._meter: SubscriberMetrics | None = None
+        self._state_logger: StateLogger | None = None
+        self._announced: tuple[object, ...] = ()
+        processors = self._hooks.processors
+        if observed is not None:
+            self._meter = observed.subscriber_meter(subscription.name, self.statistics)
+            self._state_logger = observed.state_logger(subscription.name)
+            processors = observed.measured(processors, self._meter)
+        ports = PoolPorts(workspace.journal, workspace.blobs, workspace.codecs, workspace.clock, processors=processors)
+        shared = SharedTarget(partial(open_target, subscription.target), workspace.clock, random.SystemRandom())
+        settings = MemberSettings(
+            socket.gethostname(), subscription.slots, subscriber_settings(workspace, subscription)
+        )
+        self._member = PoolMember(settings, ports, shared, self._changed)
+        self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
+        self._announcer = Announcer(
+            workspace.journal,
+            self._announcement,
+            AnnouncerSettings(
+                workspace.topic(TopicRole.DISCOVERY),
+                subscription.name,
+                workspace.home.config.subscriber.announce_seconds,
+            ),
+            workspace.clock,
+        )
+        watch_announcer(self._meter, self._announcer)
+
+    def claim(self) -> SlingId:
+        """Claim the target for the pool; the instance that the pool runs in. Raises: TargetOwnedError."""
+        return self._member.claim()
+
+    def run(self, until: Until) -> SubscriberStatistics:
+        """Import until caught up, or until stopped. Raises: as `PoolMember.run`."""
+        try:
+            return self._member.run(is_endless=until is Until.FOREVER)
+        finally:
+            deadline = Deadline(self._workspace.clock, self._farewell_seconds())
+            if self._announcer.worker.is_started:
+                self._announcer.stop(deadline.remaining_seconds())
+            self._maintainer.stop(deadline.remaining_seconds())
+
+    def stop(self) -> None:
+        """Finish the packages that have begun, within the time that the configuration gives."""
+        clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
+        deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
+        self._hooks.stop(deadline)
+        self._member.stop(deadline)
+
+    def close(self) -> None:
+        """Release what the hooks hold."""
+        self._hooks.close()
+
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment, from any thread."""
+        return self._member.statistics
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether it may serve, and why or why not; from any thread."""
+        statistics = self._member.statistics
+        return statistics.is_ready, statistics.ready_reason
+
+    def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
+        """The followed publishers of which neither home nor recent messages know, and those that they know."""
+        follow = self._subscription.follow
+        known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
+        return [one for one in follow if one not in known], known
+
+    def passed_over(self) -> Sequence[str]:
+        """The publishers whose packages were not imported, as they are not followed."""
+        return sorted(self._member.passed_over)
+
+    def _changed(self, statistics: SubscriberStatistics) -> None:
+        if self._member.sling_id is not None:
+            self._announcer.worker.begin()
+        if statistics.phase is SubscriberPhase.CURRENT:
+            self._maintainer.begin()
+        if self._meter is not None and self._state_logger is not None:
+            self._meter.progressed(statistics)
+            self._state_logger.progressed(statistics)
+        cause = None if statistics.cause is None else statistics.cause.code
+        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
+        news = statistics.state, cause, statistics.is_ready, emptied_at, statistics.failed
+        if news != self._announced:
+            self._announced = news
+            self._announcer.announce_soon()
+        self._listener(statistics)
+
+    def _announcement(self) -> DiscoveryMessage:
+        statistics = self._member.statistics
+        if statistics.phase is SubscriberPhase.STOPPED and statistics.cause is None:
+            # one member ended, and the pool goes on
+            is_current = statistics.next_offset == statistics.log_next_offset
+            phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
+            statistics = replace(statistics, phase=phase)
+        message = announcement(self._workspace, self._subscription, statistics)
+        sling_id = self._member.sling_id
+        if sling_id is None:
+            raise ValueError("the member has not joined the pool")
+        return replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)
+
+    def _farewell_seconds(self) -> float:
+        return self._workspace.home.config.subscriber.shutdown_seconds * _FAREWELL_SHARE

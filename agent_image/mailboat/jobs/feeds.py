@@ -1,0 +1,53 @@
+"""Feeds: how far each shared pool has put the packages of the log into its queue, and which record of it counts. Pure.
+
+A member that reads packages appends a record with jobs for them, and with the sequence of that record in its pool. The
+record counts only while its sequence is the next one, so packages get into the queue once and in their order, however
+many members append. The queue of a pool has an order by key that no command changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mailboat.model.identifiers import AgentName
+from mailboat.model.jobs import POOL_QUEUE, Feed, QueueKind, QueueSettings, pool_topic
+
+MAX_POOLS: Final = 1_000
+
+
+class Feeds:
+    """The feeds of the fold."""
+
+    def __init__(self, feeds: Iterable[Feed] = ()) -> None:
+        self._feeds = {each.pool: each for each in feeds}
+
+    def all(self) -> Sequence[Feed]:
+        """The last feed of every pool, by name."""
+        return [self._feeds[pool] for pool in sorted(self._feeds)]
+
+    def find(self, pool: AgentName) -> Feed | None:
+        """The last feed of a pool; None before its first."""
+        return self._feeds.get(pool)
+
+    def take(self, feed: Feed) -> bool:
+        """Move a pool on; False where the record does not count. Beyond `MAX_POOLS` no pool is added."""
+        known = self._feeds.get(feed.pool)
+        if feed.sequence != (1 if known is None else known.sequence + 1):
+            return False
+        if known is None and len(self._feeds) >= MAX_POOLS:
+            return False
+        self._feeds[feed.pool] = feed
+        return True
+
+
+def queue_of(feed: Feed) -> QueueSettings:
+    """The queue of a pool."""
+    # Retries have no limit here: only a member gives a package up, in a transaction of the target. If the queue gave
+    # one up, a late member could import it after newer packages with the same paths.
+    return QueueSettings(feed.queue, (pool_topic(feed.pool),), QueueKind.KEYED, retries=-1, retry_delay_ms=1_000)
+
+
+def is_of_pool(queue: str) -> bool:
+    """Whether it is the queue of a shared pool: its jobs end by the result of a member, and by nothing else."""
+    return queue.startswith(POOL_QUEUE)

@@ -1,0 +1,1 @@
+"""Shared pools: subscribers that import into one target together, each package by one of them."""

@@ -1,0 +1,393 @@
+"""One member of a shared pool: puts packages into the queue of the pool, and imports those that it claims.
+
+The queue is one of durable jobs: a claim wins by its place in the log, its lease is renewed, and a member that dies
+loses only the packages that it had begun. One thread follows the job topic, plans and claims; packages are imported in
+as many threads as the member has slots. All members do the same, and none leads: which record puts packages into the
+queue is decided by its place in the log, too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from mailboat.clock import Deadline
+from mailboat.content.port import Ledger
+from mailboat.errors import MailboatError, RetryableError, StopError
+from mailboat.failpoints import Failpoint
+from mailboat.frozen import Frozen
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.jobs.worker import JobWorker, WorkerSettings
+from mailboat.model.identifiers import Offset, SlingId, TopicName
+from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
+from mailboat.model.messages import FailureCause, Suspension
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.model.topics import JOB_TOPIC
+from mailboat.pools.follower import PackageFollower, Unfed
+from mailboat.pools.package_import import PackageImport, PoolPorts, PoolView
+from mailboat.pools.package_order import OpenPackages, decode_package, plan_feed
+from mailboat.pools.shared_target import SharedTarget
+from mailboat.subscriber.admission import StopAskedError, StopSignal
+from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
+from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.settings import SubscriberSettings
+from mailboat.workers import Worker, WorkerOptions
+
+_FEED_GRACE_SECONDS: Final = 0.5
+"""How long packages are left to the member that is preferred for putting them into the queue."""
+
+_EMPTY_FEED_SECONDS: Final = 1.0
+"""How often a record is appended that only passes packages which the pool does not follow."""
+
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 25.0
+_COMMAND_SECONDS: Final = 0.5
+
+
+class PoolTargetDiffersError(StopError):
+    """The member's target is not that of the other members, which need to see one folder.
+
+    Correct the volume or the path. If the target was lost, restore a snapshot, or start a member with `--accept-gap`.
+    """
+
+
+class MemberSettings(Frozen):
+    """A member.
+
+    Attributes:
+        member: Its name in lists.
+        slots: Packages that it imports at the same time.
+        subscriber: The settings of the pool as a subscriber; they should be the same for all members.
+        lease_ms: A member that is silent for so long loses the packages that it has begun.
+        job_topic: The topic of the queue.
+    """
+
+    member: str
+    slots: int
+    subscriber: SubscriberSettings
+    lease_ms: int = DEFAULT_LEASE_MS
+    job_topic: TopicName = JOB_TOPIC
+
+
+class PoolMember:
+    """One member. `run` in one thread, once; `stop` and `statistics` from any."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        ports: PoolPorts,
+        shared: SharedTarget,
+        when_changed: Callable[[SubscriberStatistics], None],
+    ) -> None:
+        """Nothing is read or written before `run`. `when_changed` is called in the thread of the member."""
+        self._settings = settings
+        self._ports = ports
+        self._shared = shared
+        self._when_changed = when_changed
+        self._signal = StopSignal()
+        self._unfinished = OpenPackages()
+        self._error: MailboatError | None = None
+        self._worker: JobWorker | None = None
+        self._import: PackageImport | None = None
+        self._sling_id: SlingId | None = None
+        self._suspension: Suspension | None = None
+        self._passed_over: frozenset[str] = frozenset()
+        self._statistics = SubscriberStatistics()
+        self._seen_unfed_at: tuple[int, float] | None = None
+        self._fed_at = float("-inf")
+        self._commands_end: Offset | None = None
+        self._has_commands = True
+
+    @property
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment."""
+        return self._statistics
+
+    @property
+    def sling_id(self) -> SlingId | None:
+        """The instance that the pool runs in, the same for all members; None before the target was opened."""
+        return self._sling_id
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """The publishers whose packages this member has read, and the pool does not follow."""
+        return self._passed_over
+
+    @property
+    def given_up(self) -> int | None:
+        """How many packages are in the error queue of the target, as this member saw it last."""
+        return None if self._import is None else self._import.counts.given_up
+
+    def claim(self) -> SlingId:
+        """Claim the target for the pool, and mark it; the instance that the pool runs in. Raises: TargetOwnedError."""
+        with self._shared.opened(self._signal.stopping.is_set) as target:
+            target.ledger.claim(self._settings.subscriber.name)
+            marker = target.ledger.pool.marker()
+            if marker is None:
+                marker = str(uuid.uuid4())
+                target.ledger.pool.mark(marker)
+            # Before the pool is announced: commands that are sent to it from then on are meant for it.
+            with closing(CommandHandler(self._settings.subscriber, self._ports.on(target), _ignore)) as commands:
+                commands.claim_position()
+                commands.load(is_read=False)
+                self._suspension = commands.suspension()
+        return SlingId(marker)
+
+    def run(self, *, is_endless: bool = True) -> SubscriberStatistics:
+        """Import until stopped, or until all is done that the log holds now. Raises: MailboatError."""
+        try:
+            self._run(is_endless=is_endless)
+        except MailboatError as error:
+            self._show(phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
+            raise
+        self._show(phase=SubscriberPhase.STOPPED, cause=None)
+        return self._statistics
+
+    def stop(self, deadline: Deadline | None) -> None:
+        """Ask `run` to return: packages that have begun are finished, or rolled back when the deadline is over."""
+        self._signal.stop(deadline)
+        if self._worker is not None:
+            self._worker.wake()
+
+    # ---------------------------------------------------------------------------------------------------- the start
+
+    def _join(self, source: LogSource) -> Feed:
+        """Compare the target with that of the pool, and begin the pool if there is none. Raises: named states."""
+        topic = source.topic
+        with self._shared.opened(self._signal.stopping.is_set) as target:
+            # With the target open: no other member begins the pool at the same time.
+            source.catch_up()
+            feed = topic.fold.feeds.find(self._settings.subscriber.name)
+            start, is_moved = self._start(target.ledger, feed)
+            marker = target.ledger.pool.marker() or ""
+            if feed is None or is_moved:
+                begun = Feed(
+                    self._settings.subscriber.name,
+                    1 if feed is None else feed.sequence + 1,
+                    start.next_offset,
+                    start.identity,
+                    marker,
+                )
+                (offset,) = topic.append(JobsAdded((), feed=begun))
+                topic.follow_to(offset, source.see)
+                feed = topic.fold.feeds.find(begun.pool) or begun
+        return feed
+
+    def _start(self, ledger: Ledger, feed: Feed | None) -> tuple[Position, bool]:
+        """Where the pool goes on, and whether that is not where its queue does."""
+        settings = self._settings.subscriber
+        marker, accepted_gap = ledger.pool.marker(), settings.is_gap_accepted
+        is_other = feed is not None and marker != feed.target
+        if is_other and not accepted_gap:
+            raise PoolTargetDiffersError(
+                f"the target of this member is not that of the pool {settings.name}",
+                next_step="mount the volume of the other members, or start with --accept-gap if the target was lost",
+                subscriber=settings.name,
+            )
+        identity = self._ports.journal.identity(settings.package_topic)
+        bounds = self._ports.journal.bounds(settings.package_topic)
+        stored = ledger.position()
+        start = decide_start(settings.name, stored, identity, bounds, is_gap_accepted=accepted_gap)
+        if feed is not None and feed.log == identity and not is_other:
+            # Packages that are in the queue must not have become others.
+            decide_start(
+                settings.name, Position(identity, feed.next_offset), identity, bounds, is_gap_accepted=accepted_gap
+            )
+        accepted = check_following(settings.name, ledger.passed_over, settings.follow, is_gap_accepted=accepted_gap)
+        known, position = ledger.report_starts, None if stored is None else stored.next_offset
+        reports = plan_report_starts(known, settings.follow, position, start.next_offset)
+        self._show(report_starts=reports)
+        if start != stored or accepted or reports != known:
+            ledger.reset_position(start, accepted, reports)
+            if stored is not None and start != stored:
+                ledger.pool.forget()
+        return start, feed is not None and (
+            feed.log != identity or is_other or not start.next_offset <= feed.next_offset <= bounds.next_offset
+        )
+
+    # ----------------------------------------------------------------------------------------------------- the loop
+
+    def _run(self, *, is_endless: bool) -> None:
+        settings, ports = self._settings.subscriber, self._ports
+        self.claim()
+        source = LogSource(
+            open_job_topic(ports.journal, topic=self._settings.job_topic), ports.clock, ports.random, ports.failpoints
+        )
+        try:
+            feed = self._join(source)
+        except BaseException:
+            source.close()
+            raise
+        self._sling_id = SlingId(feed.target)
+        settings = replace(settings, sling_id=self._sling_id)
+        handler = self._import = PackageImport(settings, ports, self._shared, self._signal, self._halt)
+        handler.suspend(self._suspension)
+        workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
+        worker = self._worker = JobWorker(source, workers, ports.clock, ports.random, ports.failpoints)
+        follower = PackageFollower(ports.journal, settings.package_topic, settings.follow, ports.clock, worker.wake)
+        commands = Worker(
+            f"pool-commands-{settings.name}",
+            partial(self._serve_commands, handler, settings),
+            ports.clock,
+            WorkerOptions(f"serving commands for {settings.name}", longest_pause_seconds=_LONGEST_PAUSE_SECONDS),
+        )
+        try:
+            commands.start()
+            follower.start(Position(feed.log, feed.next_offset))
+            goal = None if is_endless else ports.journal.bounds(settings.package_topic).next_offset
+            self._turns(source, follower, worker, goal)
+        finally:
+            commands.stop(_STOP_SECONDS)
+            follower.close()
+            # also after an error: the packages that have begun end, so that other members get them at once
+            with suppress(MailboatError):
+                worker.stop(self._signal.remaining_seconds(_STOP_SECONDS))
+        if self._error is not None:
+            raise self._error
+
+    def _turns(self, source: LogSource, follower: PackageFollower, worker: JobWorker, goal: Offset | None) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._signal.stopping.is_set() and self._error is None:
+            try:
+                self._turn(source, follower, worker)
+                pause = _FIRST_PAUSE_SECONDS
+            except RetryableError as error:
+                self._show(phase=SubscriberPhase.WAITING, cause=FailureCause.of_error(error))
+                self._ports.clock.wait(self._signal.stopping, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            position = self._statistics.next_offset
+            if goal is not None and position is not None and position >= goal:
+                return
+            if goal is not None and self._statistics.suspension is not None:
+                name = self._settings.subscriber.name
+                raise SubscriberSuspendedError(
+                    f"imports of {name} are suspended", next_step=f"mailboat subscribers resume {name}, then again"
+                )
+
+    def _turn(self, source: LogSource, follower: PackageFollower, worker: JobWorker) -> None:
+        """Put packages into the queue, then report, claim and wait."""
+        topic = source.topic
+        feed = topic.fold.feeds.find(self._settings.subscriber.name)
+        if feed is None:
+            raise ValueError("a pool never loses its feed")
+        if feed.target != self._sling_id:
+            raise PoolTargetDiffersError(f"another target was given to the pool {feed.pool}", subscriber=feed.pool)
+        unfed = follower.unfed(feed.next_offset)
+        self._refresh(topic, feed)
+        if unfed.next_offset > feed.next_offset:
+            feed = self._feed(source, feed, unfed, worker.worker_id)
+        low_water = self._unfinished.first_offset()
+        low_water = feed.next_offset if low_water is None else low_water
+        self._passed_over = follower.passed_over
+        if self._import is not None:
+            self._import.show(PoolView(feed.log, low_water, self._passed_over))
+        self._show_progress(feed.log, low_water, unfed, follower)
+        worker.turn()
+
+    def _refresh(self, topic: JobTopic, feed: Feed) -> None:
+        """Bring what is known of unfinished packages up to what the fold says."""
+        jobs = topic.fold.queues[feed.queue].chained()
+        for gone in self._unfinished.jobs - set(jobs):
+            self._unfinished.remove(gone)
+        for job in jobs:
+            if job not in self._unfinished.jobs and (new := topic.job(job)) is not None:
+                self._unfinished.add(job, decode_package(new.payload)[1], new.key)
+
+    def _feed(self, source: LogSource, feed: Feed, unfed: Unfed, worker: str) -> Feed:
+        """Append what the queue can take, unless another member does."""
+        topic = source.topic
+        plan = plan_feed(feed.pool, feed.log, self._unfinished, unfed.packages, self._settings.lease_ms)
+        rest = unfed.packages[plan.packages :]
+        end = Offset(rest[0].offset) if rest else unfed.next_offset
+        now = self._ports.clock.monotonic()
+        if end == feed.next_offset or not self._is_turn(topic, feed, worker, now, is_empty=not plan.jobs):
+            return feed
+        added = feed._replace(sequence=feed.sequence + 1, next_offset=end)
+        (offset,) = topic.append(JobsAdded(plan.jobs, feed=added))
+        self._ports.failpoints.reach(Failpoint.POOL_FED)
+        topic.follow_to(offset, source.see)
+        self._fed_at = now
+        self._refresh(topic, feed)
+        return topic.fold.feeds.find(feed.pool) or feed
+
+    def _serve_commands(self, handler: PackageImport, settings: SubscriberSettings) -> float:
+        """Take commands, and answer those that are done. In a thread of its own: it may wait long for the target."""
+        topic = settings.command_topic
+        if topic is None or not handler.is_ready:
+            return _COMMAND_SECONDS
+        end = self._ports.journal.bounds(topic).next_offset
+        is_news = end != self._commands_end
+        if is_news or self._has_commands:
+            with suppress(StopAskedError):
+                self._has_commands = handler.serve_commands(is_read=is_news)
+                self._commands_end = end
+        return _COMMAND_SECONDS
+
+    def _is_turn(self, topic: JobTopic, feed: Feed, worker: str, now: float, *, is_empty: bool) -> bool:
+        """Whether this member should append: one is preferred, so that not all append the same."""
+        if is_empty and now - self._fed_at < _EMPTY_FEED_SECONDS:
+            return False
+        members = topic.fold.workers.items()
+        mine = pool_topic(feed.pool)
+        if worker == min((name for name, one in members if any_matches(one.topics, mine)), default=worker):
+            return True
+        if self._seen_unfed_at is None or self._seen_unfed_at[0] != feed.sequence:
+            self._seen_unfed_at = feed.sequence, now
+        return now - self._seen_unfed_at[1] >= _FEED_GRACE_SECONDS
+
+    def _halt(self, error: MailboatError) -> None:
+        """Stop in a named state, which an import met. From any thread."""
+        self._error = self._error or error
+        if self._worker is not None:
+            self._worker.wake()
+
+    # ------------------------------------------------------------------------------------------------------ figures
+
+    def _show_progress(self, log: LogIdentity, low_water: Offset, unfed: Unfed, follower: PackageFollower) -> None:
+        counts = self._import.counts if self._import is not None else None
+        end = unfed.next_offset
+        is_current = low_water >= end
+        cause = None if counts is None else counts.cause
+        phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
+        if cause is not None:
+            phase = SubscriberPhase.RETRYING
+        suspension = None if self._import is None else self._import.suspension()
+        if suspension is not None:
+            phase = SubscriberPhase.SUSPENDED
+        is_ready = self._statistics.is_ready or is_current
+        self._show(
+            phase=phase,
+            suspension=suspension,
+            identity=log,
+            next_offset=low_water,
+            stored_offset=low_water,
+            log_next_offset=end,
+            cause=cause,
+            attempts=0 if counts is None else counts.attempts,
+            imported=0 if counts is None else counts.imported,
+            dropped=0 if counts is None else counts.dropped,
+            failed=0 if counts is None else counts.failed,
+            put=0 if counts is None else counts.put,
+            removed=0 if counts is None else counts.removed,
+            content_bytes=0 if counts is None else counts.content_bytes,
+            commits=0 if counts is None else counts.commits,
+            publishers=follower.publishers,
+            is_ready=is_ready,
+            ready_reason="caught-up" if is_ready else "starting",
+        )
+
+    def _show(self, **values: object) -> None:
+        before, self._statistics = self._statistics, replace(self._statistics, **values)  # type: ignore[arg-type]  # checked by the record
+        if self._statistics != before:
+            self._when_changed(self._statistics)
+
+
+def _ignore() -> None:
+    """Commands are read when the target is open."""

@@ -1,0 +1,453 @@
+"""Imports one package of a pool into the target that its members share: the handler of the pool's jobs.
+
+What may take long is done side by side: the hook before the import is called and the payload is fetched without the
+target. Only the change itself waits for the target. In the transaction of the content the target stores that the
+package is done, so a member that lost its lease, and comes late, finds the package done and changes nothing. What ends
+the package in another way (a clear, too many failures) is stored in the same way, before the job ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import field, replace
+from typing import BinaryIO, Final, NamedTuple
+
+from mailboat.blobs.port import BlobStore
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.clock import Clock, milliseconds_now
+from mailboat.content.port import Batch, Target
+from mailboat.errors import JournalTrimmedError, MailboatError, MessageCorruptError, PermanentError, RetryableError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.frozen import Frozen
+from mailboat.jobs.worker import Call, Result
+from mailboat.journal.port import Journal, Record
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import Outcome, Token
+from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.packages.port import PackageCodec
+from mailboat.pools.package_order import decode_package
+from mailboat.pools.shared_target import SharedTarget
+from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
+from mailboat.subscriber.commands import CommandHandler
+from mailboat.subscriber.confirmations import Confirmations, StatusSender
+from mailboat.subscriber.failures import (
+    Failure,
+    GiveUp,
+    Redriven,
+    Redriver,
+    Stop,
+    TryAgain,
+    decide_retry,
+    note_given_up,
+    refuse_defect,
+)
+from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
+from mailboat.subscriber.importer import Outcome as ImportOutcome
+from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.run import AddedJobs
+from mailboat.subscriber.settings import Processors, SubscriberPorts, SubscriberSettings, processed_package
+
+_LOG: Final = logging.getLogger(__name__)
+_SUSPENDED_SECONDS: Final = 1.0
+_HALT_SECONDS: Final = 5.0
+"""How long a package waits that stopped a member: another member may be able to import it."""
+
+
+class ImporterLostError(PermanentError):
+    """Each member that began to import the package ended, or was silent beyond its lease.
+
+    Check the members' logs. Give them more memory or time, or publish smaller packages.
+    """
+
+    is_of_package = True
+
+
+class PoolPorts(Frozen):
+    """What a member works with; it closes none of it. The fields are those of `SubscriberPorts`."""
+
+    journal: Journal
+    blobs: BlobStore
+    codecs: Mapping[str, PackageCodec]
+    clock: Clock
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=random.SystemRandom)
+    references: ReferenceCodec = field(default_factory=ReferenceCodec)
+    processors: Processors = field(default_factory=Processors)
+
+    def on(self, target: Target) -> SubscriberPorts:
+        """The same with the open target, and without hooks: they are called while the target is closed."""
+        stores = self.journal, self.blobs, self.codecs, target, self.clock
+        return SubscriberPorts(*stores, failpoints=self.failpoints, random=self.random, references=self.references)
+
+
+class ImportCounts:
+    """What a member has imported; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.imported = self.dropped = self.failed = self.put = self.removed = self.content_bytes = self.commits = 0
+        self.cause: FailureCause | None = None
+        self.attempts = 0
+        self.given_up: int | None = None
+
+    def count(self, outcome: ImportOutcome) -> None:
+        """Count a commit."""
+        with self._lock:
+            self.commits += 1
+            self.imported += outcome.imported
+            self.dropped += outcome.dropped
+            self.put += outcome.put
+            self.removed += outcome.removed
+            self.content_bytes += outcome.content_bytes
+            self.cause, self.attempts = None, 0
+
+    def count_given_up(self) -> None:
+        """Count a package that was given up."""
+        with self._lock:
+            self.commits += 1
+            self.failed += 1
+
+    def note_failure(self, cause: FailureCause, attempts: int) -> None:
+        """Note the failure of an attempt, which will be repeated."""
+        with self._lock:
+            self.cause, self.attempts = cause, attempts
+
+    def note_error_queue(self, given_up: int) -> None:
+        """Note how many packages the error queue of the target holds."""
+        with self._lock:
+            self.given_up = given_up
+
+
+class PoolView(NamedTuple):
+    """Where the pool stands, for the threads that import.
+
+    Attributes:
+        log: The package topic.
+        low_water: Every package below it is done.
+        passed_over: Publishers that are not followed, and whose packages were passed.
+    """
+
+    log: LogIdentity
+    low_water: Offset
+    passed_over: frozenset[str] = frozenset()
+
+
+class _Payloads(Payloads):
+    """The payload of one package, which may be fetched before it is read."""
+
+    _fetched: BinaryIO | None = None
+
+    def fetch(self, message: PackageMessage, offset: Offset, check: Callable[[], None]) -> None:
+        """Fetch the package unless it travels in its message. Raises: as `open`."""
+        if message.payload is None and message.action is Action.ADD:
+            self._fetched = super().open(message, offset, check)
+
+    def open(self, message: PackageMessage, offset: Offset, check: Callable[[], None]) -> BinaryIO:
+        fetched, self._fetched = self._fetched, None
+        return super().open(message, offset, check) if fetched is None else fetched
+
+    def close(self) -> None:
+        if self._fetched is not None:
+            self._fetched.close()
+        super().close()
+
+
+class _CallSignal(StopSignal):
+    """Ends the import of one package also when its lease is lost."""
+
+    def __init__(self, signal: StopSignal, call: Call) -> None:
+        super().__init__()
+        self._signal = signal
+        self._call = call
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._signal.is_overdue or self._call.should_stop
+
+
+class PackageImport:
+    """The handler of a pool's jobs; it is called in the threads of a worker."""
+
+    def __init__(
+        self,
+        settings: SubscriberSettings,
+        ports: PoolPorts,
+        shared: SharedTarget,
+        signal: StopSignal,
+        halt: Callable[[MailboatError], None],
+    ) -> None:
+        """`halt` is called with a named state in which the member must stop; the package then waits for another one."""
+        self.counts = ImportCounts()
+        self._settings = settings
+        self._ports = ports
+        self._shared = shared
+        self._signal = signal
+        self._halt = halt
+        self._reach = ports.failpoints.reach
+        self._view: PoolView | None = None
+        self._suspension: Suspension | None = None
+
+    def suspend(self, suspension: Suspension | None) -> None:
+        """Import nothing while this suspension holds; None: none does."""
+        self._suspension = suspension
+
+    def show(self, view: PoolView) -> None:
+        """Note where the pool stands, for the next imports."""
+        self._view = view
+
+    def suspension(self) -> Suspension | None:
+        """The suspension of imports that holds now, as far as this member has read."""
+        holds = self._suspension
+        return None if holds is None or holds.is_over(milliseconds_now(self._ports.clock)) else holds
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was shown where the pool stands."""
+        return self._view is not None
+
+    def serve_commands(self, *, is_read: bool) -> bool:
+        """Redrive and answer, after reading what was sent if asked to; whether a command is still open.
+
+        Raises: StopAskedError; the journal's and the target's errors.
+        """
+        view = self._view
+        if view is None:
+            return True
+        with self._shared.opened(self._signal.stopping.is_set) as target, self._settled(target):
+            position, ports = _position(target, view), self._ports.on(target)
+            with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
+                commands.load(is_read=is_read)
+                commands.take(position, lambda _: False)
+                commands.settle_due(position)
+                self._redrive(replace(ports, processors=self._ports.processors), position)
+                commands.settle_redrives()
+                self._suspension = commands.suspension()
+                return commands.has_open
+
+    def _redrive(self, ports: SubscriberPorts, position: Position) -> None:
+        if not ports.target.ledger.redrives():
+            return
+        # Packages above the position may be done already: a newer one supersedes an entry as any other does.
+        end = Offset(max(position.next_offset, ports.target.ledger.pool.end() or 0))
+        limit, pieces = self._settings.limits.max_total_bytes, self._pieces()
+        with closing(Payloads(ports.blobs, ports.references, pieces, limit)) as payloads, closing(pieces):
+            guard = ImportGuard(ports.clock, self._settings.package_timeout_seconds, self._signal)
+            redriver = Redriver(self._settings, ports, Importer(self._settings, ports, payloads, guard), None)
+            for redriven in redriver.redrive(lambda: position, end):
+                if isinstance(redriven, Redriven):
+                    self.counts.count(redriven.outcome)
+
+    def __call__(self, call: Call) -> Result:
+        """Import the package of a job, unless imports are suspended. Never raises."""
+        if self.suspension() is not None:
+            return Result(Outcome.SNOOZE, "imports are suspended", _SUSPENDED_SECONDS)
+        return self._run(call)
+
+    def _run(self, call: Call) -> Result:
+        ((_, new),) = call.jobs.items()
+        view = self._view
+        try:
+            log, package = decode_package(new.payload)
+        except MessageCorruptError as error:
+            return Result(Outcome.CANCEL, error.message)
+        if view is None or log != str(view.log):
+            return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
+        attempt = _Attempt(view, package.offset, call)
+        record, message = Record(package.offset, b"", (), None, 0), None
+        try:
+            found = self._record(attempt)
+            if found is None:
+                return Result()
+            record = found
+            message = self._decoded(record)
+            self._refuse_lost(call)
+            self._import(attempt, record, message)
+        except StopAskedError:
+            return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
+            return self._decided(attempt, Failure(record, error, message))
+        return Result()
+
+    # ---------------------------------------------------------------------------------------------------- one package
+
+    def _import(self, attempt: _Attempt, record: Record, message: PackageMessage) -> None:
+        call, hooks = attempt.call, self._ports.processors
+        signal = _CallSignal(self._signal, call)
+        guard = ImportGuard(self._ports.clock, self._settings.package_timeout_seconds, signal)
+        # An earlier attempt may have committed: then neither the hook nor the payload is needed.
+        if attempt.call.attempt > 1 and self._is_done(attempt, signal):
+            return
+        hook = hooks.invalidate if message.action is Action.INVALIDATE else hooks.before
+        if hook is not None:
+            run_hook(hook, processed_package(record.offset, message))
+        pieces = self._pieces()
+        limit = self._settings.limits.max_total_bytes
+        with closing(_Payloads(self._ports.blobs, self._ports.references, pieces, limit)) as payloads, closing(pieces):
+            deadline = guard.deadline()
+            payloads.fetch(message, record.offset, lambda: guard.check_in_time(deadline))
+            with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
+                self._import_into(target, attempt, record, payloads)
+
+    def _import_into(self, target: Target, attempt: _Attempt, record: Record, payloads: Payloads) -> None:
+        position = attempt.position(target)
+        if _is_done(target, record.offset):
+            return
+        ports = self._ports.on(target)
+        with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
+            commands.load(is_read=False)
+            commands.begin()
+            with target.batch() as batch:
+                self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+                importer = self._importer(ports, payloads, attempt.call, Admission(commands, None))
+                outcome = importer.import_records(batch, [record])
+                if outcome.error is not None:
+                    raise outcome.error
+                batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
+                outcome.confirmed(commands.settle(batch, position))
+                self._commit(batch, attempt, position)
+        self.counts.count(outcome)
+
+    def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> None:
+        # A cheap refusal. What decides is that the target, which only this member has open, says that it is not done.
+        if attempt.call.should_stop:
+            raise StopAskedError
+        self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+        batch.commit(position, {attempt.offset: attempt.call.token})
+        self._reach(Failpoint.SUBSCRIBER_COMMITTED)
+
+    @contextmanager
+    def _settled(self, target: Target) -> Iterator[None]:
+        """Send what the target holds for the log, before and after the block, while no other member can send it."""
+        sender = StatusSender(self._settings.sling_id, self._settings.name, self._settings.status_topic)
+        # New for each time that the target is opened: what another member left there may be in the log already.
+        confirmations = Confirmations(sender, self._ports.journal, target.ledger, self._ports.failpoints)
+        jobs = AddedJobs(self._ports.journal, target.ledger.jobs, self._ports.failpoints)
+        confirmations.send()
+        jobs.append()
+        yield
+        self.counts.note_error_queue(target.ledger.given_up_count)
+        confirmations.send()
+        jobs.committed(1)
+        jobs.append()
+
+    def _is_done(self, attempt: _Attempt, signal: StopSignal) -> bool:
+        with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
+            attempt.position(target)
+            return _is_done(target, attempt.offset)
+
+    def _importer(self, ports: SubscriberPorts, payloads: Payloads, call: Call, admission: Admission) -> Importer:
+        guard = ImportGuard(self._ports.clock, self._settings.package_timeout_seconds, _CallSignal(self._signal, call))
+        return Importer(self._settings, ports, payloads, guard, admission, failures_of=lambda _: call.attempt - 1)
+
+    def _decoded(self, record: Record) -> PackageMessage:
+        try:
+            return decode_record(record)
+        except MailboatError as error:
+            raise refused_record(record, error, self._settings.undecodable) from error
+
+    def _pieces(self) -> PieceStore:
+        settings = self._settings
+        return PieceStore(self._ports.journal, settings.package_topic, self._ports.clock, settings.pieces)
+
+    def _record(self, attempt: _Attempt) -> Record | None:
+        """The record of a package; None where it is gone and was done. Raises: JournalTrimmedError."""
+        topic, offset = self._settings.package_topic, attempt.offset
+        record = self._ports.journal.record_at(topic, offset)
+        # gone records are done after a crash between commit and report, or if a person accepted the gap
+        if record is None and not self._is_done(attempt, _CallSignal(self._signal, attempt.call)):
+            raise JournalTrimmedError(
+                f"the package at {offset} of topic {topic} is gone, and {self._settings.name} has not imported it",
+                next_step="publish the content again, then start the members with --accept-gap",
+                subscriber=self._settings.name,
+                position=offset,
+            )
+        return record
+
+    # ------------------------------------------------------------------------------------------------------- failures
+
+    def _refuse_lost(self, call: Call) -> None:
+        """Raises: ImporterLostError: the attempts ended without a word of their members, so this one would, too."""
+        most = self._settings.retry.max_retries
+        if most is not None and call.attempt > most + 1:
+            raise ImporterLostError(f"{call.attempt - 1} attempts to import the package ended without a result")
+
+    def _decided(self, attempt: _Attempt, failure: Failure) -> Result:
+        try:
+            refuse_defect(failure)
+        except MailboatError as defect:
+            return self._halted(defect)
+        error, attempts = failure.error, attempt.call.attempt
+        decision = decide_retry(error, attempts, self._settings.retry, self._ports.random)
+        cause = FailureCause.of_error(error, failure.message)
+        text = f"{cause.code}: {cause.message}"
+        match decision:
+            case Stop():
+                return self._halted(error if isinstance(error, MailboatError) else PermanentError(repr(error)))
+            case TryAgain(pause, is_counted=is_counted):
+                self.counts.note_failure(cause, attempts)
+                return Result(Outcome.FAIL if is_counted else Outcome.SNOOZE, text, pause)
+            case GiveUp():
+                return self._given_up(attempt, failure, cause)
+
+    def _given_up(self, attempt: _Attempt, failure: Failure, cause: FailureCause) -> Result:
+        signal = _CallSignal(self._signal, attempt.call)
+        try:
+            with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
+                position = attempt.position(target)
+                if not _is_done(target, attempt.offset):
+                    now_ms = milliseconds_now(self._ports.clock)
+                    with target.batch() as batch:
+                        self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+                        note_given_up(batch, self._settings, failure, cause, attempt.call.attempt, now_ms)
+                        self._commit(batch, attempt, position)
+                    self.counts.count_given_up()
+        except StopAskedError:
+            return Result(Outcome.SNOOZE, "the member ends, or its lease is over", 0.0)
+        except RetryableError as error:
+            return Result(Outcome.SNOOZE, str(error), _HALT_SECONDS)
+        except MailboatError as error:
+            return self._halted(error)
+        return Result()
+
+    def _halted(self, error: MailboatError) -> Result:
+        self._halt(error)
+        return Result(Outcome.SNOOZE, f"{error.name}: {error.message}", _HALT_SECONDS)
+
+
+class _Attempt(NamedTuple):
+    """One attempt at a package."""
+
+    view: PoolView
+    offset: Offset
+    call: Call
+
+    @property
+    def token(self) -> Token:
+        return self.call.token
+
+    def position(self, target: Target) -> Position:
+        """Where the target may say to be: all below it is done."""
+        return _position(target, self.view)
+
+
+def _position(target: Target, view: PoolView) -> Position:
+    stored, low_water = target.ledger.position(), view.low_water
+    if stored is not None and stored.identity == view.log:
+        # a view may be older than the last commit of another member
+        low_water = max(low_water, stored.next_offset)
+    return Position(view.log, low_water)
+
+
+def _is_done(target: Target, offset: Offset) -> bool:
+    position = target.ledger.position()
+    return (position is not None and offset < position.next_offset) or target.ledger.pool.is_done(offset)
+
+
+def _ignore() -> None:
+    """Commands are read when the target is open."""

@@ -1,0 +1,61 @@
+"""One target for several members: open only while one of them has its lock.
+
+A member opens the target for each transaction and closes it again. So one process at a time has the database open, also
+where the members are on several machines and see the target on a volume that all of them mount: the target's lock is
+the only thing that must work between machines.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Final, Protocol
+
+from mailboat.clock import Clock
+from mailboat.content.port import Target
+from mailboat.errors import TargetBusyError
+from mailboat.subscriber.admission import StopAskedError
+
+_SHORTEST_PAUSE_SECONDS: Final = 0.001
+_LONGEST_PAUSE_SECONDS: Final = 0.05
+
+
+class OpenTarget(Protocol):
+    """Opens the target. `is_known`: this process has checked all of it before. Raises: TargetBusyError."""
+
+    def __call__(self, *, is_known: bool) -> Target: ...
+
+
+class SharedTarget:
+    """Opens a target when no other member has it open. From any thread."""
+
+    def __init__(self, open_target: OpenTarget, clock: Clock, chance: random.Random) -> None:
+        """Open nothing yet."""
+        self._open_target = open_target
+        self._clock = clock
+        self._chance = chance
+        # the threads of this process queue here: only one of them asks for the lock that other processes hold
+        self._turn = threading.Lock()
+        self._never = threading.Event()
+        self._is_known = False
+
+    @contextmanager
+    def opened(self, is_stopping: Callable[[], bool]) -> Iterator[Target]:
+        """The open target, as soon as it is free. Raises: StopAskedError; as opening the target."""
+        with self._turn, closing(self._await_free(is_stopping)) as target:
+            self._is_known = True
+            yield target
+
+    def _await_free(self, is_stopping: Callable[[], bool]) -> Target:
+        longest = _SHORTEST_PAUSE_SECONDS
+        while True:
+            if is_stopping():
+                raise StopAskedError
+            try:
+                return self._open_target(is_known=self._is_known)
+            except TargetBusyError:
+                # no queue between processes: random pauses keep one of them from being last each time
+                self._clock.wait(self._never, self._chance.uniform(0.0, longest))
+                longest = min(2 * longest, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,97 @@
+"""SIGKILL of a member of a shared pool: each effect happens once, and each package is confirmed once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mailboat.content.locations import opened_ledger
+from mailboat.content.sources.folder import FolderSource
+from mailboat.failpoints import Failpoint
+from mailboat.jobs.topic import open_job_topic
+from mailboat.model.messages import PackageStatus
+from support import pool_scenario
+from support.engines import Engine, digest_of, page_source
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["support.pool_scenario"])
+_CHILD_SECONDS = 100
+_OF_OTHERS = ("publisher-", "bulk-", "events-", "webhook-")
+_NEVER = {
+    Failpoint.SUBSCRIBER_BATCH_READ,
+    Failpoint.SUBSCRIBER_ATTEMPT_STORED,
+    Failpoint.SUBSCRIBER_COMMANDS_TAKEN,
+    Failpoint.TARGET_HELD_BACK,
+    Failpoint.TARGET_GENERATION_BUILT,
+    Failpoint.TARGET_GENERATION_FLIPPED,
+}
+"""Steps that a member of a pool with a `files:` target does not take, or only for commands."""
+
+OF_MEMBERS = [one for one in Failpoint if not one.startswith(_OF_OTHERS) and one not in _NEVER]
+COMBINATIONS = [
+    (failpoint, count)
+    for failpoint in OF_MEMBERS
+    for count in (1, 3)
+    if count == 1 or failpoint is not Failpoint.POOL_FED  # all packages are put into the queue at once
+]
+
+
+def start(work: Callable[..., None], *arguments: object) -> multiprocessing.process.BaseProcess:
+    child = _processes.Process(target=work, args=arguments)
+    child.start()
+    return child
+
+
+def end(child: multiprocessing.process.BaseProcess) -> int:
+    child.join(_CHILD_SECONDS)
+    assert child.exitcode is not None, "the child hangs"
+    return child.exitcode
+
+
+def check_all_is_done(folder: Path, packages: int) -> None:
+    paths = pool_scenario.paths(packages)
+    with Engine(folder / "home") as engine:
+        statuses = engine.statuses()
+        assert Counter(one.offset for one in statuses) == dict.fromkeys(range(packages), 1)
+        assert {one.status for one in statuses} == {PackageStatus.IMPORTED}
+        with closing(open_job_topic(engine.journal)) as topic:
+            while not topic.follow():
+                pass
+            feed = topic.fold.feeds.find(pool_scenario.POOL)
+            assert feed is not None
+            assert feed.next_offset == packages
+            assert topic.fold.queues[feed.queue].chained() == [], "the lag of the pool is 0"
+            added = [job for job in topic.fold.table.all() if topic.fold.topic(job) == pool_scenario.ADDED_TOPIC]
+            assert len(added) == packages, "each import added its job once"
+    with opened_ledger(f"files:{folder / 'shared'}") as ledger:
+        assert not ledger.given_up()
+        position = ledger.position()
+        assert position is not None
+        assert all(ledger.pool.is_done(offset) for offset in range(position.next_offset, packages))
+    assert digest_of(FolderSource(folder / "shared")) == digest_of(page_source(*paths))
+
+
+@pytest.mark.rotates("failpoint")
+@pytest.mark.parametrize(("failpoint", "count"), COMBINATIONS)
+def test_a_member_killed_at_any_step_loses_no_package_and_repeats_none(
+    tmp_path: Path, failpoint: Failpoint, count: int
+) -> None:
+    pool_scenario.prepare(tmp_path, 6)
+    assert end(start(pool_scenario.work, str(tmp_path), failpoint, count)) == -signal.SIGKILL
+    assert end(start(pool_scenario.work, str(tmp_path))) == 0
+    check_all_is_done(tmp_path, 6)
+
+
+def test_j30_a_pool_of_three_loses_a_member_and_imports_300_packages_once_each(tmp_path: Path) -> None:
+    packages = 300
+    pool_scenario.prepare(tmp_path, packages)
+    killed = start(pool_scenario.work, str(tmp_path), Failpoint.SUBSCRIBER_BEFORE_COMMIT, 20)
+    others = [start(pool_scenario.work, str(tmp_path)) for _ in range(2)]
+    assert end(killed) == -signal.SIGKILL
+    assert [end(child) for child in others] == [0, 0]
+    check_all_is_done(tmp_path, packages)

@@ -1,0 +1,294 @@
+"""Members of a shared pool import each package once, in order where packages touch the same content."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mailboat.blobs.memory import MemoryBlobStore
+from mailboat.clock import SystemClock
+from mailboat.content.sources.folder import FolderSource
+from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError
+from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import TopicSettings
+from mailboat.model.identifiers import Offset
+from mailboat.model.job_rules import JobRule
+from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
+from mailboat.pools.member import PoolTargetDiffersError
+from mailboat.subscriber.commands import SubscriberSuspendedError
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.settings import ProcessedPackage, Processors
+from mailboat.testing.wait import wait_until
+from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
+from support.pool_scenario import POOL, Freeze, Members, Stores, open_target, pool_settings
+
+
+@pytest.fixture
+def log() -> MemoryJournal:
+    return MemoryJournal(SystemClock())
+
+
+@pytest.fixture
+def engine(tmp_path: Path, log: MemoryJournal) -> Iterator[Engine]:
+    parts, blobs = EngineParts(synchronous="OFF"), MemoryBlobStore(SystemClock())
+    with Engine(tmp_path / "home", parts, journal=log, blobs=blobs) as made:
+        yield made
+
+
+@pytest.fixture
+def stores(engine: Engine, tmp_path: Path) -> Stores:
+    return Stores(engine.journal, engine.blobs, tmp_path / "shared")
+
+
+@pytest.fixture
+def members() -> Iterator[Members]:
+    made = Members()
+    yield made
+    made.stop()
+
+
+def publish(engine: Engine, *paths: str) -> None:
+    publisher, source = engine.publisher(), page_source(*paths)
+    for path in paths:
+        publisher.publish(add_request([NodePath(path)]), source)
+
+
+def outcomes(engine: Engine) -> list[tuple[int, PackageStatus]]:
+    return sorted((one.offset, one.status) for one in engine.statuses())
+
+
+class Hook:
+    """A hook that notes packages, and fails or waits for some paths."""
+
+    def __init__(self, failing: str = "", holding: str = "") -> None:
+        self.seen: list[int] = []
+        self.held = threading.Event()
+        self.release = threading.Event()
+        self._failing = failing
+        self._holding = holding
+
+    def process(self, package: ProcessedPackage) -> None:
+        self.seen.append(package.offset)
+        if self._holding and self._holding in package.paths:
+            self.held.set()
+            self.release.wait(30.0)
+        if self._failing and self._failing in package.paths:
+            raise ProcessorFailedError("refused by the test")
+
+
+def test_two_members_import_each_package_once_and_confirm_it_once(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    paths = [f"/content/{number}" for number in range(20)]
+    publish(engine, *paths)
+    members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
+    ended = members.join()
+    assert sum(one.imported for one in ended) == len(paths)
+    assert {one.lag for one in ended} == {0}
+    assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(len(paths))]
+    assert {one.sub_agent_name for one in engine.statuses()} == {POOL}
+    assert len({one.sub_sling_id for one in engine.statuses()}) == 1
+    assert digest_of(FolderSource(stores.place)) == digest_of(page_source(*paths))
+
+
+def test_hooks_of_packages_run_side_by_side_and_those_of_one_path_in_order(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a", "/a/x", "/b")
+    hook = Hook(holding="/a")
+    members.start(stores.member("m1", processors=Processors(before=hook)))
+    wait_until(lambda: outcomes(engine) == [(2, PackageStatus.IMPORTED)])
+    assert sorted(hook.seen) == [0, 2], "what touches the same content waits"
+    hook.release.set()
+    wait_until(lambda: len(engine.statuses()) == 3)
+    assert hook.seen[-1] == 1
+
+
+def test_a_member_that_stood_still_beyond_its_lease_changes_nothing(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    freeze = Freeze(Failpoint.JOBS_BEFORE_HANDLER)
+    publish(engine, "/a")
+    frozen = stores.member("m1", failpoints=freeze)
+    members.start(frozen)
+    assert freeze.frozen.wait(30.0)
+    publish(engine, "/a/x", "/b")
+    members.start(stores.member("m2"))
+    wait_until(lambda: len(engine.statuses()) == 3)
+    freeze.go_on()
+    members.stop()
+    assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(3)]
+    assert frozen.statistics.imported == 0
+    assert not members.errors
+
+
+def test_a_package_that_fails_is_given_up_and_holds_up_only_what_it_touches(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a", "/a/x", "/b")
+    hook = Hook(failing="/a")
+    members.start(stores.member("m1", processors=Processors(before=hook)), is_endless=False)
+    members.join()
+    assert outcomes(engine) == [
+        (0, PackageStatus.REMOVED_FAILED),
+        (1, PackageStatus.IMPORTED),
+        (2, PackageStatus.IMPORTED),
+    ]
+    assert Counter(hook.seen) == {0: 3, 1: 1, 2: 1}
+    assert hook.seen.index(1) > 2
+    with_error = next(one for one in engine.statuses() if one.offset == 0)
+    assert with_error.attempts == 3
+
+
+def test_a_package_whose_members_die_each_time_is_given_up(engine: Engine, stores: Stores, members: Members) -> None:
+    freeze = Freeze(Failpoint.JOBS_BEFORE_HANDLER)
+    publish(engine, "/a")
+    stores.settings = pool_settings(retry=replace(pool_settings().retry, max_retries=0))
+    members.start(stores.member("m1", failpoints=freeze))
+    assert freeze.frozen.wait(30.0)
+    members.start(stores.member("m2"))
+    wait_until(lambda: outcomes(engine) == [(0, PackageStatus.REMOVED_FAILED)])
+    freeze.go_on()
+    (status,) = engine.statuses()
+    assert status.cause is not None
+    assert status.cause.code == "ImporterLost"
+
+
+def test_a_clear_drops_waiting_packages_and_is_answered_when_all_before_it_are_done(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/a", "/a/x", "/a/y")
+    hook = Hook(holding="/a")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    assert hook.held.wait(30.0)
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, CommandMessage(sling_id, POOL, Offset(1), AUTHOR, "c1", 1))
+    wait_until(lambda: stores.open_commands() == 1)
+    hook.release.set()
+    wait_until(lambda: len(engine.statuses()) == 3 and len(engine.results()) == 1)
+    assert [status for _, status in outcomes(engine)] == [
+        PackageStatus.REMOVED,
+        PackageStatus.REMOVED,
+        PackageStatus.IMPORTED,
+    ]
+    (answer,) = engine.results()
+    assert (answer.state, answer.removed) == (CommandState.DONE, 2)
+
+
+def test_a_redrive_is_refused_where_a_newer_package_above_the_position_is_done(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    hook = Hook(failing="/a", holding="/h")
+    publish(engine, "/h", "/a", "/a", "/b")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    wait_until(lambda: len(engine.statuses()) == 3)  # /h is held, so the position stays
+    sling_id = member.sling_id
+    assert sling_id is not None
+    hook._failing = ""  # the receiver of the hook works again
+    publish(engine, "/a/x")
+    wait_until(lambda: len(engine.statuses()) == 4)
+    for offset in (1, 2):
+        engine.send(COMMANDS, RedriveMessage(sling_id, POOL, Offset(offset), AUTHOR, f"r{offset}", 1))
+    wait_until(lambda: len(engine.results()) == 2)
+    assert {one.state for one in engine.results()} == {CommandState.REFUSED}
+    assert all("PackageSuperseded" in (one.message or "") for one in engine.results())
+    hook.release.set()
+
+
+def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, stores: Stores, members: Members) -> None:
+    member = stores.member("m1")
+    members.start(member, stores.member("m2"))
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    sling_id = member.sling_id
+    assert sling_id is not None
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=True, command_id="s1"))
+    wait_until(lambda: {one.statistics.phase for one in members.all()} == {SubscriberPhase.SUSPENDED})
+    publish(engine, "/a")
+    with pytest.raises(SubscriberSuspendedError):
+        stores.member("m3").run(is_endless=False)
+    assert engine.statuses() == []
+    engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="s2"))
+    wait_until(lambda: len(engine.statuses()) == 1)
+
+
+def test_jobs_of_rules_are_added_once_by_the_pool(engine: Engine, stores: Stores, members: Members) -> None:
+    publish(engine, "/content/a", "/content/b")
+    stores.settings = pool_settings(job_rules=(JobRule("/content/**", "purge.cdn"),))
+    members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
+    members.join()
+    with_jobs = stores.jobs_of("purge.cdn")
+    assert len(with_jobs) == 2
+
+
+def test_a_member_with_another_target_is_refused(
+    engine: Engine, stores: Stores, members: Members, tmp_path: Path
+) -> None:
+    publish(engine, "/a")
+    members.start(stores.member("m1"), is_endless=False)
+    members.join()
+    other = Stores(engine.journal, engine.blobs, tmp_path / "another")
+    with pytest.raises(PoolTargetDiffersError):
+        other.member("m2").run(is_endless=False)
+    accepted = replace(pool_settings(), is_gap_accepted=True)
+    assert other.member("m3", accepted).run(is_endless=False).imported == 1
+    assert outcomes(engine) == [(0, PackageStatus.IMPORTED)] * 2, "another target is another instance"
+
+
+def test_a_trimmed_or_replaced_log_is_a_named_state(
+    engine: Engine, stores: Stores, members: Members, log: MemoryJournal
+) -> None:
+    publish(engine, "/a", "/b")
+    members.start(stores.member("m1"), is_endless=False)
+    members.join()
+    publish(engine, "/c", "/d")
+    engine.journal.truncate(PACKAGES, Offset(3))
+    with pytest.raises(JournalTrimmedError):
+        stores.member("m2").run(is_endless=False)
+    accepted = replace(pool_settings(), is_gap_accepted=True)
+    assert stores.member("m3", accepted).run(is_endless=False).imported == 1
+    log.delete_topic(PACKAGES)
+    engine.journal.ensure_topic(PACKAGES, TopicSettings())
+    with pytest.raises(JournalReplacedError):
+        stores.member("m4").run(is_endless=False)
+
+
+def test_a_pool_whose_job_topic_is_gone_imports_nothing_twice(
+    engine: Engine, stores: Stores, members: Members, log: MemoryJournal
+) -> None:
+    publish(engine, "/h", "/a", "/b")
+    hook = Hook(holding="/h")
+    members.start(stores.member("m1", processors=Processors(before=hook)))
+    wait_until(lambda: len(engine.statuses()) == 2)
+    log.delete_topic(stores.job_topic)
+    hook.release.set()
+    members.stop()
+    stores.member("m2").run(is_endless=False)
+    assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(3)]
+
+
+def test_what_is_done_is_forgotten_when_the_position_has_passed_it(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, *(f"/{number}" for number in range(5)))
+    members.start(stores.member("m1"), is_endless=False)
+    members.join()
+    publish(engine, "/last")
+    stores.member("m2").run(is_endless=False)
+    target = open_target("files", stores.place, NoFailpoints(), is_known=False)
+    try:
+        position = target.ledger.position()
+        assert position is not None
+        assert position.next_offset >= 5
+        assert not target.ledger.pool.is_done(Offset(0))
+    finally:
+        target.close()
