@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mailboat.api.job_records import JobQueueView, JobScheduleView
-from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.definition.decoder import decode
 from mailboat_operator.kinds.job_queue.manifests import queue_children
+from mailboat_operator.kinds.job_queue.observe import observe_job_queue
 from mailboat_operator.kinds.job_queue.plan import (
     JobQueueObservation,
     patterns_overlap,
@@ -37,12 +39,19 @@ from mailboat_operator.plan.actions import (
 )
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.plan.manifest import key_of
+from mailboat_operator.systems import Systems
 from mailboat_operator.workload.context import SecretFound
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 IMAGE = AgentImage("mailboat:1")
+JOURNAL: dict[str, Any] = {
+    "apiVersion": "mailboat.dev/v1alpha1",
+    "kind": "Journal",
+    "metadata": {"name": "main"},
+}
+KAFKA = {"bootstrapServers": ["kafka:9092"]}
 SILENT = AgentUnreachableError("no answer from publisher author")
 
 
@@ -263,6 +272,55 @@ def test_the_finalizer_is_there_before_anything_that_it_has_to_remove(queue_of: 
 def test_the_extreme_settings_of_a_queue_are_valid_for_the_journal(change: dict[str, Any], queue_of: Any) -> None:
     settings = settings_of(queue_of(change))
     assert decode_job_record(*encode_job_record(QueueDefined(settings))) == QueueDefined(settings)
+
+
+class TwoNamespaces:
+    """What an observation reads: the same queue in another namespace, on a log of its own or the same one."""
+
+    now, image = NOW, IMAGE
+    systems = Systems()
+
+    def __init__(self, author: Any, other: Any, prefix: str, refused: bool) -> None:
+        self.author, self.other, self.prefix, self.refused = author, other, prefix, refused
+
+    async def publisher(self, namespace: str, _: str) -> Any:
+        return replace(self.author, metadata=replace(self.author.metadata, namespace=namespace))
+
+    async def journal(self, namespace: str, _: str) -> Any:
+        prefix = self.prefix if namespace == "other" else "shop-"
+        journal = stored({**JOURNAL, "spec": {"kafka": KAFKA, "topics": {"prefix": prefix}}})
+        return replace(journal, status=replace(journal.status, cluster_id="one"))
+
+    async def job_queues(self, _: str) -> list[Any]:
+        if self.refused:
+            raise ClusterRefusedError("listing is forbidden")
+        return [self.other]
+
+    async def agent_of(self, _: Any) -> Any:
+        raise SILENT
+
+
+@pytest.mark.parametrize(
+    ("prefix", "made", "refused", "owner"),
+    [
+        ("shop-", "2026-01-01T00:00:00Z", False, ("other", "cdn")),
+        ("shop-", "2026-03-01T00:00:00Z", False, None),
+        ("news-", "2026-01-01T00:00:00Z", False, None),
+        ("shop-", "2026-01-01T00:00:00Z", True, None),
+    ],
+    ids=["older", "younger", "another log", "not allowed to list"],
+)
+def test_the_older_of_two_objects_keeps_a_queue_of_one_log(
+    prefix: str, made: str, refused: bool, owner: tuple[str, str] | None, queue_of: Any, author: Any
+) -> None:
+    ours = queue_of(deleted_seconds_ago=0)
+    ours = replace(ours, metadata=replace(ours.metadata, created_at=datetime(2026, 2, 1, tzinfo=UTC)))
+    created = datetime.fromisoformat(made)
+    theirs = replace(ours, metadata=replace(ours.metadata, namespace="other", created_at=created))
+    reader = TwoNamespaces(author, theirs, prefix, refused)
+
+    found = asyncio.run(observe_job_queue(cast("Any", reader), ours))
+    assert (found.owner, found.error) == (owner, SILENT)
 
 
 # Schedules
