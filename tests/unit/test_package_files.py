@@ -17,7 +17,9 @@ from mailboat.errors import UsageError
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.pieces import PieceMessage
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
@@ -26,7 +28,7 @@ from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_prope
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.builder import shipment_of
-from mailboat.wire.messages import decode_package
+from mailboat.wire.messages import decode_message, decode_package
 from support.engines import EngineParts, memory_engine
 
 PAGE = (
@@ -172,6 +174,31 @@ def test_publication_keeps_rules_and_modes_of_the_source(
         assert carried == ["/content/site", "/content/site/page"]
         modes = [(one.root, one.mode) for one in several_change.filter.sets]
         assert modes == [("/content/wknd/live", "update_properties"), ("/content/wknd", "merge_properties")]
+
+
+@pytest.mark.parametrize(
+    "route", [{}, {"inline_package_bytes": 0}, {"inline_package_bytes": 0, "are_pieces_cut": True}]
+)
+def test_publication_keeps_how_access_control_is_imported(
+    checkout: VaultSource, route: dict[str, object], tmp_path: Path
+) -> None:
+    parts = EngineParts(codecs={"filevault": FilevaultCodec()})
+    checkout.properties = {"acHandling": "merge", "packageType": "content", "dependencies": "a:b"}
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type="filevault", **route))
+        publisher.publish(add_request([NodePath("/home/groups/editors")]), checkout)
+        messages = [decode_message(record.headers, record.value) for record in engine.records()]
+        *pieces, message = messages
+        assert isinstance(message, PackageMessage)
+        payload = message.payload or b"".join(one.content for one in pieces if isinstance(one, PieceMessage))
+        if not payload:
+            with engine.blobs.open(message.package_digest, message.package_length_bytes) as stream:
+                payload = stream.read()
+    (tmp_path / "x.zip").write_bytes(payload)
+    with closing(open_archive_source(tmp_path / "x.zip")) as package:
+        assert package.package_properties() == {"acHandling": "merge", "packageType": "content"}
+        assert package.filter is not None
+        assert package.filter.sets[0].mode is ImportMode.MERGE_PROPERTIES
 
 
 def published_change(parts: EngineParts, record: Record) -> TreeChange:
