@@ -60,6 +60,14 @@ class Module:
         return f"{self.name}:{getattr(node, 'lineno', 1)}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups of the tests are read
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests that parse all modules to one worker: each further worker would spend four seconds on parsing."""
+    for item in items:
+        if {"product", "test_modules"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("syntax trees"))
+
+
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function):
