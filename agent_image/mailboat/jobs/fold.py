@@ -227,27 +227,27 @@ class JobFold:
 
     def _restore_jobs(self, states: Sequence[QueueState]) -> None:
         ready: dict[int, list[JobId]] = {number: [] for number in range(len(states))}
-        for job in self.table.all():
-            state, due_ms = self.table.state(job), self.table.due_ms(job)
-            if state is JobState.QUEUED:
-                self.queue(job).wait(1)
+        for job, state, due_ms, number in self.table.rows():
+            if state == JobState.QUEUED:
                 if due_ms > self.now_ms:
                     self._delayed.append((due_ms, job))
-                    self.queue(job).delay(1)
+                    self._queue_of_number[number].wait(1)
+                    self._queue_of_number[number].delay(1)
                 else:
-                    ready[self.table.queue(job)].append(job)
-            elif state is JobState.ACTIVE:
+                    ready[number].append(job)
+            elif state == JobState.ACTIVE:
                 if job not in self.leases:
                     raise ValueError(f"the active job {job} has no lease")
             else:
-                if state is JobState.GIVEN_UP:
-                    self.queue(job).count_given_up(1)
+                if state == JobState.GIVEN_UP:
+                    self._queue_of_number[number].count_given_up(1)
                 self._history.append((due_ms, job))
         heapify(self._delayed)
         heapify(self._history)
         for number, each in enumerate(states):
             if any(self.table.row(job) >= 0 and self.table.queue(job) != number for job in each.chains):
                 raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
+            self._queue_of_number[number].wait(len(ready[number]))
             self._queue_of_number[number].restore(each, ready[number])
 
     # Applying

@@ -29,7 +29,7 @@ from mailboat.wire.job_records import decode_checkpoint, decode_job_record, enco
 _LOG: Final = logging.getLogger(__name__)
 _LIMITS: Final = ReadLimits(max_records=256)
 _CACHED_BYTES: Final = 4 * 1024 * 1024
-"""Records that added jobs and were read last: most jobs start soon after they were added."""
+"""Records that added jobs and were read last: jobs start soon after they were added, or after their neighbours."""
 
 _FIRST_WINDOW: Final = 4_096
 """Records before the end in which a start looks for a checkpoint first."""
@@ -113,7 +113,17 @@ class JobTopic:
         if record is None:
             return None
         added = decode_job_record(record.headers, record.value)
-        return added.jobs[index] if isinstance(added, JobsAdded) and index < len(added.jobs) else None
+        if not isinstance(added, JobsAdded):
+            return None
+        # Neighbours of a backlog start one after another: without this, each of them decodes the whole record again.
+        self._keep(offset, added, len(record.value))
+        return added.jobs[index] if index < len(added.jobs) else None
+
+    def _keep(self, offset: Offset, added: JobsAdded, size: int) -> None:
+        self._recent[offset] = added, size
+        self._recent_bytes += size
+        while self._recent_bytes > _CACHED_BYTES:
+            self._recent_bytes -= self._recent.popitem(last=False)[1][1]
 
     def last_message(self, job: JobId) -> str:
         """What the last failed attempt of a job said; empty when none did."""
@@ -258,10 +268,7 @@ class JobTopic:
             _LOG.warning("offset %d of topic %s is ignored: %s", record.offset, self._topic, error)
             return Applied(list(self.fold.advance(record.appended_ms)))
         if isinstance(decoded, JobsAdded):
-            self._recent[record.offset] = decoded, len(record.value)
-            self._recent_bytes += len(record.value)
-            while self._recent_bytes > _CACHED_BYTES:
-                self._recent_bytes -= self._recent.popitem(last=False)[1][1]
+            self._keep(record.offset, decoded, len(record.value))
         elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
             self._note_checkpoint(decoded.as_of, decoded.parts * len(decoded.content))  # of another process
         return self.fold.apply(record.offset, record.appended_ms, decoded)

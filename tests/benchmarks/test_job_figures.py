@@ -1,0 +1,398 @@
+"""What durable jobs cost: claims, contention, memory, a start behind a checkpoint, idle workers, and PostgreSQL's loop.
+
+Each figure is taken in a process of its own, which is this file: `test_job_figures.py FIGURE COUNT FOLDER`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mailboat.clock import SystemClock
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.fold import JobFold
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.selection import plan_claims
+from mailboat.jobs.source import Offer
+from mailboat.jobs.topic import JobTopic, open_job_topic
+from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import (
+    JobRecord,
+    JobResult,
+    JobsAdded,
+    JobsClaimed,
+    JobsFinished,
+    NewJob,
+    Outcome,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+    Token,
+    WorkerSeen,
+)
+from mailboat.model.topics import JOB_TOPIC
+
+BATCH = 32
+ADDED = 256
+OFFER = Offer("worker", BATCH, ("**",))
+EVERYTHING = ReadLimits(max_records=256)
+PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+
+
+@contextmanager
+def job_topic(folder: Path, count: int) -> Iterator[tuple[Journal, JobTopic]]:
+    """A topic on an embedded journal with so many queued jobs."""
+    with (
+        SqliteJournal.create(folder / "journal.db", SystemClock()) as journal,
+        closing(open_job_topic(journal)) as topic,
+    ):
+        for _ in range(count // ADDED):
+            topic.add([NewJob("work", b"x" * 200)] * ADDED)
+        yield journal, topic
+
+
+def source_of(topic: JobTopic) -> LogSource:
+    return LogSource(topic, SystemClock(), random.Random(1), NoFailpoints())
+
+
+def measure_claims(count: int, folder: Path) -> dict[str, float]:
+    """Claim and finish all jobs in batches; then append and read the same records in a bare loop."""
+    with job_topic(folder, count) as (journal, topic):
+        source, done = source_of(topic), 0
+        source.catch_up()
+        source.poll(OFFER, 0, (), 0.0)
+        first = topic.next_offset
+        begin = time.process_time()
+        while done < count:
+            results = [
+                JobResult(each.call.job, each.call.token, Outcome.OK)
+                for each in source.poll(OFFER, BATCH, (), 0.0).claimed
+            ]
+            assert not source.report(OFFER.worker, results, ())
+            done += len(results)
+        cpu_seconds = time.process_time() - begin
+        records: list[NewRecord] = []
+        with closing(journal.reader(JOB_TOPIC, first)) as reader:
+            while reader.next_offset < topic.next_offset:
+                records += [NewRecord(each.value, each.headers) for each in reader.read(EVERYTHING, 0.0).records]
+    with SqliteJournal.create(folder / "bare.db", SystemClock()) as bare:
+        bare.ensure_topic(JOB_TOPIC, TopicSettings(retention_seconds=None))
+        with closing(bare.reader(JOB_TOPIC, Offset(0))) as reader:
+            begin = time.process_time()
+            for record in records:
+                bare.append(JOB_TOPIC, [record])
+                reader.read(EVERYTHING, 0.0)
+            bare_seconds = time.process_time() - begin
+    return {"us_per_job": cpu_seconds / count * 1e6, "bare_us_per_job": bare_seconds / count * 1e6}
+
+
+def measure_postgres(count: int, folder: Path) -> dict[str, float]:
+    """The usual loop over a table, by the database's own load generator; server and client are counted."""
+    folder.chmod(0o755)
+    data = folder / "cluster"
+    data.mkdir()
+    as_user = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
+    if as_user:
+        subprocess.run(["chown", "postgres", data], check=True)
+
+    def run(program: str, *arguments: object) -> None:
+        command = [*as_user, PROGRAMS / program, *map(str, arguments)]
+        subprocess.run(command, cwd=data, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    @contextmanager
+    def server() -> Iterator[None]:
+        # The command waits for the server, so that its end adds the CPU time of all server processes to our children.
+        options = ["-D", data, "-k", data, "-c", "listen_addresses="]
+        with subprocess.Popen([*as_user, PROGRAMS / "postgres", *options], stderr=subprocess.DEVNULL) as started:
+            try:
+                while subprocess.run([PROGRAMS / "pg_isready", "-q", "-h", data], check=False).returncode:
+                    time.sleep(0.05)  # a process of this test, which has no clock
+                yield
+            finally:
+                run("pg_ctl", "-D", data, "-m", "fast", "-w", "stop")
+                started.wait()
+
+    run("initdb", "-D", data, "-A", "trust")
+    script = data / "loop.sql"
+    script.write_text(
+        f"UPDATE job SET state = 1, worker = :client_id WHERE id IN (SELECT id FROM job WHERE state = 0 ORDER BY id"
+        f" LIMIT {BATCH} FOR UPDATE SKIP LOCKED) RETURNING id, payload;\n"
+        "UPDATE job SET state = 2 WHERE state = 1 AND worker = :client_id;\n"
+    )
+    script.chmod(0o644)
+    with server():
+        run("psql", "-h", data, "-d", "postgres", "-c", _TABLE, "-c", _JOBS.format(count=count), "-c", "ANALYZE job")
+    with server():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = before.ru_utime + before.ru_stime
+        loops = count // BATCH
+        run("pgbench", "-h", data, "-n", "-M", "prepared", "-f", script, "-t", loops, "-c", 1, "postgres")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"us_per_job": (after.ru_utime + after.ru_stime - began) / (loops * BATCH) * 1e6}
+
+
+_TABLE = """CREATE TABLE job (id bigserial PRIMARY KEY, state int NOT NULL DEFAULT 0, worker int, payload bytea);
+CREATE INDEX ready ON job (id) WHERE state = 0; CREATE INDEX running ON job (worker) WHERE state = 1"""
+_JOBS = "INSERT INTO job (payload) SELECT decode(repeat('78', 200), 'hex') FROM generate_series(1, {count})"
+
+
+class Log:
+    """A fold that is fed without a journal."""
+
+    def __init__(self, *queues: QueueSettings) -> None:
+        self.fold = JobFold()
+        self.offset = 0
+        self.now_ms = 1_000_000
+        self.void = 0
+        for settings in queues:
+            self.append(QueueDefined(settings))
+
+    def append(self, record: JobRecord) -> int:
+        applied = self.fold.apply(Offset(self.offset), self.now_ms, record)
+        self.void += len(applied.void)
+        self.offset += 1
+        return len(applied.transitions)
+
+    def add(self, count: int, job: NewJob) -> None:
+        for begin in range(0, count, ADDED):
+            self.append(JobsAdded([job] * min(ADDED, count - begin)))
+
+
+class LateReader:
+    """A worker that has not read the last records when it plans: what makes claims collide."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.fold = JobFold()
+        self.read = 0
+        self.has_waited = False
+
+    def read_to(self, records: list[JobRecord], end: int) -> None:
+        for offset in range(self.read, end):
+            self.fold.apply(Offset(offset), 1_000_000, records[offset])
+        self.read = max(self.read, end)
+
+
+def measure_contention(count: int, _folder: Path) -> dict[str, float]:
+    """Sixteen workers that plan up to eight records late, and claim what others prefer at their second look."""
+    chance, slots, claims = random.Random(1), 4, 0
+    workers = [LateReader(f"w{number}") for number in range(16)]
+    records: list[JobRecord] = [WorkerSeen(each.worker, slots, ["**"]) for each in workers]
+    records += [JobsAdded([NewJob("work")] * min(ADDED, count - begin)) for begin in range(0, count, ADDED)]
+    log = Log()
+    for record in records:
+        log.append(record)
+    while any(log.fold.table.all()):
+        reader = chance.choice(workers)
+        reader.read_to(records, max(reader.read, len(records) - chance.randint(0, 8)))
+        calls = {(lease.token, lease.jobs[0]) for lease in reader.fold.leases.values() if lease.worker == reader.worker}
+        added: list[JobRecord] = []
+        if calls and chance.random() < 0.5:
+            added.append(JobsFinished([JobResult(job, token, Outcome.OK) for token, job in sorted(calls)]))
+        else:
+            proposal = plan_claims(reader.fold, reader.worker, slots - len(calls))
+            # As a worker does: what another one prefers is left to it for a moment.
+            groups = proposal.preferred or (proposal.others if reader.has_waited else ())
+            reader.has_waited = not groups
+            if groups:
+                claims += len(groups)
+                added.append(JobsClaimed(reader.worker, groups))
+        for record in added:
+            records.append(record)
+            log.append(record)
+            # A worker reads its own record before it plans again.
+            reader.read_to(records, len(records))
+    return {"wasted_percent": 100 * log.void / claims, "claims": claims}
+
+
+def measure_memory(count: int, _folder: Path) -> dict[str, float]:
+    warm = Log()
+    warm.add(10_000, NewJob("work"))
+    before = resident_bytes()
+    log = Log()
+    log.add(count, NewJob("work"))
+    return {"bytes_per_job": (resident_bytes() - before) / len(log.fold.table)}
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure_restart(count: int, folder: Path) -> dict[str, float]:
+    """A process starts behind a checkpoint of so many queued jobs."""
+    with SqliteJournal.create(folder / "journal.db", SystemClock()) as journal:
+        with closing(open_job_topic(journal)) as topic:
+            for _ in range(count // ADDED):
+                topic.append(JobsAdded([NewJob("work")] * ADDED))
+            while not topic.follow():
+                pass
+            topic.write_checkpoint()
+        begin = time.process_time()
+        with closing(open_job_topic(journal)) as again:
+            while not again.follow():
+                pass
+            cpu_seconds = time.process_time() - begin
+            assert len(again.fold.table) == count // ADDED * ADDED
+    return {"cpu_seconds": cpu_seconds}
+
+
+def measure_death(count: int, _folder: Path) -> dict[str, float]:
+    """One of three workers dies with running calls: the jobs that its end touches, and the records for it."""
+    log = Log()
+    for worker in ("a", "b", "c"):
+        log.append(WorkerSeen(worker, 8, ["**"]))
+    log.add(count, NewJob("work", retry_delay_ms=0))
+    log.append(JobsClaimed("a", plan_claims(log.fold, "a", 8).preferred))
+    running = len(log.fold.leases)
+    end, log.now_ms = log.offset, log.now_ms + 30_000
+    touched = log.append(WorkerSeen("b", 8, ["**"]))
+    assert (running, touched, len(log.fold.leases)) == (8, 8, 0)
+    return {"records": log.offset - end, "touched_others": touched - running}
+
+
+def measure_fairness(count: int, _folder: Path) -> dict[str, float]:
+    """Five jobs of B behind many of A, one slot: the calls until all of B have started, beyond five rounds of two."""
+    log = Log(QueueSettings("fair", ["work"], QueueKind.FAIR))
+    log.append(WorkerSeen("a", 1, ["**"]))
+    log.add(count, NewJob("work", key="A"))
+    log.add(5, NewJob("work", key="B"))
+    last_b, key_of_b = 0, log.fold.table.key(list(log.fold.table.all())[-1])
+    for call in range(1, 21):
+        ((job,),) = plan_claims(log.fold, "a", 1).preferred
+        last_b = call if log.fold.table.key(job) == key_of_b else last_b
+        token = Token(log.offset)
+        log.append(JobsClaimed("a", [[job]]))
+        log.append(JobsFinished([JobResult(job, token, Outcome.OK)]))
+    return {"calls": last_b}
+
+
+def measure_latency(count: int, folder: Path) -> dict[str, float]:
+    """From the add on an idle log to the start of the handler, in another thread; and what the idle worker costs."""
+    started: list[float] = []
+    seen, ended = threading.Event(), threading.Event()
+
+    def handle(_: Call) -> None:
+        started.append(time.perf_counter())
+        seen.set()
+
+    with (
+        SqliteJournal.create(folder / "journal.db", SystemClock()) as journal,
+        SqliteJournal(folder / "journal.db", SystemClock()) as other,
+        closing(open_job_topic(journal)) as topic,
+    ):
+        settings = WorkerSettings("w", 4, {"**": handle})
+        worker = JobWorker(source_of(open_job_topic(other)), settings, SystemClock(), random.Random(1), NoFailpoints())
+
+        def run() -> None:
+            while not ended.is_set():
+                worker.turn()
+            worker.stop(1.0)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        waits = []
+        for _ in range(count):
+            seen.clear()
+            begin = time.perf_counter()
+            topic.add([NewJob("work")])
+            assert seen.wait(10)
+            waits.append(started[-1] - begin)
+        time.sleep(0.2)  # until the last result is reported
+        begin, cpu = time.perf_counter(), time.process_time()
+        time.sleep(count / 20)  # what is measured is an idle worker
+        idle = (time.process_time() - cpu) / (time.perf_counter() - begin)
+        ended.set()
+        worker.wake()
+        thread.join()
+    return {"median_ms": statistics.median(waits) * 1000, "idle_percent": idle * 100}
+
+
+MEASURED: dict[str, Callable[[int, Path], dict[str, float]]] = {
+    "claims": measure_claims,
+    "postgres": measure_postgres,
+    "contention": measure_contention,
+    "memory": measure_memory,
+    "restart": measure_restart,
+    "death": measure_death,
+    "fairness": measure_fairness,
+    "latency": measure_latency,
+}
+
+
+def figure(bench: Any, name: str, count: int) -> dict[str, float]:
+    folder = bench.scratch / f"jobs-{name}-{time.monotonic_ns()}"
+    folder.mkdir()
+    bench.scratch.chmod(0o755)  # PostgreSQL runs as a user of its own
+    result: dict[str, float] = bench.execute([sys.executable, __file__, name, str(count), str(folder)])
+    return result
+
+
+def test_claim_and_finish_against_a_bare_loop_and_against_postgresql(bench: Any) -> None:
+    count = bench.length(10_240, 102_400)
+    ours, table = zip(
+        *[(figure(bench, "claims", count), figure(bench, "postgres", count)) for _ in range(2)], strict=True
+    )
+    facts = {f"{key}_{place}": value for place, each in enumerate(ours) for key, value in each.items()}
+    ratios = [each["us_per_job"] / each["bare_us_per_job"] for each in ours]
+    bench.report_ratio("jobs-claim", ratios, target=2.0, gate=16.0, jobs=count, **facts)
+    against = [mine["us_per_job"] / theirs["us_per_job"] for mine, theirs in zip(ours, table, strict=True)]
+    theirs = statistics.median(each["us_per_job"] for each in table)
+    bench.report_ratio("jobs-postgresql", against, target=1 / 3, gate=3.0, jobs=count, postgresql_us_per_job=theirs)
+
+
+def test_sixteen_workers_waste_few_claims(bench: Any) -> None:
+    found = figure(bench, "contention", bench.length(2_000, 20_000))
+    bench.report_count(
+        "jobs-wasted-claims", found["wasted_percent"], target=5, gate=8, unit="%", claims=found["claims"]
+    )
+
+
+def test_a_queued_job_needs_few_bytes(bench: Any) -> None:
+    count = bench.length(100_000, 1_000_000)
+    bench.report_count(
+        "jobs-memory", figure(bench, "memory", count)["bytes_per_job"], target=100, unit="bytes", jobs=count
+    )
+
+
+def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:
+    count = bench.length(100_096, 1_000_192)
+    per_million = figure(bench, "restart", count)["cpu_seconds"] / count * 1e6
+    bench.report_count("jobs-restart", per_million, target=2, gate=6, unit="s of CPU per million", jobs=count)
+
+
+def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:
+    found = figure(bench, "death", bench.length(20_000, 100_000))
+    bench.report_count("jobs-dead-worker", found["records"], target=1, unit="records")
+    bench.report_count("jobs-moved-by-death", found["touched_others"], target=0, unit="jobs")
+
+
+def test_few_jobs_of_one_key_start_within_two_rounds(bench: Any) -> None:
+    found = figure(bench, "fairness", bench.length(10_000, 10_000))
+    bench.report_count("jobs-fairness", found["calls"], target=11, unit="calls until five of B started")
+
+
+def test_an_idle_worker_starts_a_job_at_once_and_costs_nothing(bench: Any) -> None:
+    found = figure(bench, "latency", bench.length(60, 300))
+    # Time depends on the machine: reported, with a limit that only a defect reaches.
+    bench.report_count("jobs-add-to-start", found["median_ms"], target=5, gate=500, unit="ms, median")
+    bench.report_count("jobs-idle-worker", found["idle_percent"], target=0.1, gate=3, unit="% of a core")
+
+
+if __name__ == "__main__":
+    print(json.dumps(MEASURED[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))))
