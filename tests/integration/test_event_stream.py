@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.cli.main import main
@@ -87,6 +89,24 @@ def test_change_reaches_a_client_and_it_resumes_after_it(control: FakeControl, s
         assert again[-1].data == {"reason": "complete"}
         lost = next(client.events("older-7", follow=False))
         assert (lost.type, lost.data["gap"]) == ("snapshot", True)
+
+
+def test_packed_stream_is_small_and_each_event_arrives_whole(serve: Any) -> None:
+    control = FakeControl(*(FakeSubscriber(f"edge-{number}") for number in range(200)))
+    url = f"{serve(control).url}/api/v1/events"
+    plain = len(httpx2.get(url, params={"follow": False}, headers={"Accept-Encoding": "identity"}).content)
+    with httpx2.stream("GET", url, headers={"Accept-Encoding": "gzip"}, timeout=PATIENCE_SECONDS) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        unpack, text, packed = zlib.decompressobj(zlib.MAX_WBITS | 16), b"", 0
+        pieces = answer.iter_raw()
+        for changes in range(3):
+            while text.count(b"\n\n") <= changes:
+                piece = next(pieces)
+                packed, text = packed + len(piece), text + unpack.decompress(piece)
+            # the next change is made only now: an event that stayed in the compressor would never arrive
+            control.subscribers["edge-7"].next_offset += 1
+        assert text.endswith(b"\n\n")
+    assert packed < plain / 5
 
 
 def test_clients_beyond_the_limit_are_refused_and_a_vanished_one_frees_its_place(
