@@ -9,7 +9,7 @@ import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from mailboat.cli.main import main
@@ -24,11 +24,13 @@ from mailboat.content.snapshot_format import (
     opened_snapshot,
     write_snapshot,
 )
+from mailboat.content.views import TargetView
 from mailboat.errors import (
     BlobMissingError,
     PackageCorruptError,
     SourceChangedError,
     SourceMissingError,
+    StorageFailedError,
     StorageFullError,
     TargetBusyError,
     UsageError,
@@ -186,6 +188,18 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
         with pytest.raises(SourceChangedError, match="thrown away"):
             take_snapshot(text, tmp_path / "snap", SystemClock())
     target.close()
+
+
+def test_limits_of_packages_do_not_apply_to_what_a_target_holds() -> None:
+    def refuse() -> BinaryIO:
+        raise StorageFailedError("it is read")
+
+    large = Binary(digest=bytes(32), length_bytes=1 << 50, opener=refuse)
+    view = TargetView(
+        MemorySource([file_node(NodePath("/a"), large)]), Position(LogIdentity("c", "t"), Offset(1)), (), frozenset()
+    )
+    with pytest.raises(StorageFailedError, match="it is read"):
+        target_snapshots._write_package(view, io.BytesIO(), None)
 
 
 def test_files_in_use_are_not_copied(engine: Engine, tmp_path: Path) -> None:

@@ -139,7 +139,9 @@ def check_position(head: SnapshotHead, workspace: Workspace) -> None:
 def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> SnapshotTail:
     nodes = view.source.walk(ROOT)
     shown = nodes if watch is None else watched_nodes(nodes, watch)
-    contents = PackageContents(_EVERYTHING, shown, is_self_contained=True, namespaces=namespaces_of(view.source))
+    contents = PackageContents(
+        _EVERYTHING, shown, is_self_contained=True, namespaces=namespaces_of(view.source), limits=_NO_LIMITS
+    )
     summary = TreeCodec().write(contents, into)
     return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
 
