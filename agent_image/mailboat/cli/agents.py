@@ -26,9 +26,10 @@ from mailboat.cli.config import checked_configuration, configuration
 from mailboat.cli.error_report import INTERRUPTED_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
-from mailboat.cli.output import Output, Report, count_text, printable
+from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
+from mailboat.cli.tables import printable
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, note_configuration
 from mailboat.composition.workspace import prepare

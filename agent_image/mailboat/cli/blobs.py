@@ -14,8 +14,9 @@ from mailboat.api.records import document_of
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
 from mailboat.maintenance.blob_sweep import SweepStep

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.api.records import document_of
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.clock import moment_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mailboat.cli.output import ABSENT
+from mailboat.cli.tables import ABSENT
 
 _GOOD: Final = "green"
 _BUSY: Final = "yellow"

@@ -13,9 +13,10 @@ import typer
 from mailboat.cli import snapshots
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
-from mailboat.cli.output import Column, Output, Report, Table, bytes_text, count_text
+from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.publish import content_paths
 from mailboat.cli.session import Session
+from mailboat.cli.tables import Column, Table
 from mailboat.composition.sources import open_source
 from mailboat.content.differences import Difference, differences
 from mailboat.content.digest import source_digest

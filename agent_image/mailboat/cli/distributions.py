@@ -16,9 +16,10 @@ from mailboat.cli.completion import publisher_names
 from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, Deadline, SystemClock
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, TextIO
 
-from mailboat.cli.output import printable
+from mailboat.cli.tables import printable
 from mailboat.errors import InternalDefectError, MailboatError, OutputFailedError, PermissionMissingError
 
 INTERRUPTED_EXIT_CODE: Final = 130

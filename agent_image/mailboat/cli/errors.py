@@ -13,8 +13,9 @@ from mailboat.cli.command_results import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.output import Report, count_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 
 _REDRIVEN_AT_ONCE: Final = 1_000

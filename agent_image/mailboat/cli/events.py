@@ -14,8 +14,9 @@ import typer
 from mailboat.api.client import HttpControl
 from mailboat.api.events import EventType, StreamEvent, read_events
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import Output, count_text, printable
+from mailboat.cli.output import Output, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import printable
 from mailboat.clock import Clock, SystemClock
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.control.service import ControlService

@@ -11,8 +11,9 @@ import typer
 
 from mailboat.cli.glossary import Explanation, explanations
 from mailboat.cli.options import command
-from mailboat.cli.output import ABSENT, Column, Report, Table
+from mailboat.cli.output import Report
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 
 

@@ -12,8 +12,9 @@ from mailboat.api.job_records import JobScheduleView
 from mailboat.api.records import document_of
 from mailboat.cli.job_access import open_jobs, parse_duration_ms
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, time_text
+from mailboat.cli.output import Report, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.clock import milliseconds_of
 from mailboat.errors import UsageError
 from mailboat.model.jobs import Missed, NewJob, Schedule, parse_topic

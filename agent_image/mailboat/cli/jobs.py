@@ -19,8 +19,9 @@ from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.job_access import open_jobs, parse_duration_ms
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.output import Report, count_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 from mailboat.jobs.selection import UNASSIGNED
 from mailboat.model.jobs import (

@@ -9,8 +9,9 @@ import typer
 
 from mailboat.api.archive import RetentionView
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Report, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 
 _COLUMNS = (
     Column("SUBSCRIBER"),

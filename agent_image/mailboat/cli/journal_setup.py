@@ -10,8 +10,9 @@ import typer
 from mailboat.api.archive import BenchPlan, JournalFigures, Latency, TopicCheck, TopicSetup
 from mailboat.api.records import document_of
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text
+from mailboat.cli.output import Block, Report, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 
 
 def register(group: typer.Typer) -> None:

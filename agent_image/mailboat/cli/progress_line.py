@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, TextIO
 
-from mailboat.cli.output import bytes_text, printable, seconds_text
+from mailboat.cli.output import bytes_text, seconds_text
+from mailboat.cli.tables import printable
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock
 

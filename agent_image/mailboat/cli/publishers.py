@@ -10,8 +10,9 @@ from mailboat.api.records import PublisherView, document_of
 from mailboat.cli.colours import state_style
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, seconds_text, time_text
+from mailboat.cli.output import Report, seconds_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import ABSENT, Column, Table
 
 _COLUMNS: Final = (
     Column("PUBLISHER"),

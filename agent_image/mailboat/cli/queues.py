@@ -15,9 +15,10 @@ from mailboat.cli.completion import publisher_names, queue_names
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import remote_command
-from mailboat.cli.output import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
+from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
+from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.errors import UsageError
 
 QueueArgument = Annotated[

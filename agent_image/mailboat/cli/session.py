@@ -12,7 +12,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mailboat.cli.output import Output, Report, printable, show
+from mailboat.cli.output import Output, Report, show
+from mailboat.cli.tables import printable
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import Settings
 from mailboat.config.storage import Secret

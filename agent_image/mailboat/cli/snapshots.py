@@ -13,8 +13,9 @@ from mailboat.api.archive import SnapshotView
 from mailboat.api.records import document_of
 from mailboat.cli.config import configuration
 from mailboat.cli.options import command, remote_command
-from mailboat.cli.output import Column, Report, Table, bytes_text, count_text, time_text
+from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.tables import Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.clock import SystemClock, moment_of
 from mailboat.composition.home import Home, HomeMissingError

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.output import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.status_selection import Order, ordered
+from mailboat.cli.tables import ABSENT, Column, Table
 
 if TYPE_CHECKING:
     from mailboat.api.records import (

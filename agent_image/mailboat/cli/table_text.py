@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mailboat.cli.output import ABSENT, INDENT, PIPE_WIDTH, Table, printable
+from mailboat.cli.tables import ABSENT, INDENT, PIPE_WIDTH, Table, printable
 
 _WIDE_GAP: Final = 3
 _NARROW_GAP: Final = 1

@@ -9,7 +9,7 @@ import os
 import shutil
 from typing import TextIO
 
-from mailboat.cli.output import printable
+from mailboat.cli.tables import printable
 
 
 class TerminalLine:

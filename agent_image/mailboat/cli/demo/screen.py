@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from mailboat.cli.demo.state import DemoProcess, DemoState, Mistake
-from mailboat.cli.output import bytes_text, printable
+from mailboat.cli.output import bytes_text
+from mailboat.cli.tables import printable
 
 NAME_WIDTH: Final = 8
 BARS_WIDTH: Final = 35
