@@ -49,10 +49,7 @@ def suspend(
     ] = None,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Suspend the imports of a subscriber: it finishes the current batch and keeps its position, also when restarted.
-
-    A stopped subscriber is suspended when it starts. Its packages are kept as for a stopped one.
-    """
+    """Suspend a subscriber's imports after its current batch, also through restarts."""
     seconds = None if duration is None else parse_duration_ms(duration) / 1000
     with session.control() as control:
         answer = control.suspend(name, seconds, wait)
@@ -61,7 +58,7 @@ def suspend(
 
 @remote_command
 def resume(session: Session, name: NameArgument, wait: AnswerOption = 0.0) -> None:
-    """Resume the imports of a suspended subscriber. A stopped subscriber resumes when it starts."""
+    """Resume a subscriber's imports."""
     with session.control() as control:
         answer = control.resume(name, wait)
     show_commands(session, [answer], wait)

@@ -71,10 +71,7 @@ Command = CommandMessage | RedriveMessage | SuspendMessage
 
 
 class SubscriberSuspendedError(StopError):
-    """The imports of the subscriber are suspended, so a run that ends when it has caught up cannot end.
-
-    Resume them with `mailboat subscribers resume`, or wait until the time of the suspension is over.
-    """
+    """Imports are suspended, so `--until caught-up` cannot end. `mailboat subscribers resume` resumes them."""
 
 
 class CommandFacts(Frozen):
