@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError
+from mailboat.control.job_service import JobService
+from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError, UsageError
 from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.jobs.source import Offer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_rules import JobRule
+from mailboat.model.jobs import NewJob, QueueSettings, pool_queue, pool_topic
 from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
@@ -228,6 +232,26 @@ def test_jobs_of_rules_are_added_once_by_the_pool(engine: Engine, stores: Stores
     members.join()
     with_jobs = stores.jobs_of("purge.cdn")
     assert len(with_jobs) == 2
+
+
+def test_requests_about_jobs_do_not_touch_the_packages_of_a_pool(
+    engine: Engine, stores: Stores, members: Members, log: MemoryJournal
+) -> None:
+    publish(engine, "/a")
+    members.start(stores.member("m1"), is_endless=False)
+    members.join()
+    service, queue = JobService(log.another_handle, SystemClock(), random.Random(1)), pool_queue(POOL)
+    refused = [
+        lambda: service.set_queue(QueueSettings(queue)),
+        lambda: service.remove_queue(queue),
+        lambda: service.clear(queue),
+        lambda: service.poll(Offer("w", 1, (pool_topic(POOL),)), 1, ()),
+        lambda: service.add([NewJob(pool_topic(POOL))]),
+    ]
+    for request in refused:
+        with pytest.raises(UsageError):
+            request()
+    assert service.queue(queue).due == 0
 
 
 def test_a_member_with_another_target_is_refused(

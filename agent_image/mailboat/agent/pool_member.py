@@ -87,6 +87,8 @@ class PoolMemberProcess:
             self._state_logger = observed.state_logger(subscription.name)
             processors = observed.measured(processors, self._meter)
         ports = PoolPorts(workspace.journal, workspace.blobs, workspace.codecs, workspace.clock, processors=processors)
+        if observed is not None:
+            ports = replace(ports, meter=self._meter, tracer=observed.tracer)
         shared = SharedTarget(partial(open_target, subscription.target), workspace.clock, random.SystemRandom())
         settings = MemberSettings(
             socket.gethostname(), subscription.slots, subscriber_settings(workspace, subscription)

@@ -30,6 +30,7 @@ from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
+from mailboat.jobs.feeds import is_of_pool
 from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease
@@ -43,6 +44,8 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_BATCH,
+    POOL_QUEUE,
+    RESERVED_NAME,
     JobAction,
     JobId,
     JobMissingError,
@@ -193,6 +196,7 @@ class JobService:
             fold = topic.fold
             for job in jobs:
                 _check_job(fold, job)
+                _refuse_pool(fold.queue(job).settings.name)
             active = [show_job_id(job) for job in jobs if fold.table.state(job) is JobState.ACTIVE]
             if active and action is JobAction.REMOVE:
                 raise UsageError(
@@ -241,6 +245,7 @@ class JobService:
         return [_queue_view(fold, queue, now_ms, since.get(queue, ())) for queue in queues]
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
+        _refuse_pool(settings.name)
         with self._opened() as source:
             topic = source.topic
             _append(topic, QueueDefined(settings))
@@ -249,6 +254,7 @@ class JobService:
     def remove_queue(self, queue: str) -> QueueChangeView:
         if queue == DEFAULT_QUEUE:
             raise UsageError("the default queue cannot be removed")
+        _refuse_pool(queue)
         return self._change(queue, QueueRemoved(queue))
 
     def suspend(self, queue: str, seconds: float | None = None) -> QueueChangeView:
@@ -263,6 +269,7 @@ class JobService:
         return self._change(queue, QueueCommanded(QueueAction.RESUME, queue))
 
     def clear(self, queue: str) -> QueueChangeView:
+        _refuse_pool(queue)
         with self._opened() as source:
             topic = source.topic
             _check_queue(topic.fold, queue)
@@ -313,6 +320,9 @@ class JobService:
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
         """Claim for a worker what may start now. Raises: ThrottledError: there are too many workers."""
+        # the result of a package counts as its import, so only a process with the target may take it
+        if any(topic.partition(".")[0] == RESERVED_NAME for topic in offer.topics):
+            raise UsageError(f"topics that begin with {RESERVED_NAME} are not for workers without the journal")
         with self._opened() as source:
             workers = source.topic.fold.workers
             if offer.worker in self._left:
@@ -483,6 +493,16 @@ def _check_job(fold: JobFold, job: JobId) -> None:
         raise JobMissingError(
             f"job {show_job_id(job)} is not known: it was never added, or it ended and left the history",
             next_step="mailboat jobs ls",
+        )
+
+
+def _refuse_pool(queue: str) -> None:
+    """Refuse to change a queue that the members of a shared pool need as it is."""
+    if is_of_pool(queue):
+        name = queue.removeprefix(POOL_QUEUE)
+        raise UsageError(
+            f"{queue} holds the packages of the shared pool {name}",
+            next_step=f"drop packages with: mailboat queue clear {name}",
         )
 
 

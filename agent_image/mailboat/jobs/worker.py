@@ -139,8 +139,11 @@ class JobWorker:
 
     def turn(self) -> None:
         """Take one step, waiting for something to do. Raises: what the source raises."""
-        self._report()
-        self._poll(self._settings.slots - self.running, self._wait_seconds(_LONGEST_WAIT_SECONDS))
+        has_reported = self._report()
+        # Without a wait after a report: what the caller shows of the jobs has changed.
+        self._poll(
+            self._settings.slots - self.running, self._wait_seconds(0.0 if has_reported else _LONGEST_WAIT_SECONDS)
+        )
 
     def wake(self) -> None:
         """Make a waiting `turn` return at once. From any thread."""
@@ -172,14 +175,15 @@ class JobWorker:
             if self.running:
                 self._poll(0, self._wait_seconds(min(0.1, deadline.remaining_seconds())))
 
-    def _report(self) -> None:
+    def _report(self) -> bool:
+        """Report what ended and what is to be renewed; whether results were among it."""
         # Not removed before the report is answered: after a failure the same results are reported again.
         results = [self._ended[place] for place in range(min(len(self._ended), MAX_BATCH))]
         now = self._clock.monotonic()
         due = [call for call, at in self._renew_at.items() if at <= now][:MAX_BATCH]
         renewals = [Renewal(call.job, call.token, self._calls[call].progress) for call in due]
         if not results and not renewals:
-            return
+            return False
         was_repeating, self._is_repeating = self._is_repeating, True
         lost = self._source.report(self.worker_id, results, renewals)
         self._is_repeating = False
@@ -193,6 +197,7 @@ class JobWorker:
         for call in self._renew_at.keys() & due:
             self._renew_at[call] = now + self._third_of(call)
         self._heed(stopping=(), lost=[call for call in lost if call in self._calls])
+        return bool(results)
 
     def _poll(self, free: int, wait_seconds: float) -> None:
         polled = self._source.poll(self._offer, free, self._calls.keys(), wait_seconds)

@@ -46,12 +46,15 @@ from mailboat.subscriber.failures import (
     note_given_up,
     refuse_defect,
 )
+from mailboat.subscriber.figures import ImportMeter
 from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
 from mailboat.subscriber.importer import Outcome as ImportOutcome
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.reporter import ImportRecorder
 from mailboat.subscriber.run import AddedJobs
 from mailboat.subscriber.settings import Processors, SubscriberPorts, SubscriberSettings, processed_package
+from mailboat.tracing import NoTracer, Tracer
 
 _LOG: Final = logging.getLogger(__name__)
 _SUSPENDED_SECONDS: Final = 1.0
@@ -79,11 +82,20 @@ class PoolPorts(Frozen):
     random: random.Random = field(default_factory=random.SystemRandom)
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
     processors: Processors = field(default_factory=Processors)
+    meter: ImportMeter | None = None
+    tracer: Tracer = field(default_factory=NoTracer)
 
     def on(self, target: Target) -> SubscriberPorts:
         """The same with the open target, and without hooks: they are called while the target is closed."""
         stores = self.journal, self.blobs, self.codecs, target, self.clock
-        return SubscriberPorts(*stores, failpoints=self.failpoints, random=self.random, references=self.references)
+        return SubscriberPorts(
+            *stores,
+            failpoints=self.failpoints,
+            random=self.random,
+            references=self.references,
+            meter=self.meter,
+            tracer=self.tracer,
+        )
 
 
 class ImportCounts:
@@ -299,6 +311,8 @@ class PackageImport:
         if _is_done(target, record.offset):
             return
         ports = self._ports.on(target)
+        recorder = ImportRecorder(self._settings, ports)
+        began = recorder.begin()
         with closing(CommandHandler(self._settings, ports, _ignore)) as commands:
             commands.load(is_read=False)
             commands.begin()
@@ -311,6 +325,7 @@ class PackageImport:
                 batch.pass_over(attempt.view.passed_over - target.ledger.passed_over)
                 outcome.confirmed(commands.settle(batch, position))
                 self._commit(batch, attempt, position)
+        recorder.committed([record], outcome, began)
         self.counts.count(outcome)
 
     def _commit(self, batch: Batch, attempt: _Attempt, position: Position) -> None:
