@@ -87,6 +87,33 @@ class Hook:
             raise ProcessorFailedError("refused by the test")
 
 
+class BeatingClock(SystemClock):
+    """A clock that monitors threads, as that of an agent does."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+
+    def began(self, name: str, stall_seconds: float | None) -> None:
+        pass
+
+    def beat(self, wait_seconds: float = 0.0) -> None:
+        assert wait_seconds <= 30.0
+        self.beats += threading.current_thread().name.startswith("Thread-")
+
+    def ended(self) -> None:
+        pass
+
+
+def test_a_member_beats_while_it_has_nothing_to_do(engine: Engine, stores: Stores, members: Members) -> None:
+    stores.clock = clock = BeatingClock()
+    member = stores.member("m1")
+    members.start(member)
+    wait_until(lambda: member.statistics.phase is SubscriberPhase.CURRENT)
+    beats = clock.beats
+    wait_until(lambda: clock.beats > beats)
+    assert engine.statuses() == []
+
+
 def test_two_members_import_each_package_once_and_confirm_it_once(
     engine: Engine, stores: Stores, members: Members
 ) -> None:

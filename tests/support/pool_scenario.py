@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
-from mailboat.clock import Deadline, SystemClock
+from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.content.locations import opened_ledger
 from mailboat.content.port import Target
 from mailboat.content.targets.files import open_files_target
@@ -71,6 +71,7 @@ class Stores:
         self.kind = kind
         self.settings = pool_settings()
         self.job_topic = JOB_TOPIC
+        self.clock: Clock = SystemClock()
         self.codecs: Mapping[str, PackageCodec] = {"tree": TreeCodec()}
 
     def open_target(self) -> Target:
@@ -107,7 +108,7 @@ class Stores:
             journal or self.journal,
             self.blobs,
             self.codecs,
-            SystemClock(),
+            self.clock,
             failing,
             chance,
             processors=processors or Processors(),

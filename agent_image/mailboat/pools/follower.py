@@ -13,12 +13,13 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
-from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
 from mailboat.pools.package_order import MAX_UNFINISHED, Package, touched
 from mailboat.subscriber.importer import decode_record
+from mailboat.subscriber.settings import SubscriberSettings
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.workers import Worker, WorkerOptions
 
@@ -46,15 +47,14 @@ class PackageFollower:
     def __init__(
         self,
         journal: Journal,
-        topic: TopicName,
-        follow: frozenset[AgentName] | None,
+        settings: SubscriberSettings,
         clock: Clock,
         when_found: Callable[[], None],
     ) -> None:
         """Nothing is read yet. `when_found` is called in the thread of the follower when there is something new."""
         self._journal = journal
-        self._topic = topic
-        self._follow = follow
+        self._topic = settings.package_topic
+        self._follow = settings.follow
         self._when_found = when_found
         self._lock = threading.Lock()
         self._packages: deque[Package] = deque()
@@ -64,7 +64,7 @@ class PackageFollower:
         self._reader: JournalReader | None = None
         self._error: MailboatError | None = None
         options = WorkerOptions("reading packages of a pool", longest_pause_seconds=5.0, interrupt=self._interrupt)
-        self._worker = Worker(f"pool-{topic}", self._turn, clock, options)
+        self._worker = Worker(f"pool-packages-{settings.name}", self._turn, clock, options)
 
     def start(self, position: Position) -> None:
         """Read from a position on. Raises: the journal's errors."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from mailboat.clock import Deadline
 from mailboat.content.port import Ledger
-from mailboat.errors import MailboatError, RetryableError, StopError
+from mailboat.errors import MailboatError, MessageCorruptError, RetryableError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
 from mailboat.jobs.log_source import LogSource
@@ -26,18 +26,19 @@ from mailboat.jobs.worker import JobWorker, WorkerSettings
 from mailboat.model.identifiers import Offset, SlingId, TopicName
 from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
 from mailboat.model.messages import FailureCause, Suspension
+from mailboat.model.paths import ROOT
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.topics import JOB_TOPIC
 from mailboat.pools.follower import PackageFollower, Unfed
 from mailboat.pools.package_import import PackageImport, PoolPorts, PoolView
-from mailboat.pools.package_order import OpenPackages, decode_package, plan_feed
+from mailboat.pools.package_order import OpenPackages, Package, decode_package, plan_feed
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import SubscriberSettings
-from mailboat.workers import Worker, WorkerOptions
+from mailboat.workers import Worker, WorkerOptions, heartbeat
 
 _FEED_GRACE_SECONDS: Final = 0.5
 """How long packages are left to the member that is preferred for putting them into the queue."""
@@ -49,6 +50,8 @@ _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 25.0
 _COMMAND_SECONDS: Final = 0.5
+_TURN_SECONDS: Final = 5.0
+"""How long one step may wait for something to do."""
 
 
 class PoolTargetDiffersError(StopError):
@@ -104,6 +107,7 @@ class PoolMember:
         self._fed_at = float("-inf")
         self._commands_end: Offset | None = None
         self._has_commands = True
+        self._beat = heartbeat(ports.clock)
 
     @property
     def statistics(self) -> SubscriberStatistics:
@@ -231,7 +235,7 @@ class PoolMember:
         handler.suspend(self._suspension)
         workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
         worker = self._worker = JobWorker(source, workers, ports.clock, ports.random, ports.failpoints)
-        follower = PackageFollower(ports.journal, settings.package_topic, settings.follow, ports.clock, worker.wake)
+        follower = PackageFollower(ports.journal, settings, ports.clock, worker.wake)
         commands = Worker(
             f"pool-commands-{settings.name}",
             partial(self._serve_commands, handler, settings),
@@ -255,11 +259,13 @@ class PoolMember:
     def _turns(self, source: LogSource, follower: PackageFollower, worker: JobWorker, goal: Offset | None) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while not self._signal.stopping.is_set() and self._error is None:
+            self._beat(_TURN_SECONDS)
             try:
                 self._turn(source, follower, worker)
                 pause = _FIRST_PAUSE_SECONDS
             except RetryableError as error:
                 self._show(phase=SubscriberPhase.WAITING, cause=FailureCause.of_error(error))
+                self._beat(pause)
                 self._ports.clock.wait(self._signal.stopping, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             position = self._statistics.next_offset
@@ -298,7 +304,11 @@ class PoolMember:
             self._unfinished.remove(gone)
         for job in jobs:
             if job not in self._unfinished.jobs and (new := topic.job(job)) is not None:
-                self._unfinished.add(job, decode_package(new.payload)[1], new.key)
+                try:
+                    package = decode_package(new.payload)[1]
+                except MessageCorruptError:  # its handler ends it; until then it may touch anything
+                    package = Package(Offset(max(feed.next_offset - 1, 0)), (ROOT,))
+                self._unfinished.add(job, package, new.key)
 
     def _feed(self, source: LogSource, feed: Feed, unfed: Unfed, worker: str) -> Feed:
         """Append what the queue can take, unless another member does."""

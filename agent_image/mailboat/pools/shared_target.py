@@ -17,6 +17,7 @@ from mailboat.clock import Clock
 from mailboat.content.port import Target
 from mailboat.errors import TargetBusyError
 from mailboat.subscriber.admission import StopAskedError
+from mailboat.workers import heartbeat
 
 _SHORTEST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.05
@@ -40,13 +41,21 @@ class SharedTarget:
         self._turn = threading.Lock()
         self._never = threading.Event()
         self._is_known = False
+        self._beat = heartbeat(clock)
 
     @contextmanager
     def opened(self, is_stopping: Callable[[], bool]) -> Iterator[Target]:
         """The open target, as soon as it is free. Raises: StopAskedError; as opening the target."""
-        with self._turn, closing(self._await_free(is_stopping)) as target:
-            self._is_known = True
-            yield target
+        while not self._turn.acquire(timeout=_LONGEST_PAUSE_SECONDS):
+            self._beat(0.0)  # another package of this member may take long
+            if is_stopping():
+                raise StopAskedError
+        try:
+            with closing(self._await_free(is_stopping)) as target:
+                self._is_known = True
+                yield target
+        finally:
+            self._turn.release()
 
     def _await_free(self, is_stopping: Callable[[], bool]) -> Target:
         longest = _SHORTEST_PAUSE_SECONDS
@@ -57,5 +66,6 @@ class SharedTarget:
                 return self._open_target(is_known=self._is_known)
             except TargetBusyError:
                 # no queue between processes: random pauses keep one of them from being last each time
+                self._beat(longest)
                 self._clock.wait(self._never, self._chance.uniform(0.0, longest))
                 longest = min(2 * longest, _LONGEST_PAUSE_SECONDS)
