@@ -53,7 +53,7 @@ def subscribe(
         bool | None,
         typer.Option(
             "--shared/--alone",
-            help="One of several processes with this NAME and target; remembered.",
+            help="One of several with this NAME and target; remembered.",
         ),
     ] = None,
     accept_gap: Annotated[

@@ -315,10 +315,9 @@ class SubscriberAgentConfig(Section):
     expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
     delivery: Annotated[
-        Delivery,
-        Setting("`shared`: a member of a pool of processes with one `name` and one target; one imports each package."),
+        Delivery, Setting("`shared`: a member of a pool with one `name` and target; one imports each.")
     ] = Delivery.EACH
-    slots: Annotated[int, Setting("Packages that a member imports at the same time.", minimum=1, maximum=256)] = 4
+    slots: Annotated[int, Setting("Packages imported at once.", minimum=1, maximum=256)] = 4
 
 
 class AgentsConfig(Section):

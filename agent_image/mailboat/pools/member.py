@@ -55,9 +55,9 @@ _TURN_SECONDS: Final = 5.0
 
 
 class PoolTargetDiffersError(StopError):
-    """The member's target is not that of the other members, which need to see one folder.
+    """The member sees another target than the others. Correct its volume.
 
-    Correct the volume or the path. If the target was lost, restore a snapshot, or start a member with `--accept-gap`.
+    If it was lost, restore a snapshot or use `--accept-gap`.
     """
 
 

@@ -63,10 +63,7 @@ _HALT_SECONDS: Final = 5.0
 
 
 class ImporterLostError(PermanentError):
-    """Each member that began to import the package ended, or was silent beyond its lease.
-
-    Check the members' logs. Give them more memory or time, or publish smaller packages.
-    """
+    """Each member that imported the package died or fell silent. Give members more memory."""
 
     is_of_package = True
 
