@@ -26,6 +26,7 @@ from mailboat.model.messages import CommandMessage, CommandState, PackageStatus,
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolTargetDiffersError
+from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors
@@ -222,7 +223,8 @@ def test_a_redrive_is_refused_where_a_newer_package_above_the_position_is_done(
     publish(engine, "/h", "/a", "/a", "/b")
     member = stores.member("m1", processors=Processors(before=hook))
     members.start(member)
-    wait_until(lambda: len(engine.statuses()) == 3)  # /h is held, so the position stays
+    wait_until(lambda: len(engine.statuses()) == 3)
+    assert member.statistics.stored_offset == 0, "retention must keep /h, which is not imported"
     sling_id = member.sling_id
     assert sling_id is not None
     hook._failing = ""  # the receiver of the hook works again
@@ -250,6 +252,20 @@ def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, st
     assert engine.statuses() == []
     engine.send(COMMANDS, SuspendMessage(sling_id, POOL, suspended=False, command_id="s2"))
     wait_until(lambda: len(engine.statuses()) == 1)
+
+
+def test_a_package_in_pieces_is_imported_whole_by_one_member(engine: Engine, stores: Stores, members: Members) -> None:
+    text = "page " * 40_000
+    source = page_source("/big", text=text)
+    settings = engine.publishing_with(are_pieces_cut=True, inline_package_bytes=1_000, pieces=PieceSettings(40_000))
+    offset = engine.publisher(settings).publish(add_request([NodePath("/big")]), source).offset
+    assert offset > 1
+    publish(engine, "/small")
+    members.start(stores.member("m1"), stores.member("m2"), is_endless=False)
+    ended = members.join()
+    assert sum(one.imported for one in ended) == 2
+    assert (stores.place / "big").read_text() == f"{text} of /big"
+    assert outcomes(engine) == [(offset, PackageStatus.IMPORTED), (offset + 1, PackageStatus.IMPORTED)]
 
 
 def test_jobs_of_rules_are_added_once_by_the_pool(engine: Engine, stores: Stores, members: Members) -> None:
