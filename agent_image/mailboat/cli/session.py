@@ -97,6 +97,7 @@ class Session(Frozen):
             if publishing is not None:
                 from mailboat.composition.workspace import known_publisher
 
+                # Opened first: the control service takes the publishers whose databases it finds.
                 workspace.publisher(known_publisher(workspace, publishing.publisher, is_new=publishing.is_new))
             with closing(ControlService(workspace, local=publishing and publishing.source)) as control:
                 yield control

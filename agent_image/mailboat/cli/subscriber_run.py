@@ -90,6 +90,7 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
         shutdown_seconds = workspace.home.config.subscriber.shutdown_seconds
         with closing(process), stopped_by_signals(process.stop, shutdown_seconds) as received:
             try:
+                # Claimed before: a start that is refused must not change what the home remembers.
                 workspace.home.remember_subscriber(replace(known, pool=process.claim()))
                 _warn_of_unknown(session, process)
                 found = process.run(Until(asked.until.value))
@@ -103,6 +104,7 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
     if session.output is not Output.JSON:  # there the last line said it all
         session.show(_report(subscription, found))
         _tell_passed_over(session, passed_over)
+    # After the report, so that Ctrl-C shows it and keeps its exit code.
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     is_incomplete = found.failed > 0 or found.still_given_up > 0

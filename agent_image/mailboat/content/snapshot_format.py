@@ -126,6 +126,7 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
     size = os.fstat(stream.fileno()).st_size
     if stream.read(len(MAGIC)) != MAGIC:
         raise SnapshotCorruptError(f"{file} is not a snapshot of this version", file=file)
+    # Before any parsing: nothing of a damaged file is decoded.
     _check_digest(stream, size, file)
     try:
         stream.seek(len(MAGIC))

@@ -74,6 +74,7 @@ def opened_view(text: str) -> Iterator[TargetView]:
         return
     check_database(location.database, location.kind, text)
     with closing(connect_reader(location.database)) as connection:
+        # One read transaction from here: generation, position and content shown are of the same commit.
         connection.execute("BEGIN")
         folder = _generation(location, connection)
         source = FolderSource(folder, uri=text) if folder else _PinnedSqlite(location.path, connection)

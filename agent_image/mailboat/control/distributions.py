@@ -98,6 +98,7 @@ class Distributions:
                 for record in batch.records:
                     message = readable(record)
                     if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+                        # Without the package: a page of large inline packages would be held as a whole.
                         yield Found(record._replace(value=b""), message._replace(payload=None))
                 if batch.is_at_end or not batch.records:
                     return

@@ -188,6 +188,7 @@ class JournalArchive:
         bounds = journal.bounds(topic)
         if bounds.earliest_offset <= offset < bounds.next_offset:
             record = next(iter(records_of(journal, topic, Offset(offset))), None)
+            # Kafka has offsets without a record (control records): a read from there gives a later one.
             if record is not None and record.offset == offset:
                 message = decode_record(record)
                 if isinstance(message, PackageMessage):

@@ -371,6 +371,7 @@ class ControlService:
         found = look()
         if is_enough(found) or not seconds:
             return found
+        # Without threads of its own, a command on a home gets them for the wait.
         self._followers.start(with_log=False)
         try:
             return self._journal_state.notifier.wait_until(look, is_enough, seconds)

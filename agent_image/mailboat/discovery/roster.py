@@ -56,6 +56,7 @@ class Roster:
         with self._lock:
             self._version += 1
             if announced is None:
+                # Registrations for retention share the topic, and only retention reads them.
                 self._unreadable += bool(record.value) and message_type_of(record.headers) != REGISTRY
             elif announced.message is None:
                 self._topology.leave(AgentKey(announced.queue_name.sling_id, announced.queue_name.agent_name))

@@ -42,6 +42,7 @@ class Rate:
         """Take in a position."""
         samples = self._samples
         if len(samples) > 1 and heard_ms - samples[-2].heard_ms < _FINEST_MS:
+            # Replaced, not left out: the newest position always counts.
             samples.pop()
         samples.append(_Sample(heard_ms, last_done))
         while samples[0].heard_ms < heard_ms - WINDOW_MS:

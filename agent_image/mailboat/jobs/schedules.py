@@ -103,6 +103,7 @@ def plan_firing(schedule: Schedule, now_ms: int) -> JobsAdded:
         missed = [] if on_time else missed[:1]
     elif schedule.missed is Missed.SKIP:
         missed = []
+    # Without its request id: the jobs of later firings would count as repetitions of the first.
     jobs = [schedule.job._replace(request_id="", due_ms=0, delay_ms=0)] * len([*on_time, *missed])
     return JobsAdded(jobs, Firing(schedule.name, first_ms, _next_ms(schedule, now_ms)))
 
@@ -120,6 +121,7 @@ def _next_ms(schedule: Schedule, now_ms: int) -> int | None:
 def _before(schedule: Schedule, now_ms: int) -> Iterator[int]:
     """Due times up to now, newest first."""
     if schedule.cron:
+        # CronSim leaves out the moment it starts from: a second later, a job that is due this second counts.
         yield from map(_ms, _cron(schedule, now_ms + 1_000, is_reverse=True))
     elif schedule.every_ms and schedule.next_ms is not None:
         count = (now_ms - schedule.next_ms) // schedule.every_ms

@@ -107,6 +107,8 @@ _LOGIN_CODES: Final = frozenset(
 def kind_of(error: KafkaError) -> type[MailboatError]:
     """The class that carries the decision; where the code is ambiguous, the library's text decides."""
     text = error.str()
+    # Both pass, though the codes say otherwise: a token server that is away counts as a failed login,
+    # and brokers that are away count as too few for the replicas.
     if (_NO_TOKEN in text and _TOKEN_REFUSED not in text) or _OUT_OF_SERVICE in text:
         return JournalUnavailableError
     if _CERTIFICATE_REFUSED.search(text):

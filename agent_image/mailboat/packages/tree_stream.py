@@ -91,6 +91,7 @@ class RecordStream:
         raise PackageCorruptError("the length of a record can't be read", record=self._count)
 
     def _check_length(self, length: int, *, is_padded: bool) -> None:
+        # Protobuf reads padded lengths too; with one form only, equal content has equal bytes.
         if is_padded:
             raise PackageCorruptError("the length of a record is padded", record=self._count)
         if length > MAX_RECORD_BYTES:

@@ -93,6 +93,7 @@ _NOT_FOLLOWED: Final = Verdict(Outcome.SKIPPED, OutcomeReason.NOT_FOLLOWED)
 def decide_outcome(facts: OutcomeFacts) -> Verdict:
     """Decide on the outcome of the package at the subscriber."""
     report, is_past = facts.reports.report, facts.offset < facts.done_to
+    # Also before it is known to be past it: the status may be read before the announcement of its position.
     if report is Report.GIVEN_UP:
         return Verdict(Outcome.GIVEN_UP)
     if is_past and report is not None and not facts.is_test:

@@ -127,7 +127,7 @@ class RetentionTask:
             TopicMissingError: The topics were never made.
         """
         self._is_stopping = is_stopping
-        bounds = self._catch_up_patiently()
+        bounds = self._catch_up_noting_outages()
         now_ms = milliseconds_now(self._clock)
         timeout = self._settings.subscriber_timeout_seconds
         self._marks.forget_orphans(now_ms)
@@ -153,7 +153,7 @@ class RetentionTask:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def _catch_up_patiently(self) -> Bounds:
+    def _catch_up_noting_outages(self) -> Bounds:
         """As `_catch_up`; notes the end of an outage, in which no subscriber could announce itself."""
         try:
             bounds = self._catch_up()

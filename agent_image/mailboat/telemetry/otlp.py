@@ -35,6 +35,7 @@ class OpenTelemetryTracer:
     def __init__(self, service: str, exporter: SpanExporter) -> None:
         """Send spans of `service` through the exporter."""
         resource = Resource.create({"service.name": service, "service.version": mailboat.__version__})
+        # `close` ends it within seconds; the SDK's own hook at exit may wait longer for an absent collector.
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._exporter = exporter
         self._provider.add_span_processor(BatchSpanProcessor(exporter))

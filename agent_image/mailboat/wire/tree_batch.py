@@ -58,6 +58,7 @@ def _parse_some(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
         packages = pb.TreePackages.FromString(together)
     except DecodeError:
         return None
+    # Equal bytes prove the form of the whole batch: another order of fields, or an unknown one, makes them differ.
     packages.DiscardUnknownFields()
     if packages.SerializeToString() != together:
         return None
