@@ -114,8 +114,8 @@ def _describe(command: Any, path: str, common: Mapping[str, str]) -> Iterator[st
         names = ", ".join(name.split(" ")[0].strip("`,") for name in shared)
         yield from ("", f"[Common options](#common-options): `{names}`")
     words = [argument_name(argument) for argument in arguments]
-    usage = " ".join(["mailboat", path, *words, *(["[OPTIONS]"] if options else [])])
-    yield from ("", "```", usage, *EXAMPLES.get(path, ()), "```")
+    usage = " ".join(["mailboat", path, *words])
+    yield from ("", "```", *dict.fromkeys([usage, *EXAMPLES.get(path, ())]), "```")
 
 
 def _line(parameter: Any, command: Any) -> str:

@@ -255,7 +255,7 @@ class JobWorker:
             result = Result(Outcome.FAIL, f"{type(error).__name__}: {error}")
         else:
             result = done.result()
-        # It may have failed because it was asked to stop, so this is no attempt of the job.
+        # It may have failed because it was asked to stop, so this does not count as an attempt.
         if call in self._cut_off and result.outcome is not Outcome.OK:
             result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
         delay_ms = None

@@ -109,7 +109,7 @@ class RecordStream:
         parts = [self._buffer[self._at :]]
         while available < needed:
             missing = needed - available
-            # of a large record no more than what tells the length of the next: what is left over is copied once more
+            # of a large record little more than itself: all that is read beyond it is copied a second time
             part = self._stream.read(missing + _MAX_FRAME_BYTES if missing > SMALL_BYTES else CHUNK_BYTES)
             if not part:
                 break

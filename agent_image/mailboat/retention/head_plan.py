@@ -78,7 +78,7 @@ def plan_head(
     """Where the head should be."""
     slowest, wanted, reason = bounds.earliest_offset, bounds.earliest_offset, Reason.NOBODY
     if holders:
-        # who stands below the log already has lost, and holds what is there: it may be given a newer snapshot
+        # a subscriber below the log has lost packages, but still holds the rest: a newer snapshot may repair it
         slowest = max(bounds.earliest_offset, min(holder.next_offset for holder in holders))
         wanted, reason = _by_consumption(bounds, slowest, marks, limits, now_ms)
     expired = _beyond(bounds, marks, (limits.expire_seconds, limits.expire_bytes), now_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mailboat.telemetry.catalogue import CATALOGUE, Kind, Metric
@@ -16,7 +17,7 @@ _TITLES: Final = (
     ("http", "The HTTP API"),
     ("agent", "The process"),
 )
-_COLUMNS: Final = ("| name and labels | kind | meaning | Sling's metric |", "|---|---|---|---|")
+_USUAL_BOUNDS: Final = ("300 s", "16 GiB")
 _HEAD: Final = """# Metrics
 
 Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics),
@@ -30,6 +31,7 @@ curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 - A name ends with its unit (`_seconds`, `_bytes`); all others are counts. Counters start at 0 with the process. An
   unknown value has no sample.
 - Values of labels come from the configuration, from fixed lists, or from error names (at most 50).
+- Histograms have buckets up to 300 s or 16 GiB if nothing else is stated.
 - The last column has the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
   component. Sling measures each package, Mailboat each transaction.
 """
@@ -51,16 +53,28 @@ def metrics_page() -> str:
     """The page."""
     lines = [_HEAD]
     for part, title in _TITLES:
-        lines += [f"## {title}", "", *_COLUMNS]
-        lines += [_row(one) for one in CATALOGUE if one.name.split("_")[1] == part]
-        lines.append("")
+        lines += [f"## {title}", "", *_table([one for one in CATALOGUE if one.name.split("_")[1] == part]), ""]
     return "\n".join([*lines, _REST])
 
 
-def _row(metric: Metric) -> str:
-    labels = "".join(f" `{one}`" for one in metric.labels)
-    buckets = f" Buckets up to {_bound_of(metric)}." if metric.kind is Kind.HISTOGRAM else ""
-    return f"| `{metric.shown_name}`{labels} | {metric.kind.value} | {metric.text}{buckets} | {metric.original} |"
+def _table(metrics: Sequence[Metric]) -> Iterator[str]:
+    """The metrics; a label that all have, and a column that is empty in all rows, are not repeated."""
+    common = [one for one in metrics[0].labels if len(metrics) > 1 and all(one in metric.labels for metric in metrics)]
+    if common:
+        yield from (f"All have the label {' and '.join(f'`{one}`' for one in common)}.", "")
+    has_originals = any(one.original for one in metrics)
+    titles = ["name and labels", "kind", "meaning", *["Sling's metric"] * has_originals]
+    yield from (_row(titles), "|" + "---|" * len(titles))
+    for metric in metrics:
+        labels = "".join(f" `{one}`" for one in metric.labels if one not in common)
+        bound = _bound_of(metric) if metric.kind is Kind.HISTOGRAM else ""
+        buckets = f" Buckets up to {bound}." if bound and bound not in _USUAL_BOUNDS else ""
+        cells = [f"`{metric.shown_name}`{labels}", metric.kind.value, metric.text + buckets]
+        yield _row([*cells, *[metric.original] * has_originals])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _bound_of(metric: Metric) -> str:

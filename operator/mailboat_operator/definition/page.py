@@ -16,6 +16,7 @@ from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload import placement, template
 
 _SHORT = re.compile(r":(?!port)| such as|,")
+_DEFINED = {"absolute path without '/' at its end": "path", "http or https URL with a host name or address": "URL"}
 _EVERY_STATUS = ("observedGeneration", "conditions[]")
 _FIXED = " can't be changed: "
 _KUBERNETES_TYPES = (
@@ -39,6 +40,7 @@ def resources_page() -> str:
         "- A field of type `{name}` refers to an object by name.",
         "- A duration is a number with `ms`, `s`, `m`, `h` or `d`.",
         "- A size is a number of bytes, or a number with `Ki`, `Mi`, `Gi`, `Ti`, `k`, `M`, `G` or `T`.",
+        "- A path is absolute and does not end in `/`. A URL begins with `http://` or `https://`.",
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
         "- Pod templates have [types of Kubernetes](#types-of-kubernetes).",
@@ -190,7 +192,8 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
     if key.is_time or key.kind is bool:
         return "time" if key.is_time else "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
-        return _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
+        text = _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
+        return _DEFINED.get(text, text)
     return "string" if key.kind is str else f"integer{_range(key)}"
 
 

@@ -48,7 +48,7 @@ CREATE TABLE given_up (
 );
 """
 
-# What the file targets note beside it: the nodes that differ between the table and the disk (`staged_intake.py`). The
+# Also noted by the file targets: the nodes that differ between the table and the disk (`staged_intake.py`). The
 # statement that fires a trigger decides about conflicts within it, hence no OR IGNORE.
 REDO_SCHEMA: Final = """
 CREATE TABLE redo (key TEXT PRIMARY KEY) WITHOUT ROWID;
