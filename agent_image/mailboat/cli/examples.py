@@ -76,6 +76,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "errors redrive": ("mailboat errors redrive web 12", "mailboat errors redrive web --all"),
     "subscribers ls": ("mailboat subscribers ls",),
     "subscribers forget": ("mailboat subscribers forget web",),
+    "subscribers suspend": ("mailboat subscribers suspend web --for 1h",),
+    "subscribers resume": ("mailboat subscribers resume web --wait 30",),
     "content ls": ("mailboat content ls ./site /news --deep",),
     "content cat": ("mailboat content cat files:web /index.html",),
     "content digest": ("mailboat content digest ./site", "mailboat content digest sqlite:web.db /news"),
