@@ -1,0 +1,237 @@
+"""Durable jobs in one process under one seed: workers that crash, stall and lose answers, against the fold as a model.
+
+Every worker has its own handle of the journal, which loses appends and their answers, and its own clock, an hour off in
+either direction. An observer reads the same log and checks each record. One seed is one run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from mailboat.errors import AppendUncertainError, JournalUnavailableError, RetryableError
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.fold import LEASE_EXPIRED, Applied, JobFold
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.source import CallId, Claimed, Offer
+from mailboat.jobs.topic import open_job_topic
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.jobs import (
+    JobAction,
+    JobId,
+    JobResult,
+    JobsCommanded,
+    JobsFinished,
+    JobState,
+    NewJob,
+    Outcome,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+    Renewal,
+    Token,
+)
+from mailboat.testing.clocks import ManualClock
+
+QUEUES: Final = (
+    QueueSettings("limited", ("limited",), max_parallel=2),
+    QueueSettings("line", ("line",), QueueKind.ORDERED),
+    QueueSettings("keyed", ("keyed",), QueueKind.KEYED),
+    QueueSettings("free", ("free",)),
+)
+_SLOTS: Final = 3
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_MOST_TURNS: Final = 3_000
+
+
+class LossyJournal:
+    """A journal that sometimes appends nothing, or appends and does not answer."""
+
+    def __init__(self, journal: MemoryJournal, chance: random.Random, rate: float) -> None:
+        self.journal = journal
+        self.chance = chance
+        self.rate = rate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.journal, name)
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        if self.chance.random() < self.rate:
+            raise JournalUnavailableError("nothing was sent")
+        offsets = self.journal.append(topic, records)
+        if self.chance.random() < self.rate:
+            raise AppendUncertainError("the answer was lost")
+        return offsets
+
+
+class SimulatedWorker:
+    """What `JobWorker` does, one turn at a time: reports, renews and polls; a report that failed is repeated."""
+
+    def __init__(self, name: str, simulation: JobSimulation, rate: float) -> None:
+        chance = simulation.chance
+        self.clock = ManualClock(_START + timedelta(hours=chance.choice((-1, 0, 1))))
+        self.journal: Any = LossyJournal(simulation.journal.another_handle(), chance, rate)
+        self.source = LogSource(open_job_topic(self.journal), self.clock, chance, NoFailpoints())
+        self.offer = Offer(name, _SLOTS, ("**",))
+        self.held: dict[CallId, Claimed] = {}
+        self.results: list[JobResult] = []
+        self.chance = chance
+
+    def take_turn(self) -> None:
+        with suppress(RetryableError):
+            self._report()
+            polled = self.source.poll(self.offer, _SLOTS - len(self.held), self.held.keys(), 0.0)
+            self.held |= {each.call: each for each in polled.claimed}
+            for call in polled.lost:
+                self.held.pop(call, None)
+
+    def _report(self) -> None:
+        ended = {CallId(each.token, each.job) for each in self.results}
+        for call in self.held.keys() - ended:
+            if self.chance.random() < 0.4:
+                self.results.append(JobResult(call.job, call.token, self._outcome(), self.chance.choice((None, 0, 50))))
+        ended = {CallId(each.token, each.job) for each in self.results}
+        renewals = [Renewal(call.job, call.token) for call in self.held.keys() - ended if self.chance.random() < 0.5]
+        self.source.report(self.offer.worker, self.results, renewals)
+        for call in ended:
+            self.held.pop(call, None)
+        self.results.clear()
+
+    def _outcome(self) -> Outcome:
+        return self.chance.choice([Outcome.OK] * 6 + [Outcome.FAIL, Outcome.CANCEL, Outcome.SNOOZE])
+
+
+class JobSimulation:
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        """Everything random comes of `seed`."""
+        self.chance = random.Random(seed)  # one seed, one run
+        self.clock = ManualClock(_START)
+        self.journal = MemoryJournal(self.clock)
+        self.rate = self.chance.choice((0.0, 0.05, 0.2))
+        self.topic = open_job_topic(self.journal.another_handle(), self.check)
+        self.topic.append(*(QueueDefined(settings) for settings in QUEUES))
+        self.added: list[JobId] = []
+        self.ended: Counter[JobId] = Counter()
+        self.running: dict[JobId, Token] = {}
+        self.highest: dict[JobId, Token] = {}
+        self.reasons: dict[JobId, str] = {}
+        self.started: list[SimulatedWorker] = []
+        self.workers: list[SimulatedWorker] = []
+
+    def run(self, steps: int = 40) -> None:
+        """Let anything happen for some steps; then nothing fails any more, and everything must come to its end."""
+        for _ in range(steps):
+            self.step()
+            self.read()
+        for worker in self.workers:
+            worker.journal.rate = 0.0
+        if not self.workers:
+            self.start_worker()
+        for _ in range(_MOST_TURNS):
+            if not self.unfinished():
+                break
+            self.pass_time(self.chance.choice((0.05, 1.0, 5.0)))
+            self.chance.choice(self.workers).take_turn()
+            self.read()
+        self.check_rest()
+
+    def step(self) -> None:
+        choice = self.chance.random()
+        if choice < 0.25:
+            self.added += self.topic.add([self.new_job() for _ in range(self.chance.randint(1, 4))])
+        elif choice < 0.32 or not self.workers:
+            self.start_worker()
+        elif choice < 0.37:
+            self.workers.remove(self.chance.choice(self.workers))  # SIGKILL: it reports nothing and does not leave
+        elif choice < 0.45:
+            self.pass_time(self.chance.choice((0.5, 1.5, 40.0)))  # beyond the lease of those that take no turn
+        elif choice < 0.48 and self.added:
+            self.topic.append(JobsCommanded(self.chance.choice(list(JobAction)), [self.chance.choice(self.added)]))
+        elif choice < 0.52 and self.running:
+            self.guess_token(self.chance.choice(sorted(self.running)))
+        else:
+            self.pass_time(self.chance.choice((0.0, 0.01, 0.1)))
+            self.chance.choice(self.workers).take_turn()
+
+    def guess_token(self, job: JobId) -> None:
+        """A late or hostile writer reports a job with another token than that of its lease."""
+        token = self.running[job]
+        self.topic.append(JobsFinished([JobResult(job, Token(token + self.chance.choice((-1, 1))), Outcome.OK)]))
+        self.read()
+        if self.running.get(job) != token and self.reasons[job] != LEASE_EXPIRED:
+            raise AssertionError(f"job {job} ended by a result with another token than {token}")
+
+    def new_job(self) -> NewJob:
+        topic = self.chance.choice([settings.name for settings in QUEUES])
+        delay_ms = self.chance.choice((0, 0, 0, 300))
+        key = self.chance.choice(("", "a", "b"))
+        return NewJob(topic, b"x", key, delay_ms=delay_ms, retries=2, retry_delay_ms=10, lease_ms=1_000)
+
+    def start_worker(self) -> None:
+        self.started.append(SimulatedWorker(f"worker-{len(self.started)}", self, self.rate))
+        self.workers.append(self.started[-1])
+
+    def pass_time(self, seconds: float) -> None:
+        for clock in (self.clock, *(worker.clock for worker in self.workers)):
+            clock.advance(seconds)
+
+    def read(self) -> None:
+        while not self.topic.follow():
+            pass
+
+    def unfinished(self) -> list[JobId]:
+        return [job for job in self.added if self.topic.fold.table.state(job) in (JobState.QUEUED, JobState.ACTIVE)]
+
+    # Invariants
+
+    def check(self, fold: JobFold, applied: Applied) -> None:
+        """After each record: jobs end once, tokens rise, limits and order hold."""
+        for job, state, _, reason, _ in applied.transitions:
+            self.reasons[job] = reason
+            if state is JobState.ACTIVE:
+                token = fold.leases[job].token
+                if token <= self.highest.get(job, -1) or job in self.running or self.ended[job]:
+                    raise AssertionError(f"job {job} started with token {token} after {self.highest.get(job)}")
+                self.running[job] = self.highest[job] = token
+                self.check_order(fold, job)
+            else:
+                self.running.pop(job, None)
+                # A job of the history that is removed has ended before.
+                self.ended[job] += state.final and (state is not JobState.DROPPED or not self.ended[job])
+            if self.ended[job] > 1:
+                raise AssertionError(f"job {job} ended twice")
+        running = Counter(fold.queue(job).settings.name for job in self.running)
+        if running["limited"] > 2 or running["line"] > 1:
+            raise AssertionError(f"more calls run than may: {running}")
+        keys = Counter(fold.table.key(job) for job in self.running if fold.queue(job).settings.name == "keyed")
+        if any(count > 1 for key, count in keys.items() if key):
+            raise AssertionError("two calls of one key run")
+
+    def check_order(self, fold: JobFold, job: JobId) -> None:
+        """In an ordered queue no job starts while an older one that has started before has not ended."""
+        if fold.queue(job).settings.name == "line":
+            before = [each for each in self.highest if each < job and not self.ended[each]]
+            if any(fold.queue(each).settings.name == "line" for each in before if fold.table.row(each) >= 0):
+                raise AssertionError(f"job {job} overtook one that is retried: {before}")
+
+    def check_rest(self) -> None:
+        """At rest: each job ended once, and a reader that starts now sees what the observer saw."""
+        if (
+            self.unfinished()
+            or set(self.ended.values()) - {0, 1}
+            or set(self.added) != {j for j in self.ended if self.ended[j]}
+        ):
+            raise AssertionError(f"not ended: {self.unfinished()}, ended: {self.ended}")
+        late = open_job_topic(self.journal.another_handle())
+        while not late.follow():
+            pass
+        if late.fold.capture(late.next_offset) != self.topic.fold.capture(self.topic.next_offset):
+            raise AssertionError("two readers of one log see different jobs")
