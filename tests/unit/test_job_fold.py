@@ -118,7 +118,7 @@ def test_a_result_with_another_token_changes_nothing() -> None:
     assert log.fold.is_live(job, live)
 
 
-def test_an_expired_lease_counts_as_an_attempt() -> None:
+def test_j10_an_expired_lease_counts_as_an_attempt() -> None:
     log = JobLog()
     job = log.add(retries=1, retry_delay_ms=0, lease_ms=10_000)
     log.claim(job)
@@ -142,7 +142,7 @@ def test_a_renewed_lease_does_not_expire() -> None:
     assert log.state(job) is JobState.QUEUED
 
 
-def test_retries_are_delayed_by_result_then_job_then_queue() -> None:
+def test_j3_retries_are_delayed_by_result_then_job_then_queue() -> None:
     log = JobLog(QueueSettings("slow", ["slow.*"], retry_delay_ms=2_000))
     for job, delay_ms, pause_ms in (
         (log.add("slow.a", retry_delay_ms=1_000), 300, 300),

@@ -10,7 +10,16 @@ from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
 from mailboat.jobs.source import CallId, Offer
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, QueueSettings, Schedule, parse_job_id
+from mailboat.model.jobs import (
+    JobAction,
+    JobMissingError,
+    JobResult,
+    NewJob,
+    Outcome,
+    QueueSettings,
+    Schedule,
+    parse_job_id,
+)
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
@@ -39,6 +48,30 @@ def test_due_counts_jobs_whose_time_has_come_also_on_an_idle_log(jobs: JobServic
     jobs.command(JobAction.REMOVE, [last])
     clock.advance(60.0)
     assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (3, 3)
+
+
+def test_j25_a_job_is_unassigned_until_a_worker_takes_its_topic(jobs: JobService) -> None:
+    (added,) = jobs.add([NewJob("mail.send")])
+    assert (added.state, added.reason) == ("unassigned", "no live worker takes the topic mail.send")
+    jobs.poll(Offer("w-1", 1, ("purge.*",)), 1, ())
+    assert jobs.show(parse_job_id(added.job)).view.state == "unassigned"
+    offer = Offer("w-2", 1, ("mail.*",))
+    claimed = [each for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
+    assert jobs.show(parse_job_id(added.job)).view.state == "active"
+    assert {each.call.job for each in claimed} == {parse_job_id(added.job)}
+
+
+def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, clock: ManualClock) -> None:
+    removed, failed = (parse_job_id(each.job) for each in jobs.add([NewJob("mail"), NewJob("mail", b'{"q": "it\'s"}')]))
+    assert jobs.command(JobAction.REMOVE, [removed])[0].state == "ended"
+    with pytest.raises(JobMissingError):
+        jobs.command(JobAction.REMOVE, [removed])
+    offer = Offer("w-1", 1, ("**",))
+    (call, *_) = [each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
+    jobs.report("w-1", [JobResult(call.job, call.token, Outcome.CANCEL, None, "no")], [])
+    assert [each.state for each in jobs.list_jobs(JobFilter(members=("q=it's",))).items] == ["error"]
+    again = jobs.show(parse_job_id(jobs.retry([failed])[0].job))
+    assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
 
 
 def test_a_schedule_fires_without_a_worker_and_makes_its_queue_due(jobs: JobService, clock: ManualClock) -> None:

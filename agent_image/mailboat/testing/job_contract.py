@@ -237,7 +237,7 @@ class JobContract:
         jobs.wait_for(added, JobState.SUCCEEDED)
         assert started[0] - begin >= 0.3
 
-    def test_a_reader_that_starts_later_sees_the_same_states(self, jobs: Jobs, harness: JournalHarness) -> None:
+    def test_j38_a_reader_that_starts_later_sees_the_same_states(self, jobs: Jobs, harness: JournalHarness) -> None:
         jobs.start_worker({"**": lambda call: Result(Outcome.CANCEL) if call.attempt > 1 else Result(Outcome.FAIL)})
         added = jobs.add(*[NewJob("mail", retry_delay_ms=0)] * 5)
         jobs.wait_for(added, JobState.ERROR)
