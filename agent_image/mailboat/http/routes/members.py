@@ -85,7 +85,9 @@ class ResumeOrder:
 
 
 _OPERATION: Final = operation(Verb.VIEW, "The event stream")
-_OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}}
+# the body is text; a client that splits it checks each event, an object of strings, against the same schema
+_EVENTS: Final = {"type": ["string", "object"]}
+_OPERATION["responses"][200]["content"] = {MEDIA_TYPE: {"schema": _EVENTS, "example": _EXAMPLE}}
 
 
 @router.get("/status", **operation(Verb.VIEW, "Get the status of journal, publishers and subscribers", example=STATUS))
