@@ -502,7 +502,7 @@ def _refuse_pool(queue: str) -> None:
         name = queue.removeprefix(POOL_QUEUE)
         raise UsageError(
             f"{queue} holds the packages of the shared pool {name}",
-            next_step=f"drop packages with: mailboat queue clear {name}",
+            next_step=f"drop packages with: mailboat queues clear {name}",
         )
 
 
