@@ -135,9 +135,19 @@ class JournalTrimmedError(StopError):
 
 
 class JobLogIncompleteError(StopError):
-    """The job topic lost its first records and holds no checkpoint, so jobs would run twice or never.
+    """The job topic lost records that no checkpoint covers, so jobs would run twice or never.
 
-    Switch off retention by time for it. Delete the topic to start with an empty one, and add the jobs again.
+    Start a worker again that was paused for long: it reads the last checkpoint. If the error stays, switch off
+    retention by time for the topic, and delete it to start with an empty one. Add the jobs again. Agents need no
+    restart.
+    """
+
+
+class JobLogReplacedError(StopError):
+    """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
+
+    Start the worker again; Kubernetes does so by itself. Jobs, queues and schedules of the earlier topic are gone: add
+    them again. Agents go on with the new topic without a restart.
     """
 
 

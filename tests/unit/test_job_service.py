@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
+from mailboat.errors import JobLogIncompleteError, JobLogReplacedError
 from mailboat.jobs.source import CallId, Offer
+from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
     JobAction,
@@ -18,8 +20,11 @@ from mailboat.model.jobs import (
     Outcome,
     QueueSettings,
     Schedule,
+    WorkerSeen,
     parse_job_id,
+    show_job_id,
 )
+from mailboat.model.topics import JOB_TOPIC
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
@@ -31,8 +36,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def jobs(clock: ManualClock) -> Iterator[JobService]:
-    service = JobService(MemoryJournal(clock).another_handle, clock, random.Random(1))
+def log(clock: ManualClock) -> MemoryJournal:
+    return MemoryJournal(clock)
+
+
+@pytest.fixture
+def jobs(log: MemoryJournal, clock: ManualClock) -> Iterator[JobService]:
+    service = JobService(log.another_handle, clock, random.Random(1))
     yield service
     service.close()
 
@@ -48,6 +58,15 @@ def test_due_counts_jobs_whose_time_has_come_also_on_an_idle_log(jobs: JobServic
     jobs.command(JobAction.REMOVE, [last])
     clock.advance(60.0)
     assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (3, 3)
+
+
+def test_a_job_that_is_due_later_is_unassigned_only_then(jobs: JobService, clock: ManualClock) -> None:
+    (added,) = jobs.add([NewJob("mail", delay_ms=60_000)])
+    assert (added.state, added.reason) == ("queued", "due at 2026-01-01T00:01:00+00:00")
+    clock.advance(60.0)
+    shown = jobs.show(parse_job_id(added.job)).view
+    assert (shown.state, shown.reason) == ("unassigned", "no live worker takes the topic mail")
+    assert [each.job for each in jobs.list_jobs(JobFilter(state="unassigned")).items] == [added.job]
 
 
 def test_j25_a_job_is_unassigned_until_a_worker_takes_its_topic(jobs: JobService) -> None:
@@ -132,3 +151,54 @@ def test_metrics_count_expired_leases(jobs: JobService, clock: ManualClock) -> N
     clock.advance(1.1)
     assert held in [jobs.poll(offer, 0, held).lost for _ in range(2)]
     assert samples_of(metrics)["mailboat_jobs_expired_leases_total default"] == 1.0
+
+
+def test_j34_a_topic_that_was_created_again_is_used_without_a_restart(
+    jobs: JobService, log: MemoryJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer, late = Offer("w-1", 1, ("**",)), Offer("w-2", 1, ("**",))
+    jobs.add([NewJob("mail")])
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    log.delete_topic(JOB_TOPIC)
+    assert jobs.list_jobs(JobFilter()).items == ()
+    assert "JobLogReplaced" in caplog.text
+    (added,) = jobs.add([NewJob("mail")])
+    # The same record order gives the same token: the result of the earlier call must not end the new job.
+    with pytest.raises(JobLogReplacedError, match="w-1 has calls of the earlier one"):
+        jobs.poll(offer, 1, [call])
+    with pytest.raises(JobLogReplacedError):
+        jobs.report("w-1", [JobResult(call.job, call.token, Outcome.OK)], [])
+    claimed = {each.call.job for _ in range(2) for each in jobs.poll(late, 1, ()).claimed}
+    assert claimed == {parse_job_id(added.job)}
+    assert jobs.attend() == 1.0
+
+
+def test_j34_a_trimmed_topic_is_a_named_state_until_it_is_deleted(jobs: JobService, log: MemoryJournal) -> None:
+    jobs.add([NewJob("mail")])
+    writer = JobTopic(log, JOB_TOPIC)
+    writer.append(*[WorkerSeen("agent", 0, ())] * 2)
+    log.truncate(JOB_TOPIC, writer.append(WorkerSeen("agent", 0, ()))[0])
+    writer.close()
+    for _ in range(2):
+        with pytest.raises(JobLogIncompleteError) as caught:
+            jobs.queues()
+        with pytest.raises(JobLogIncompleteError):
+            jobs.attend()
+    assert "delete it to start" in (type(caught.value).__doc__ or "")
+    log.delete_topic(JOB_TOPIC)
+    assert [each.state for each in jobs.add([NewJob("mail")])] == ["unassigned"]
+
+
+def test_a_checkpoint_of_another_process_brings_a_slow_reader_up(jobs: JobService, log: MemoryJournal) -> None:
+    (added,) = jobs.add([NewJob("mail", delay_ms=60_000)])
+    jobs.command(JobAction.REMOVE, [parse_job_id(added.job)])
+    writer = JobTopic(log, JOB_TOPIC)
+    while not writer.follow():
+        pass
+    writer.append(*[WorkerSeen("agent", 0, ())] * 2)
+    (kept,) = writer.add([NewJob("mail")])
+    for _ in range(2):
+        bounds = writer.write_checkpoint()
+    assert bounds.earliest_offset > 2, "records are gone that the reader has not read"
+    assert [each.job for each in jobs.list_jobs(JobFilter()).items] == [show_job_id(kept)]
+    writer.close()

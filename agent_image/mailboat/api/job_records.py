@@ -16,8 +16,8 @@ class JobView:
         job: Its id, `OFFSET-INDEX`.
         topic: What chose its queue and its handler.
         queue: Its queue.
-        state: `queued`, `unassigned` (no live worker takes its topic), `active`, `succeeded`, `stopped`, `given-up` or
-            `error`.
+        state: `queued`, `unassigned` (due, and no live worker takes its topic), `active`, `succeeded`, `stopped`,
+            `given-up` or `error`.
         tries: Attempts that started.
         due_at: When a queued job may start.
         reason: Why a queued job waits, or why the last attempt failed.

@@ -7,6 +7,7 @@ call, so that an agent without jobs has none. Safe to use from several threads.
 from __future__ import annotations
 
 import json
+import logging
 import random
 import threading
 from collections import OrderedDict
@@ -27,7 +28,7 @@ from mailboat.api.job_records import (
     QueueChangeView,
 )
 from mailboat.clock import Clock, milliseconds_now, moment_of
-from mailboat.errors import ThrottledError, UsageError
+from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import payload_value
 from mailboat.jobs.feeds import is_of_pool
@@ -73,6 +74,7 @@ from mailboat.model.jobs import (
 from mailboat.model.topics import JOB_TOPIC
 from mailboat.wire.protobuf import MAX_MS
 
+_LOG: Final = logging.getLogger(__name__)
 MAX_LISTED: Final = 1_000
 _MAX_PAYLOADS: Final = 2_000
 """Payloads that one page of a search reads."""
@@ -105,14 +107,19 @@ class JobService:
         self._is_current = False
         """Whether the topic was read to its end once: what happened before is not for the listener."""
         self._left: OrderedDict[str, None] = OrderedDict()
+        self._of_earlier_topic: frozenset[str] = frozenset()
+        """Workers of a topic that was replaced: the new one may give their tokens to calls of other jobs."""
 
     def close(self) -> None:
         """Release the reader of the topic."""
         with self._lock:
-            if self._source is not None:
-                self._source.close()
-            self._source = None
-            self._is_current = False
+            self._close_source()
+
+    def _close_source(self) -> None:
+        if self._source is not None:
+            self._source.close()
+        self._source = None
+        self._is_current = False
 
     def listen(self, listener: Listener) -> None:
         """Call this with each record from now on, in the thread that reads it."""
@@ -147,7 +154,7 @@ class JobService:
             raise UsageError(f"1 to {MAX_BATCH} jobs can be added at once, not {len(jobs)}")
         with self._opened() as source:
             topic = source.topic
-            return [_state_view(topic.fold, job) for job in topic.add(jobs)]
+            return self._state_views(topic.fold, topic.add(jobs))
 
     def list_jobs(self, wanted: JobFilter, page: str | None = None, max_items: int = 100) -> JobPage:
         members = [_member(text) for text in wanted.members]
@@ -159,20 +166,21 @@ class JobService:
         with self._opened() as source:
             topic = source.topic
             fold, last = topic.fold, after
+            now_ms = self._now_ms(fold)
             for job in fold.table.all():
                 if job <= after:
                     continue
                 if len(found) == max_items or payloads == _MAX_PAYLOADS:
                     return JobPage(tuple(found), show_job_id(JobId(last)))
                 last = job
-                if not _is_wanted(fold, job, wanted, pattern):
+                if not _is_wanted(fold, job, wanted, pattern, now_ms):
                     continue
                 if members:
                     payloads += 1
                     new = topic.job(job)
                     if new is None or not _has_members(new.payload, members):
                         continue
-                found.append(_view(topic, job))
+                found.append(_view(topic, job, now_ms))
         return JobPage(tuple(found))
 
     def show(self, job: JobId) -> JobDetailView:
@@ -182,7 +190,7 @@ class JobService:
             _check_job(fold, job)
             new, lease = topic.job(job), fold.leases.get(job)
             view = JobDetailView(
-                _view(topic, job),
+                _view(topic, job, self._now_ms(fold)),
                 "" if new is None else new.key,
                 None if new is None else payload_value(new.payload),
                 fold.table.retries(job),
@@ -204,7 +212,7 @@ class JobService:
                     next_step=f"mailboat jobs stop {' '.join(active)}",
                 )
             _append(topic, JobsCommanded(action, jobs))
-            return [_state_view(fold, job) for job in jobs]
+            return self._state_views(fold, jobs)
 
     def retry(self, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         with self._opened() as source:
@@ -214,10 +222,10 @@ class JobService:
                 _check_job(topic.fold, job)
                 state, new = topic.fold.table.state(job), topic.job(job)
                 if state is None or not state.final or new is None:
-                    shown = shown_state(topic.fold, job)
+                    shown = shown_state(topic.fold, job, self._now_ms(topic.fold))
                     raise UsageError(f"job {show_job_id(job)} is {shown}; only jobs that ended can be retried")
                 again.append(new._replace(due_ms=0, delay_ms=0, unique="", request_id="", retry_of=job))
-            return [_state_view(topic.fold, job) for job in topic.add(again)]
+            return self._state_views(topic.fold, topic.add(again))
 
     # Queues
 
@@ -310,7 +318,11 @@ class JobService:
     def fire(self, schedule: str) -> JobStateView:
         with self._opened() as source:
             (job,) = source.topic.add([_known_schedule(source.topic.fold, schedule).job])
-            return _state_view(source.topic.fold, job)
+            return self._state_views(source.topic.fold, [job])[0]
+
+    def _state_views(self, fold: JobFold, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
+        now_ms = self._now_ms(fold)
+        return [_state_view(fold, job, now_ms) for job in jobs]
 
     def _now_ms(self, fold: JobFold) -> int:
         """The later one of the log's time and the clock's: an idle log stands still."""
@@ -325,6 +337,7 @@ class JobService:
             raise UsageError(f"topics that begin with {RESERVED_NAME} are not for workers without the journal")
         with self._opened() as source:
             workers = source.topic.fold.workers
+            self._check_worker(offer.worker)
             if offer.worker in self._left:
                 return PollResult()
             if offer.worker not in workers and len(workers) >= _MAX_WORKERS:
@@ -336,6 +349,7 @@ class JobService:
     def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
         """Report calls of a worker, and renew its leases; return those that it does not hold."""
         with self._opened() as source:
+            self._check_worker(worker)
             return source.report(worker, results, renewals)
 
     def leave(self, worker: str) -> None:
@@ -351,12 +365,33 @@ class JobService:
     def _opened(self) -> Iterator[LogSource]:
         """The topic, read to its end, for this thread alone."""
         with self._lock:
-            if self._source is None:
-                topic = open_job_topic(self._journal(), self._seen)
-                self._source = LogSource(topic, self._clock, self._chance, NoFailpoints())
-            self._source.catch_up()
+            source = self._caught_up()
             self._is_current = True
-            yield self._source
+            yield source
+
+    def _caught_up(self) -> LogSource:
+        """The source, opened again where the topic is another one or lost records that were not read yet."""
+        if self._source is not None:
+            try:
+                self._source.catch_up()
+            except (JobLogReplacedError, JobLogIncompleteError) as error:
+                if isinstance(error, JobLogReplacedError):
+                    self._of_earlier_topic = frozenset(self._source.topic.fold.workers)
+                _LOG.warning("the job topic is opened again: %s", error)
+                self._close_source()
+            else:
+                return self._source
+        topic = open_job_topic(self._journal(), self._seen)
+        self._source = LogSource(topic, self._clock, self._chance, NoFailpoints())
+        self._source.catch_up()
+        return self._source
+
+    def _check_worker(self, worker: str) -> None:
+        if worker in self._of_earlier_topic:
+            raise JobLogReplacedError(
+                f"the job topic was created again; worker {worker} has calls of the earlier one",
+                next_step="start the worker again",
+            )
 
     def _seen(self, fold: JobFold, applied: Applied) -> None:
         if self._is_current and self._listener is not None:
@@ -377,11 +412,11 @@ def _append(topic: JobTopic, record: JobRecord) -> Applied:
     return found[0]
 
 
-def _is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None) -> bool:
+def _is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None, now_ms: int) -> bool:
     return (
         (wanted.queue is None or fold.queue(job).settings.name == wanted.queue)
         and (pattern is None or topic_matches(pattern, fold.topic(job)))
-        and (wanted.state is None or shown_state(fold, job) == wanted.state)
+        and (wanted.state is None or shown_state(fold, job, now_ms) == wanted.state)
     )
 
 
@@ -406,17 +441,17 @@ def _has_member(document: object, path: Sequence[str], wanted: str) -> bool:
     return not isinstance(document, Mapping | list) and json.dumps(document) == wanted
 
 
-def _view(topic: JobTopic, job: JobId) -> JobView:
+def _view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
     fold = topic.fold
     waits = fold.table.is_queued(job)
     return JobView(
         show_job_id(job),
         fold.topic(job),
         fold.queue(job).settings.name,
-        shown_state(fold, job),
+        shown_state(fold, job, now_ms),
         fold.table.tries(job),
         moment_of(fold.table.due_ms(job)) if waits else None,
-        why_pending(fold, job) if waits else topic.last_message(job),
+        why_pending(fold, job, now_ms) if waits else topic.last_message(job),
     )
 
 
@@ -437,10 +472,11 @@ def _with_attempt(view: JobDetailView, lease: Lease, lease_ms: int) -> JobDetail
     )
 
 
-def _state_view(fold: JobFold, job: JobId) -> JobStateView:
+def _state_view(fold: JobFold, job: JobId, now_ms: int) -> JobStateView:
     lease = fold.leases.get(job)
     stop_requested = lease is not None and lease.stop_requested
-    return JobStateView(show_job_id(job), shown_state(fold, job), why_pending(fold, job), stop_requested)
+    state, reason = shown_state(fold, job, now_ms), why_pending(fold, job, now_ms)
+    return JobStateView(show_job_id(job), state, reason, stop_requested)
 
 
 def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence[int]) -> JobQueueView:

@@ -76,12 +76,13 @@ def _preferred(job: JobId, workers: Sequence[str]) -> str:
     return max(workers, key=lambda name: hashlib.blake2b(f"{job} {name}".encode(), digest_size=8).digest())
 
 
-def shown_state(fold: JobFold, job: JobId) -> str:
-    """The state as users read it: a queued job that no live worker takes is `unassigned`."""
+def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:
+    """The state as users read it at a moment: a job that is due and that no live worker takes is `unassigned`."""
     state = fold.table.state(job)
     if state is None:
         return ENDED
-    if state is JobState.QUEUED and not fold.is_served(fold.topic(job)):
+    # A job that is due later may find a worker by then: pools are scaled to zero meanwhile.
+    if fold.table.is_ready(job, now_ms) and not fold.is_served(fold.topic(job)):
         return UNASSIGNED
     return state.label
 
@@ -96,22 +97,23 @@ def position(fold: JobFold, job: JobId) -> int | None:
     return None
 
 
-def why_pending(fold: JobFold, job: JobId) -> str:
-    """What a queued job waits for, the first of the reasons that hold; empty for a job that is not queued."""
-    return next(_reasons(fold, job), "") if fold.table.state(job) is JobState.QUEUED else ""
+def why_pending(fold: JobFold, job: JobId, now_ms: int) -> str:
+    """What a queued job waits for at a moment, the first reason that holds; empty for a job that is not queued."""
+    return next(_reasons(fold, job, now_ms), "") if fold.table.state(job) is JobState.QUEUED else ""
 
 
-def _reasons(fold: JobFold, job: JobId) -> Iterator[str]:
-    queue, topic, now_ms = fold.queue(job), fold.topic(job), fold.now_ms
+def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
+    queue, topic = fold.queue(job), fold.topic(job)
     name = queue.settings.name
     if queue.is_suspended(now_ms):
         yield f"queue {name} is suspended"
+    if fold.table.is_ready(job, now_ms) and not fold.is_served(topic):
+        yield f"no live worker takes the topic {topic}"
+    now_ms = fold.now_ms  # on an idle log a job starts when a record says that it is due
     if fold.table.due_ms(job) > now_ms:
         tries = fold.table.tries(job)
         moment = moment_of(fold.table.due_ms(job)).isoformat(timespec="seconds")
         yield f"due at {moment}" if not tries else f"retry at {moment} after {tries} failed attempts"
-    if not fold.is_served(topic):
-        yield f"no live worker takes the topic {topic}"
     before = queue.before(job)
     if before is not None:
         yield f"waits for job {show_job_id(before)} of the same key"

@@ -15,7 +15,15 @@ from contextlib import closing
 from functools import cached_property
 from typing import Final
 
-from mailboat.errors import JobLogIncompleteError, MessageCorruptError, UsageError
+from mailboat.errors import (
+    JobLogIncompleteError,
+    JobLogReplacedError,
+    JournalReplacedError,
+    MessageCorruptError,
+    PositionOutOfRangeError,
+    TopicMissingError,
+    UsageError,
+)
 from mailboat.jobs.fold import Applied, JobFold
 from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
@@ -87,9 +95,23 @@ class JobTopic:
     def follow(self, wait_seconds: float = 0.0, seen: Callable[[Offset, Applied], None] | None = None) -> bool:
         """Apply one batch of records, waiting for the first; whether the end of the topic was reached.
 
-        Raises: JournalReplacedError, PositionOutOfRangeError, JournalCorruptError, JournalUnavailableError.
+        Raises:
+            JobLogReplacedError: The topic is not the one that was opened, or is gone.
+            JobLogIncompleteError: Records that were not read yet were removed. Opening it again may find a checkpoint.
+            JournalCorruptError, JournalUnavailableError.
         """
-        batch = self._reader.read(_LIMITS, wait_seconds)
+        try:
+            batch = self._reader.read(_LIMITS, wait_seconds)
+        except (JournalReplacedError, TopicMissingError) as error:
+            raise JobLogReplacedError(
+                f"the topic {self._topic} was deleted or created again: {error.message}", topic=self._topic
+            ) from error
+        except PositionOutOfRangeError as error:
+            raise JobLogIncompleteError(
+                f"records of the topic {self._topic} were removed before they were read: {error.message}",
+                topic=self._topic,
+                offset=self.next_offset,
+            ) from error
         for record in batch.records:
             applied = self._apply(record)
             if self._listener is not None:

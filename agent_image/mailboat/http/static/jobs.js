@@ -41,11 +41,11 @@ function queueTable(app, queues, set) {
       question: [`Clear ${queue.queue}?`, `Drop ${count(queue.queued, "queued job")}; running ones go on.`, "Drop them"],
       action: async () => `done: ${count((await call("POST", `${path}/clear`)).dropped, "job")} dropped` });
     const kind = `${queue.kind}${queue.max_parallel < 0 ? "" : `, at most ${number(queue.max_parallel)}`}${queue.rate ? `, ${queue.rate}` : ""}`;
-    const needsWorker = queue.queued > 0 && queue.workers === 0;
+    const needsWorker = queue.due > 0 && queue.workers === 0;
     return { key: queue.queue, cells: [
       h("button", { type: "button", class: "text", onclick: () => set({ queue: queue.queue }) }, queue.queue), queue.suspended ? state("suspended") : kind,
       number(queue.queued), number(queue.active), queue.oldest_seconds === null ? "–" : duration(queue.oldest_seconds),
-      needsWorker ? h("span", { class: "warn", title: "jobs wait for a worker" }, "▲ none") : number(queue.workers),
+      needsWorker ? h("span", { class: "warn", title: "jobs are due and wait for a worker" }, "▲ none") : number(queue.workers),
       queue.given_up ? h("button", { type: "button", class: "text bad", onclick: () => set({ queue: queue.queue, state: "given-up" }) }, number(queue.given_up)) : "0", h("span", { class: "pair" }, pause, clear)] };
   });
   return table("Queues", [["Queue", ""], ["Order and limits", "wide"], ["Queued", "n"], ["Active", "n wide"], ["Oldest", "n wide"], ["Workers", "n"], ["Given up", "n"], ["Commands", "s"]], rows,
