@@ -79,7 +79,7 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 	$(BIN)/hatchling build -t sdist -t wheel
 	$(BIN)/python tools/build_plugin.py
 
-docs: dev ## Write the generated pages of docs/ anew, and check every link
+docs: dev-all ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/pytest -q tests/repo/test_docs.py
 
