@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,14 +17,17 @@ from pathlib import Path
 import pytest
 from mailboat.config.document import WebhookFormat
 from mailboat.errors import UsageError
+from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.jobs import JobAction, JobsCommanded, NewJob, show_job_id
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
-from mailboat.model.topics import EVENT_TOPIC
+from mailboat.model.topics import EVENT_TOPIC, JOB_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
-from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.job_events import JobEvents
+from mailboat.telemetry.webhook import EventFilter, PostSource, Webhook, WebhookPorts, WebhookSettings
 from mailboat.telemetry.webhook_client import Answer, WebhookClient, WebhookUnreachableError
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until
@@ -91,10 +94,12 @@ class Setting:
         self.memory = EventMemory(folder / "author.db", "OFF")
         self.webhooks: list[Webhook] = []
 
-    def webhook(self, memory: EventMemory | None = None, **changes: object) -> Webhook:
+    def webhook(
+        self, memory: EventMemory | None = None, source: PostSource | None = None, **changes: object
+    ) -> Webhook:
         changes = {"url": self.receiver.url, **changes}
         settings = WebhookSettings(AUTHOR, **changes)  # type: ignore[arg-type]  # a test's keywords
-        made = Webhook(settings, WebhookPorts(self.journal, memory or self.memory, self.clock))
+        made = Webhook(settings, WebhookPorts(self.journal, memory or self.memory, self.clock, source=source))
         self.webhooks.append(made)
         made.start()
         return made
@@ -347,3 +352,18 @@ def test_each_webhook_has_its_own_place_format_and_filter(setting: Setting, rece
     assert [body["id"] for body in receiver.bodies if "id" in body] == ["p2"]
     wait_until(lambda: setting.memory.cursor("webhook-crm", setting.journal.identity(EVENT_TOPIC)) == (2, 2))
     assert setting.memory.cursor("webhook-dead", setting.journal.identity(EVENT_TOPIC)) == (0, 0)
+
+
+def test_events_of_jobs_are_posted_once_each_over_a_restart(setting: Setting, receiver: Receiver) -> None:
+    source = JobEvents(setting.journal, ("mail",), WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    first = setting.webhook(name="jobs", source=source)
+    with closing(open_job_topic(setting.journal)) as topic:
+        topic.add([NewJob("mail"), NewJob("other")])
+        wait_until(lambda: len(receiver.bodies) == 1)
+        first.stop()
+        added = topic.add([NewJob("mail")])
+        topic.append(JobsCommanded(JobAction.STOP, added))
+    setting.webhook(name="jobs", source=source)
+    wait_until(lambda: len(receiver.bodies) == 3)
+    assert [str(body["type"]).split(".")[3] for body in receiver.bodies] == ["added", "added", "cancelled"]
+    assert receiver.bodies[2]["subject"] == show_job_id(added[0])

@@ -17,17 +17,21 @@ from mailboat.composition.credentials import read_secret
 from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import WebhookConfig, WebhookEvents
+from mailboat.errors import UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import parse_agent_name
+from mailboat.model.jobs import parse_pattern
 from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
+from mailboat.model.topics import JOB_TOPIC
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
+from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.publisher_metrics import PublisherMetrics
 from mailboat.telemetry.request_metrics import RequestRecorder
@@ -140,9 +144,14 @@ class Observability:
             workspace.home.config.events.silent_seconds,
             job_rules(workspace.home.config).distributed,
         )
+        is_first = name == self._home.config.agents.publishers[0].name
         for number, config in enumerate(self._home.config.events.webhooks):
+            # Jobs belong to no publisher: the first one of the configuration posts their events.
+            if config.jobs and not is_first:
+                continue
             posted = self._webhook_settings(f"events.webhooks[{number}]", config, settings)
-            webhook = Webhook(posted, WebhookPorts(workspace.journal, memory, self._clock))
+            source = JobEvents(workspace.journal, config.jobs, config.format, JOB_TOPIC) if config.jobs else None
+            webhook = Webhook(posted, WebhookPorts(workspace.journal, memory, self._clock, source=source))
             meter.watch_webhook(config.name, partial(_statistics_of, webhook))
             webhook.start()  # before the first event is raised: it posts what comes from now on
             self._running.append(webhook)
@@ -161,6 +170,10 @@ class Observability:
             url = read_secret(config.secret_url, f"{key}.secret_url", home)
         if url is None:
             raise ConfigInvalidError(f"{key} needs either url or secret_url", key=key)
+        if config.jobs and (config.paths or config.only is not WebhookEvents.ALL):
+            raise ConfigInvalidError(f"{key} posts events of jobs; paths and only are of packages", key=f"{key}.jobs")
+        for pattern in config.jobs:
+            _check_pattern(pattern, f"{key}.jobs")
         return WebhookSettings(
             events.publisher,
             url,
@@ -187,6 +200,13 @@ class Observability:
         tracer = otlp_tracer("mailboat", endpoint)
         self._opened.callback(tracer.close)
         return tracer
+
+
+def _check_pattern(pattern: str, key: str) -> None:
+    try:
+        parse_pattern(pattern)
+    except UsageError as error:
+        raise ConfigInvalidError(f"{key}: {error.message}", key=key) from error
 
 
 def _statistics_of(webhook: Webhook) -> WebhookStatistics:

@@ -376,6 +376,10 @@ class WebhookConfig(Section):
         tuple[str, ...],
         Setting("Content paths: only events of packages below them are posted. Empty: all."),
     ] = ()
+    jobs: Annotated[
+        tuple[str, ...],
+        Setting("Patterns of topics of jobs, such as purge.**: their events are posted instead of those of packages."),
+    ] = ()
 
 
 class EventsConfig(Section):

@@ -63,8 +63,16 @@ def open_job_topic(journal: Journal, listener: Listener | None = None, topic: To
 class JobTopic:
     """One job topic and its fold. To be used by one thread, except for `append` and `interrupt`."""
 
-    def __init__(self, journal: Journal, topic: TopicName, listener: Listener | None = None) -> None:
+    def __init__(
+        self, journal: Journal, topic: TopicName, listener: Listener | None = None, *, start: Offset | None = None
+    ) -> None:
         """Restore the last checkpoint; the records behind it are for `follow`.
+
+        Args:
+            journal: Holds the topic; it stays the caller's.
+            topic: Its name.
+            listener: Called with each record.
+            start: Restore the last checkpoint that is not behind this offset.
 
         Raises: JobLogIncompleteError, TopicMissingError, JournalUnavailableError, JournalCorruptError.
         """
@@ -77,8 +85,8 @@ class JobTopic:
         self._previous_checkpoint: Offset | None = None
         self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
         self._recent_bytes = 0
-        self.fold, start = self._restore()
-        self._reader: JournalReader = journal.reader(topic, start)
+        self.fold, first = self._restore(start)
+        self._reader: JournalReader = journal.reader(topic, first)
 
     # Reading
 
@@ -232,15 +240,15 @@ class JobTopic:
         self._checkpoint_bytes = size
         self._records_since_checkpoint = self._bytes_since_checkpoint = 0
 
-    def _restore(self) -> tuple[JobFold, Offset]:
-        """The fold of the last complete checkpoint, and where to read on."""
+    def _restore(self, latest: Offset | None) -> tuple[JobFold, Offset]:
+        """The fold of the last complete checkpoint up to an offset, and where to read on."""
         bounds = self._journal.bounds(self._topic)
         end, window = bounds.next_offset, _FIRST_WINDOW
         while True:
             begin = Offset(max(bounds.earliest_offset, end - window))
             for parts in reversed(list(self._checkpoints(begin, end))):
                 # Records behind this checkpoint were removed, so the state can't be continued from it.
-                if parts[0].as_of < bounds.earliest_offset:
+                if parts[0].as_of < bounds.earliest_offset or (latest is not None and parts[0].as_of > latest):
                     continue
                 try:
                     checkpoint = decode_checkpoint(parts)

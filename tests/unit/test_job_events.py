@@ -1,0 +1,143 @@
+"""Events of jobs, as a webhook posts them: one for each change, the same ones after a restart."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from mailboat.config.document import WebhookFormat
+from mailboat.control.job_service import JobService
+from mailboat.errors import JobLogIncompleteError
+from mailboat.jobs.source import CallId, Offer
+from mailboat.jobs.topic import JobTopic
+from mailboat.journal.memory import MemoryJournal
+from mailboat.model.identifiers import Offset
+from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
+from mailboat.model.topics import JOB_TOPIC
+from mailboat.telemetry.job_events import JobEvents
+from mailboat.testing.clocks import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryJournal:
+    return MemoryJournal(clock)
+
+
+@pytest.fixture
+def jobs(log: MemoryJournal, clock: ManualClock) -> Iterator[JobService]:
+    service = JobService(log.another_handle, clock, random.Random(1))
+    yield service
+    service.close()
+
+
+def posted(
+    log: MemoryJournal, start: int, *patterns: str, body: WebhookFormat = WebhookFormat.CLOUDEVENTS
+) -> list[Any]:
+    with closing(JobEvents(log, patterns or ("**",), body, JOB_TOPIC).open(Offset(start))) as reader:
+        found = []
+        while records := reader.read(0.0) or reader.read(0.0):
+            found += [json.loads(post.body) for record in records for post in record.posts]
+        return found
+
+
+def run(jobs: JobService, outcome: Outcome, clock: ManualClock) -> None:
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    clock.advance(2.0)
+    jobs.report("w-1", [JobResult(call.job, call.token, outcome, 0)], [])
+
+
+def history(jobs: JobService, clock: ManualClock, request: str = "once") -> list[str]:
+    """A job that fails, is snoozed, and is given up; one that succeeds, one that is removed. Returns: their ids."""
+    first = jobs.add([NewJob("mail", key="a", retries=1, request_id=request)])[0].job
+    jobs.add([NewJob("mail", request_id=request)])
+    clock.advance(5.0)
+    for outcome in (Outcome.FAIL, Outcome.SNOOZE, Outcome.FAIL):
+        run(jobs, outcome, clock)
+    second = jobs.add([NewJob("purge.cdn")])[0].job
+    run(jobs, Outcome.OK, clock)
+    third = jobs.add([NewJob("mail", delay_ms=60_000)])[0].job
+    jobs.command(JobAction.REMOVE, [parse_job_id(third)])
+    return [first, second, third]
+
+
+def test_each_change_of_a_job_is_one_event_with_its_duration(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock
+) -> None:
+    first, second, third = history(jobs, clock)
+    events = posted(log, 0)
+    assert [(e["subject"], e["type"].split(".")[-2], e["data"]["state"], e["data"]["durationMs"]) for e in events] == [
+        (first, "added", "queued", 0),
+        (first, "started", "active", 5_000),
+        (first, "failed", "queued", 2_000),
+        (first, "started", "active", 0),
+        (first, "started", "active", 0),
+        (first, "cancelled", "given-up", 2_000),
+        (second, "added", "queued", 0),
+        (second, "started", "active", 0),
+        (second, "finished", "succeeded", 2_000),
+        (third, "added", "queued", 0),
+        (third, "removed", "dropped", 0),
+    ]
+    assert (events[0]["data"]["topic"], events[0]["data"]["key"], events[2]["data"]["reason"]) == ("mail", "a", "fail")
+    assert len({(event["source"], event["id"]) for event in events}) == len(events)
+    assert {event["subject"] for event in posted(log, 0, "purge.*")} == {second}
+    chat = [str(body["text"]) for body in posted(log, 0, body=WebhookFormat.SLACK)]
+    assert chat[2] == f":warning: job {first} `mail` failed (fail)"
+
+
+def test_an_expired_lease_is_a_failure(jobs: JobService, log: MemoryJournal, clock: ManualClock) -> None:
+    jobs.add([NewJob("mail", lease_ms=1_000)])
+    offer = Offer("w-1", 1, ("**",))
+    held: list[CallId] = [each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed][:1]
+    clock.advance(1.5)
+    assert held in [jobs.poll(offer, 0, held).lost for _ in range(2)]
+    last = posted(log, 0)[-1]
+    assert (last["type"], last["data"]["reason"], last["data"]["durationMs"]) == (
+        "dev.mailboat.job.failed.v1",
+        "lease-expired",
+        1_500,
+    )
+
+
+def test_a_start_behind_a_checkpoint_gives_the_rest_of_the_same_events(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock
+) -> None:
+    history(jobs, clock)
+    with closing(JobTopic(log, JOB_TOPIC)) as topic:
+        while not topic.follow():
+            pass
+        first = topic.next_offset
+        topic.write_checkpoint()
+        history(jobs, clock, "again")
+        while not topic.follow():
+            pass
+        everything = posted(log, 0)
+        topic.write_checkpoint()
+        last = topic.next_offset
+    assert log.bounds(JOB_TOPIC).earliest_offset == parse_job_id(everything[0]["subject"]) // 256
+    for start in (first, first + 3, last):
+        assert posted(log, start) == [event for event in everything if int(event["id"].split("-")[0]) >= start]
+
+
+def test_a_place_that_no_checkpoint_covers_is_named(jobs: JobService, log: MemoryJournal, clock: ManualClock) -> None:
+    removed = jobs.add([NewJob("mail")])[0].job
+    jobs.command(JobAction.REMOVE, [parse_job_id(removed)])
+    with closing(JobTopic(log, JOB_TOPIC)) as topic:
+        while not topic.follow():
+            pass
+        for _ in range(2):
+            topic.write_checkpoint()
+    source = JobEvents(log, ("**",), WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    with pytest.raises(JobLogIncompleteError):
+        source.open(Offset(1))
+    assert posted(log, source.first()) == []
