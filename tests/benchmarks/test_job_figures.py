@@ -363,7 +363,7 @@ def test_sixteen_workers_waste_few_claims(bench: Any) -> None:
     )
 
 
-def test_a_queued_job_needs_few_bytes(bench: Any) -> None:
+def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:
     count = bench.length(100_000, 1_000_000)
     bench.report_count(
         "jobs-memory", figure(bench, "memory", count)["bytes_per_job"], target=100, unit="bytes", jobs=count

@@ -96,7 +96,7 @@ def purged_offsets(engine: Engine) -> list[int]:
 
 def test_every_failpoint_has_a_crash_test() -> None:
     others = {
-        one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-", "jobs-"))
+        one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-", "jobs-", "pool-"))
     }  # see their own tests
     covered = {*PUBLISHER, *BUILDS, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
     assert covered == set(Failpoint)
@@ -125,7 +125,7 @@ def test_a_publisher_killed_at_any_step_publishes_each_request_once(
 @pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("failpoint", "kind"), SUBSCRIBER_CASES)
-def test_a_subscriber_killed_at_any_step_imports_each_package_once(
+def test_j21_a_subscriber_killed_at_any_step_imports_and_adds_jobs_once(
     published: Path, digests: dict[int, str], tmp_path: Path, failpoint: Failpoint, kind: str, count: int
 ) -> None:
     folder = copy_of(published, tmp_path)

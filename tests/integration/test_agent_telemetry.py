@@ -26,6 +26,7 @@ from mailboat.config.document import (
     WebhookConfig,
 )
 from mailboat.config.storage import Secret
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
@@ -100,7 +101,10 @@ def home_of(tmp_path: Path, url: str, *subscribers: str) -> Home:
         agents=agents,
         subscriber=SubscriberConfig(announce_seconds=0.5),
         events=EventsConfig(
-            webhooks=(WebhookConfig("crm", f"{url}/hook", token=Secret(file=str(tmp_path / "token"))),)
+            webhooks=(
+                WebhookConfig("crm", f"{url}/hook", token=Secret(file=str(tmp_path / "token"))),
+                WebhookConfig("jobs", f"{url}/hook", token=Secret(file=str(tmp_path / "token")), jobs=("mail",)),
+            )
         ),
         tracing=TracingConfig(f"{url}/v1/traces"),
     )
@@ -133,11 +137,14 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
             (),
         )
         wait_until(lambda: taken.events)
+        process.control.jobs.add([NewJob("mail")])
+        wait_until(lambda: len(taken.events) == 2)
         observability = process.observability
         wait_until(lambda: METRICS_OF_ONE.issubset(observability.render().content.decode().splitlines()))
         wait_until(lambda: len(taken.spans) == 3)
         assert process.stop(process.deadline()) == 0
-    assert [one["id"] for one in taken.events] == [sent.package_id]
+    assert [one["id"] for one in taken.events] == [sent.package_id, "0-0"]
+    assert taken.events[1]["type"] == "dev.mailboat.job.added.v1"
     assert taken.tokens == {"Bearer geheim"}
     assert {span.trace_id.hex() for span in taken.spans} == {TRACE.split("-")[1]}
     assert sorted(span.name for span in taken.spans) == ["import ADD", "import ADD", "publish ADD"]

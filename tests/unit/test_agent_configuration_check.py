@@ -230,6 +230,14 @@ def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
             {"events": {"webhooks": [{"name": "a", "url": "http://h/", "paths": ["news"]}]}},
             "events.webhooks[0].paths[0]: ",
         ),
+        (
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "jobs": ["a..b"]}]}},
+            "events.webhooks[0].jobs[0]: ",
+        ),
+        (
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "jobs": ["a"], "only": "missed"}]}},
+            "events.webhooks[0].jobs: posts events of jobs",
+        ),
         ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events.webhooks: a is the name of"),
         ({"publisher": {"name": "a b"}}, "publisher.name: 'a b' is not an agent name"),
         ({"agents": {"publishers": [{"name": "a", "source": ""}]}}, "agents.publishers[0].source: is empty"),

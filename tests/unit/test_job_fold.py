@@ -383,3 +383,20 @@ def test_a_job_that_its_preferred_worker_leaves_is_proposed_as_other() -> None:
     found = [plan_claims(log.fold, name, 1) for name in (WORKER, "worker-2")]
     assert sorted(len(p.preferred) for p in found) == [0, 1]
     assert all([job] in [list(g) for g in (*p.preferred, *p.others)] for p in found)
+
+
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.long("crashes-and-fuzz"))])
+def test_jobs_due_in_one_second_are_ready_by_one_record(count: int) -> None:
+    log = JobLog()
+    due_ms = log.now_ms + 60_000
+    added: list[JobId] = []
+    for first in range(0, count, 250):
+        added += log.append(
+            JobsAdded([NewJob("mail", due_ms=due_ms + (first + place) % 1_000) for place in range(250)])
+        )
+    log.pass_time(60_999)
+    assert (log.fold.queues["default"].queued, log.fold.queues["default"].delayed) == (count, 0)
+    groups = plan_claims(log.fold, WORKER, 256).preferred
+    assert [job for group in groups for job in group] == added[:256]
+    log.append(JobsClaimed(WORKER, groups))
+    assert log.fold.queues["default"].running == 256

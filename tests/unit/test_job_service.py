@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -202,3 +203,33 @@ def test_a_checkpoint_of_another_process_brings_a_slow_reader_up(jobs: JobServic
     assert bounds.earliest_offset > 2, "records are gone that the reader has not read"
     assert [each.job for each in jobs.list_jobs(JobFilter()).items] == [show_job_id(kept)]
     writer.close()
+
+
+def test_j8_a_fast_worker_does_most_of_the_jobs(jobs: JobService, clock: ManualClock) -> None:
+    jobs.add([NewJob("mail")] * 100)
+    done, running = Counter[str](), dict[str, tuple[CallId, int]]()
+    for tick in range(500):
+        clock.advance(0.05)
+        for worker, ticks in (("slow", 20), ("fast", 1)):
+            call, since = running.get(worker, (None, 0))
+            if call is not None and tick - since >= ticks:
+                jobs.report(worker, [JobResult(call.job, call.token, Outcome.OK)], [])
+                done[worker] += 1
+                del running[worker]
+            if worker not in running:
+                claimed = [each for _ in range(2) for each in jobs.poll(Offer(worker, 1, ("**",)), 1, ()).claimed]
+                if claimed:
+                    running[worker] = claimed[0].call, tick
+        if done.total() == 100:
+            break
+    assert done["fast"] >= 85
+    assert done["fast"] + done["slow"] == 100
+
+
+def test_deep_json_and_other_bytes_are_data(jobs: JobService) -> None:
+    deep = b"[" * (256 * 1024)
+    added = jobs.add(
+        [NewJob("mail", deep), NewJob("mail", b'{"q": 1' + b"0" * 10_000 + b"}"), NewJob("mail", b'{"q": 1}')]
+    )
+    assert jobs.show(parse_job_id(added[0].job)).data == deep.decode()
+    assert [each.job for each in jobs.list_jobs(JobFilter(members=("q=1",))).items] == [added[2].job]

@@ -21,11 +21,12 @@ from mailboat.composition.journals import topic_retention
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
-from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
+from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig, WebhookEvents
 from mailboat.config.storage import Secret
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
+from mailboat.model.jobs import parse_pattern
 from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import parse_path
@@ -181,6 +182,10 @@ def _webhook_problems(config: Config) -> Iterator[Mistake]:
             yield Mistake(key, "needs either url or secret_url")
         elif url is not None:
             yield from _refusals(f"{key}.url", lambda url=url: WebhookClient(url, {}, 1.0))
+        if webhook.jobs and (webhook.paths or webhook.only is not WebhookEvents.ALL):
+            yield Mistake(f"{key}.jobs", "posts events of jobs; paths and only are of packages")
+        for place, pattern in enumerate(webhook.jobs):
+            yield from _refusals(f"{key}.jobs[{place}]", lambda pattern=pattern: parse_pattern(pattern))
         for place, pattern in enumerate(webhook.paths):
             yield from _refusals(f"{key}.paths[{place}]", lambda pattern=pattern: parse_subtree(pattern))
 
