@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 
 from mailboat.clock import Clock, SystemClock
-from mailboat.errors import JobLogIncompleteError, RetryableError, UsageError
+from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, RetryableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import JobSource
@@ -269,3 +269,12 @@ class JobContract:
             journal.truncate(jobs.name, journal.bounds(jobs.name).next_offset)
             with pytest.raises(JobLogIncompleteError):
                 JobTopic(journal, jobs.name)
+
+    def test_j34_a_topic_that_was_created_again_is_named(self, jobs: Jobs, harness: JournalHarness) -> None:
+        jobs.add(NewJob("mail"))
+        with harness.open() as journal:
+            journal.upkeep.delete_topic(jobs.name)
+            wait_until(lambda: jobs.name not in journal.topics())
+            journal.ensure_topic(jobs.name, FOREVER)
+        with pytest.raises(JobLogReplacedError):
+            wait_until(lambda: bool(jobs.states([])))
