@@ -19,7 +19,7 @@ WORDS = st.sampled_from(
     [
         *("web", "a b", "", "-", "--", "files:x", "--into", "--into=x", "--follow", "--max-retries", "3", "-1", "x"),
         *("--until", "caught-up", "forever", "--accept-gap", "-o", "-ojson", "json", "--output", "--home", "--verbose"),
-        *("--help", "-h", "--expose", "build", "package"),
+        *("--help", "-h", "--expose", "build", "package", "--shared", "--alone"),
     ]
 )
 
@@ -50,6 +50,7 @@ def test_what_is_understood_the_short_way_means_the_same_in_the_framework(words:
         "until": read.get("--until", "forever"),
         "accept_gap": "--accept-gap" in read,
         "expose": read.get("--expose"),
+        "shared": fast_path.is_shared(read),
         "output": read.get("--output", Output.TABLE),
         "home": read.get("--home"),
         "verbose": "--verbose" in read,
@@ -71,7 +72,8 @@ def test_every_option_can_be_said_the_short_way() -> None:
         "--max-retries",
         "3",
     ]
-    words += ["--until", "caught-up", "--accept-gap", "--expose", "build", "--output", "json", "--verbose"]
+    words += ["--until", "caught-up", "--accept-gap", "--expose", "build", "--shared", "--output", "json"]
+    words += ["--verbose"]
     read = fast_path.read_subscribe(words)
     assert read is not None
     known = {name for one in SUBSCRIBE.params for name in one.opts if name.startswith("--")} - {"--help"}

@@ -39,7 +39,7 @@ POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_secon
 ENDLESS = RetryPolicy(max_retries=None)
 ENDLESS_PAUSES = replace(POLICY, max_retries=None)
 
-OF_A_PACKAGE = {"BlobMissing", "BlobCorrupt", "ImportTimeout", "ProcessorFailed", "UnknownPackageType"}
+OF_A_PACKAGE = {"BlobMissing", "BlobCorrupt", "ImportTimeout", "ImporterLost", "ProcessorFailed", "UnknownPackageType"}
 OF_A_REDRIVE = {"PackageGone", "PackageNotFollowed", "PackageSuperseded"}
 
 

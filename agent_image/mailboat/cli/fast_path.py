@@ -39,6 +39,7 @@ def run_quickly(arguments: Sequence[str]) -> int | None:
         UntilOption(given.get("--until", "forever")),
         "--accept-gap" in given,
         given.get("--expose"),
+        is_shared(given),
     )
     return run_subscriber(_session(given), asked)
 
@@ -49,10 +50,15 @@ def read_subscribe(arguments: Sequence[str]) -> dict[str, Any] | None:
         return None
     at = arguments.index(COMMAND)
     before = _read(arguments[:at], _BEFORE, frozenset({"--verbose"}))
-    behind = _read(arguments[at + 1 :], _BEHIND, frozenset({"--verbose", "--accept-gap"}))
-    if before is None or behind is None or "name" not in behind or "name" in before:
+    behind = _read(arguments[at + 1 :], _BEHIND, frozenset({"--verbose", "--accept-gap", *_SHARING}))
+    if before is None or behind is None or "name" not in behind or "name" in before or behind.keys() >= _SHARING.keys():
         return None
     return {**before, **behind}
+
+
+def is_shared(given: Mapping[str, Any]) -> bool | None:
+    """Whether the subscriber shares its packages with others; None where the command line does not say it."""
+    return next((value for flag, value in _SHARING.items() if flag in given), None)
 
 
 def _read(arguments: Sequence[str], options: Readers, flags: frozenset[str]) -> dict[str, Any] | None:
@@ -96,6 +102,7 @@ def _expose(text: str) -> Expose:
     return Expose(text)
 
 
+_SHARING: Final = MappingProxyType({"--shared": True, "--alone": False})
 _BEFORE: Final[Readers] = MappingProxyType({"--home": Path})
 _BEHIND: Final[Readers] = MappingProxyType(
     {
