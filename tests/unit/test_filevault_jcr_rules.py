@@ -139,6 +139,8 @@ TITLE = Property("jcr:title", ("x",))
         (Node(ROOT, "nt:folder", (), (TITLE,)), "nt:folder does not allow the property jcr:title"),
         (Node(ROOT, "nt:folder", ("mix:title",), (Property("v", ("x",)),)), "nt:folder, mix:title does not allow"),
         (Node(ROOT, "nt:folder", ("mix:title",), (Property("jcr:title", ("x",), is_multiple=True),)), "not a list"),
+        (Node(ROOT, "nt:folder", (), (Property("jcr:created", ("5",), PropertyType.LONG),)), "is of type DATE"),
+        (Node(ROOT, "nt:folder", (), (Property("jcr:createdBy", ("me",), PropertyType.NAME),)), "is of type STRING"),
         (Node(ROOT, "nt:file", (), (DATA, Property("jcr:mimeType", ("x",)))), "nt:file does not allow"),
         (Node(ROOT, "nt:resource", (), (DATA, Property("jcr:lastModified", ("today",)))), "can't be 'today'"),
         (Node(ROOT, "nt:resource", (), (DATA, Property("jcr:uuid", ("x",)))), "jcr:uuid can't be 'x'"),
@@ -149,8 +151,9 @@ TITLE = Property("jcr:title", ("x",))
     ],
 )
 def test_what_a_built_in_type_does_not_allow_is_refused(node: Node, reason: str) -> None:
-    with pytest.raises(UsageError, match=f"can't hold /content: .*{reason}"):
+    with pytest.raises(UsageError, match=f"can't hold /content: .*{reason}") as caught:
         write(node)
+    assert str(caught.value.next_step).startswith("change it in the source, leave its path out")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,7 @@ def test_what_a_built_in_type_does_not_allow_is_refused(node: Node, reason: str)
         Node(ROOT, "nt:file", (), (DATA,)),
         Node(ROOT, "nt:file", ("mix:title",), (DATA, TITLE)),
         Node(ROOT, "nt:file", ("acme", "mix:title"), (DATA, Property("v", ("x",)))),  # that mixin may allow it
+        Node(ROOT, "nt:folder", (), (Property("jcr:created", ("x",)),)),  # protected, too
         Node(ROOT, "nt:folder", (), (Property("jcr:createdBy", ("me",)),)),  # protected, so the importer ignores it
         Node(ROOT, "nt:resource", (), (DATA, Property("jcr:uuid", (UUID,)), Property("jcr:encoding", ("utf-8",)))),
         Node(ROOT, "sling:Folder", (), (TITLE,)),

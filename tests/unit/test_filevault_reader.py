@@ -413,6 +413,7 @@ def test_a_prefix_without_a_namespace_is_refused() -> None:
     with pytest.raises(NamespaceUnresolvedError, match="the prefix 'acme' has no namespace") as caught:
         FilevaultCodec().write(PackageContents(filter_for((), [node.path]), [node]), io.BytesIO())
     assert caught.value.where == {"path": "/c"}
+    assert "`packages build --property xmlns:acme=URI`" in str(caught.value.next_step)
 
 
 def test_a_prefix_of_several_namespaces_is_refused_until_one_is_named() -> None:

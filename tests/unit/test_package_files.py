@@ -21,7 +21,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.requests import add_request
-from mailboat.operations.package_files import PackageFiles
+from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
@@ -288,6 +288,13 @@ def test_access_control_handling_without_effect_is_dropped(
 def test_a_property_that_is_given_counts(checkout: VaultSource, tmp_path: Path) -> None:
     with built(checkout, "/home/groups/editors", tmp_path / "x.zip", acHandling="overwrite") as package:
         assert package.properties["acHandling"] == "overwrite"
+
+
+def test_an_access_control_handling_that_filevault_would_ignore_is_refused() -> None:
+    assert parse_properties(["acHandling=MERGE", "note=a=b"]) == {"acHandling": "MERGE", "note": "a=b"}
+    with pytest.raises(UsageError, match="acHandling can't be 'mrege'") as caught:
+        parse_properties(["acHandling=mrege"])
+    assert caught.value.next_step == "one of clear, ignore, merge, merge_preserve, overwrite"
 
 
 def test_a_name_that_jcr_does_not_know_is_refused_and_no_package_is_left(tmp_path: Path) -> None:

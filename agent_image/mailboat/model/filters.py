@@ -1,9 +1,10 @@
 """Workspace filters: what a package owns, and therefore what it may remove.
 
-The meaning is FileVault's (filter.md and importmode.md of Apache Jackrabbit FileVault 4.2): a path is covered when the
-first filter set whose root contains it includes it; the first rule of a set gives the default, the last matching rule
-decides. A covered path that a package does not carry is removed from the target (mode REPLACE). A path that is not
-covered is never changed; where it is an ancestor of covered content and missing, it is made.
+The meaning is FileVault's (filter.md and importmode.md of Apache Jackrabbit FileVault 4.2), with one difference: a path
+is covered when the first filter set whose root contains it includes it; in FileVault, when any does. The first rule of
+a set gives the default, the last matching rule decides. A covered path that a package does not carry is removed from
+the target (mode REPLACE). A path that is not covered is never changed; where it is an ancestor of covered content and
+missing, it is made.
 """
 
 from __future__ import annotations

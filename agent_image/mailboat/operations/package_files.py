@@ -48,6 +48,8 @@ BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
 """Stands for the log where there is none: the position counts packages."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
+_HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
+"""Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
 _MERGING: Final = frozenset({"merge", "merge_preserve"})
 """Values of `acHandling` that act like its default, `ignore`, where a package has no access control list."""
 
@@ -157,13 +159,11 @@ class PackageFiles:
         return facts
 
     def _read_entries(self, file: Path) -> None:
-
         with io.BufferedReader(open_regular_file(file)) as stream:
             if self._codecs.codec_of(stream).package_type == FILEVAULT:
                 read_entries(stream, self._limits)
 
     def _problems_of(self, file: Path) -> Sequence[MailboatError]:
-
         with io.BufferedReader(open_regular_file(file)) as stream:
             try:
                 is_zip = self._codecs.codec_of(stream).package_type == FILEVAULT
@@ -272,5 +272,7 @@ def parse_properties(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"{text!r} is not NAME=VALUE")
+        if name == "acHandling" and value.lower() not in _HANDLINGS:
+            raise UsageError(f"acHandling can't be {value!r}", next_step=f"one of {', '.join(sorted(_HANDLINGS))}")
         found[name] = value
     return found

@@ -19,7 +19,7 @@ from mailboat.wire.nodes import decode_node
 class NamespaceUnresolvedError(UsageError):
     """A prefix in the content has no namespace, or more than one, so a FileVault package can't declare it.
 
-    Add the prefix to `publisher.namespaces`; for one package, pass `--property xmlns:PREFIX=URI`.
+    Add the prefix to `publisher.namespaces`; for one package, `packages build --property xmlns:PREFIX=URI`.
     """
 
 
@@ -60,8 +60,8 @@ class Declarations(Mapping[str, str]):
             raise NamespaceUnresolvedError(
                 f"the prefix {prefix!r} stands for {' and '.join(found)} in the source, and for {configured} by the"
                 " configuration",
-                next_step="correct `publisher.namespaces` of the configuration; for one package, pass"
-                f" `--property {NAMESPACE_KEY}{prefix}=URI`",
+                next_step="correct `publisher.namespaces` of the configuration; for one package,"
+                f" `packages build --property {NAMESPACE_KEY}{prefix}=URI`",
             )
         return (configured,)
 
@@ -138,6 +138,6 @@ def unresolved(prefix: str, reason: str) -> NamespaceUnresolvedError:
     """The error for a prefix that can't be declared."""
     return NamespaceUnresolvedError(
         f"the prefix {prefix!r} {reason}",
-        next_step="add it to `publisher.namespaces` of the configuration; for one package, pass"
-        f" `--property {NAMESPACE_KEY}{prefix}=URI`",
+        next_step="add it to `publisher.namespaces` of the configuration; for one package,"
+        f" `packages build --property {NAMESPACE_KEY}{prefix}=URI`",
     )

@@ -68,6 +68,7 @@ _MIXIN_PROPERTIES: Final[Mapping[str, frozenset[str]]] = {
 }
 """Built-in mixins. Any other may allow any property and child."""
 _DEFINED_TYPES: Final[Mapping[str, PropertyType]] = {
+    "jcr:created": PropertyType.DATE,  # protected: an importer ignores its value, but not a wrong type
     "jcr:lastModified": PropertyType.DATE,
     "jcr:lockIsDeep": PropertyType.BOOLEAN,
     CONTENT_NODE: PropertyType.REFERENCE,
@@ -185,7 +186,7 @@ def _check_defined(node: Node, one: Property, allowed: frozenset[str]) -> None:
     if one.is_multiple:
         raise _refused(node, f"{one.name} has one value there, not a list")
     expected = _DEFINED_TYPES.get(one.name, PropertyType.STRING)
-    if one.name not in _CREATED and one.type not in (expected, PropertyType.STRING):
+    if one.type not in (expected, PropertyType.STRING):
         raise _refused(node, f"{one.name} is of type {expected.name} there, not {one.type.name}")
     form = _FORMS.get(one.name)
     if form is not None and not form.match(str(one.values[0])):
@@ -245,6 +246,7 @@ def _reason_against_path(path: str, namespaces: Mapping[str, str]) -> str | None
 def _refused(node: Node, reason: str) -> UsageError:
     return UsageError(
         f"a JCR repository can't hold {node.path}: {reason}",
-        next_step="rename it in the source, leave its path out, or publish with `package_type: tree`",
+        next_step="change it in the source, leave its path out, or use the format `tree`"
+        " (`publisher.package_type`, `packages build --type`)",
         path=node.path,
     )
