@@ -185,10 +185,10 @@ class LogSource:
         return PollResult(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
 
     def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
-        leases = {CallId(lease.token, lease.jobs[0]): lease for lease in self.topic.fold.leases.values()}
         found = []
-        for call, lease in leases.items():
-            if lease.worker == worker and call not in held:
+        for job, lease in self.topic.fold.leases.items():
+            # The jobs of a merged call share one lease.
+            if lease.worker == worker and lease.jobs[0] == job and (call := CallId(lease.token, job)) not in held:
                 claimed = self._claimed(call, lease)
                 if len(claimed.jobs) == len(lease.jobs):
                     found.append(claimed)

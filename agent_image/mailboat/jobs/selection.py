@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
@@ -43,7 +44,7 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     if state is None or free_slots <= 0:
         return Proposal((), ())
     preferred: list[Sequence[JobId]] = []
-    others: list[Sequence[JobId]] = []
+    others: list[tuple[int, Sequence[JobId]]] = []
     turns = [_calls(fold, queue, worker, state) for queue in fold.all_queues()]
     while turns and len(preferred) < free_slots:
         left = []
@@ -52,28 +53,43 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
             if call is None:
                 continue
             left.append(calls)
-            group, is_preferred = call
-            if not is_preferred:
-                others.append(group)
+            rank, group = call
+            if rank:
+                others.append(call)
             elif len(preferred) < free_slots:
                 preferred.append(group)
         turns = left
-    return Proposal(preferred, others[: free_slots - len(preferred)])
+    # By rank, so that two workers that take what a third one left take different calls.
+    others.sort(key=itemgetter(0))
+    return Proposal(preferred, [group for _, group in others[: free_slots - len(preferred)]])
 
 
-def _calls(fold: JobFold, queue: Queue, worker: str, state: WorkerState) -> Iterator[tuple[Sequence[JobId], bool]]:
-    """The calls of one queue that may start and that this worker takes, and whether it is the preferred worker."""
+def _calls(fold: JobFold, queue: Queue, worker: str, state: WorkerState) -> Iterator[tuple[int, Sequence[JobId]]]:
+    """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
     room = queue.room(fold.now_ms)
-    free = [name for name, other in fold.workers.items() if other.running < other.slots]
+    free = [name for name, other in fold.workers.items() if other.running < other.slots and name != worker]
+    able_of: dict[str, Sequence[str]] = {}  # a backlog has few topics and many jobs
     for group in islice(queue.ready(fold.now_ms), min(MAX_EXAMINED, room)):
         topic = fold.topic(group[0])
-        if any_matches(state.topics, topic):
-            able = [name for name in free if any_matches(fold.workers[name].topics, topic)]
-            yield group, not able or _preferred(group[0], able) == worker
+        able = able_of.get(topic)
+        if able is None:
+            takes = any_matches(state.topics, topic)
+            able = [name for name in (worker, *free) if any_matches(fold.workers[name].topics, topic)] if takes else ()
+            able_of[topic] = able
+        if able:
+            yield _rank(group[0], worker, able), group
 
 
-def _preferred(job: JobId, workers: Sequence[str]) -> str:
-    return max(workers, key=lambda name: hashlib.blake2b(f"{job} {name}".encode(), digest_size=8).digest())
+def _rank(job: JobId, worker: str, able: Sequence[str]) -> int:
+    """How many of the workers have the job before this one."""
+    if len(able) == 1:
+        return 0
+    ours = _weight(job, worker)
+    return sum(_weight(job, name) > ours for name in able)
+
+
+def _weight(job: JobId, worker: str) -> bytes:
+    return hashlib.blake2b(f"{job} {worker}".encode(), digest_size=8).digest()
 
 
 def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:

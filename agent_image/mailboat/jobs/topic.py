@@ -39,6 +39,9 @@ _LIMITS: Final = ReadLimits(max_records=256)
 _CACHED_BYTES: Final = 4 * 1024 * 1024
 """Records that added jobs and were read last: jobs start soon after they were added, or after their neighbours."""
 
+_OWN_RECORDS: Final = 64
+"""Records of this process that are kept decoded until they are read back."""
+
 _FIRST_WINDOW: Final = 4_096
 """Records before the end in which a start looks for a checkpoint first."""
 
@@ -85,6 +88,7 @@ class JobTopic:
         self._previous_checkpoint: Offset | None = None
         self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
         self._recent_bytes = 0
+        self._own: dict[Offset, tuple[NewRecord, JobRecord]] = {}
         self.fold, first = self._restore(start)
         self._reader: JournalReader = journal.reader(topic, first)
 
@@ -183,15 +187,21 @@ class JobTopic:
             UsageError: A value is out of its bounds; nothing is appended.
             AppendUncertainError, MessageTooLargeError, TopicMissingError, JournalUnavailableError.
         """
-        new = []
+        new, decoded = [], []
         for record in records:
             headers, value = encode_job_record(record)
             try:
-                decode_job_record(headers, value)
+                decoded.append(decode_job_record(headers, value))
             except MessageCorruptError as error:  # every reader would ignore the record without an error
                 raise UsageError(error.message) from error
             new.append(NewRecord(value, headers))
-        return self._journal.append(self._topic, new)
+        offsets = self._journal.append(self._topic, new)
+        # `_apply` needs no second decoding of these. Those that it has applied by now go when others come.
+        for offset, own in zip(offsets, zip(new, decoded, strict=True), strict=True):
+            self._own[offset] = own
+            if len(self._own) > _OWN_RECORDS:
+                self._own.pop(next(iter(self._own)), None)
+        return offsets
 
     def add(self, jobs: Sequence[NewJob]) -> Sequence[JobId]:
         """Add up to `MAX_BATCH` jobs, and return their ids: of an earlier job where one is a repetition.
@@ -292,7 +302,7 @@ class JobTopic:
         self._records_since_checkpoint += 1
         self._bytes_since_checkpoint += len(record.value)
         try:
-            decoded = decode_job_record(record.headers, record.value)
+            decoded = self._decoded(record)
         except MessageCorruptError as error:
             # Every reader ignores the same bytes, so the state stays the same for all of them.
             _LOG.warning("offset %d of topic %s is ignored: %s", record.offset, self._topic, error)
@@ -302,6 +312,13 @@ class JobTopic:
         elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
             self._note_checkpoint(decoded.as_of, decoded.parts * len(decoded.content))  # of another process
         return self.fold.apply(record.offset, record.appended_ms, decoded)
+
+    def _decoded(self, record: Record) -> JobRecord:
+        own = self._own.pop(record.offset, None)
+        # The bytes decide: a topic that was created again has the same offsets.
+        if own is not None and own[0].value == record.value and own[0].headers == record.headers:
+            return own[1]
+        return decode_job_record(record.headers, record.value)
 
 
 def _checkpoint_part(record: Record) -> CheckpointPart | None:

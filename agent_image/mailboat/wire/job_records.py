@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mailboat.errors import MessageCorruptError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
@@ -176,7 +176,7 @@ def _encode_claimed(record: JobsClaimed) -> pb.JobsClaimed:
 
 def _decode_claimed(value: bytes) -> JobsClaimed:
     message = parse(pb.JobsClaimed, value)
-    groups = [_jobs(group.jobs) for group in message.groups]
+    groups = [cast("list[JobId]", list(group.jobs)) for group in message.groups]
     _check(sum(map(len, groups)) <= MAX_BATCH, "claimed jobs", sum(map(len, groups)))
     return JobsClaimed(name(message.worker), groups)
 
@@ -195,27 +195,26 @@ def _decode_renewed(value: bytes) -> LeasesRenewed:
 
 
 def _encode_finished(record: JobsFinished) -> pb.JobsFinished:
-    cut_results = [each._replace(message=cut(each.message, MAX_MESSAGE_CHARACTERS)) for each in record.results]
-    return pb.JobsFinished(results=[pb.JobsFinished.Result(**_present(each._asdict())) for each in cut_results])
+    message = pb.JobsFinished()
+    add = message.results.add
+    for job, token, outcome, delay_ms, text in record.results:
+        # None is a field that is not set.
+        add(job=job, token=token, outcome=outcome, delay_ms=delay_ms, message=cut(text, MAX_MESSAGE_CHARACTERS))
+    return message
 
 
 def _decode_finished(value: bytes) -> JobsFinished:
     results = parse(pb.JobsFinished, value).results
     _check(len(results) <= MAX_BATCH, "results", len(results))
-    for result in results:
-        _check(0 <= result.delay_ms <= LONGEST_DELAY_MS, "delay_ms", result.delay_ms)
-    return JobsFinished(
-        [
-            JobResult(
-                JobId(result.job),
-                Token(result.token),
-                Outcome(result.outcome),
-                result.delay_ms if result.HasField("delay_ms") else None,
-                cut(result.message, MAX_MESSAGE_CHARACTERS),
-            )
-            for result in results
-        ]
-    )
+    return JobsFinished(list(map(_decode_result, results)))
+
+
+def _decode_result(message: pb.JobsFinished.Result) -> JobResult:
+    delay_ms = message.delay_ms if message.HasField("delay_ms") else None
+    if delay_ms is not None:
+        _check(0 <= delay_ms <= LONGEST_DELAY_MS, "delay_ms", delay_ms)
+    outcome, text = Outcome(message.outcome), cut(message.message, MAX_MESSAGE_CHARACTERS)
+    return JobResult(cast("JobId", message.job), cast("Token", message.token), outcome, delay_ms, text)
 
 
 def _decode_commanded(value: bytes) -> JobsCommanded:
@@ -353,7 +352,7 @@ def _patterns(topics: Sequence[str]) -> Sequence[str]:
 
 def _jobs(jobs: Sequence[int]) -> Sequence[JobId]:
     _check(len(jobs) <= MAX_BATCH, "jobs", len(jobs))
-    return [JobId(job) for job in jobs]
+    return cast("list[JobId]", list(jobs))
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
