@@ -255,7 +255,7 @@ class JobFold:
     def apply(self, offset: Offset, appended_ms: int, record: JobRecord) -> Applied:
         """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
         # Time first: a result must not count for a lease that ended before its record.
-        transitions = list(self.advance(appended_ms))
+        transitions = self.advance(appended_ms)
         if isinstance(record, JobsAdded):
             if record.firing is not None and not self.schedules.fire(record.firing, self.now_ms):
                 return Applied(transitions)  # another worker was first
@@ -271,22 +271,22 @@ class JobFold:
         if isinstance(record, ScheduleDefined | ScheduleRemoved):
             self.schedules.change(record)
         void: list[JobId] = []
-        transitions += self._change(offset, record, void)
+        self._change(offset, record, transitions, void)
         return Applied(transitions, void=void)
 
-    def _change(self, offset: Offset, record: JobRecord, void: list[JobId]) -> Iterator[Transition]:
+    def _change(self, offset: Offset, record: JobRecord, into: list[Transition], void: list[JobId]) -> None:
         match record:
             case JobsClaimed():
-                yield from self._claim(Token(offset), record, void)
+                self._claim(Token(offset), record, into, void)
             case LeasesRenewed():
                 self._renew(record)
             case JobsFinished():
                 for result in record.results:
-                    yield from self._finish(offset, result)
+                    self._finish(offset, result, into)
             case JobsCommanded():
-                yield from self._command(record)
+                self._command(record, into)
             case QueueCommanded():
-                yield from self._command_queue(record)
+                self._command_queue(record, into)
             case QueueDefined() if not is_of_pool(record.settings.name):
                 self._define(record.settings)
             case QueueRemoved() if not is_of_pool(record.name):
@@ -294,15 +294,16 @@ class JobFold:
             case WorkerSeen():
                 self._see(record)
 
-    def advance(self, now_ms: int) -> Iterator[Transition]:
+    def advance(self, now_ms: int) -> list[Transition]:
         """Let the time pass: leases expire, delays end, history is forgotten. Time never goes back."""
+        transitions: list[Transition] = []
         self.now_ms = now_ms = max(self.now_ms, now_ms)
         while self._expiries and self._expiries[0][0] <= now_ms:
             until_ms, job, token = heappop(self._expiries)
             lease = self.leases.get(job)
             # A renewal leaves its old entry in the heap: only the entry with the current end counts.
             if lease is not None and lease.token == token and lease.until_ms == until_ms:
-                yield from self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED)
+                self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED, transitions)
         while self._delayed and self._delayed[0][0] <= now_ms:
             due_ms, job = heappop(self._delayed)
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
@@ -312,6 +313,7 @@ class JobFold:
             del self.workers[name]
         while self._history and self._history[0][0] <= now_ms:
             self._forget(heappop(self._history)[1])
+        return transitions
 
     # Jobs are added
 
@@ -376,7 +378,7 @@ class JobFold:
 
     # Leases
 
-    def _claim(self, token: Token, record: JobsClaimed, void: list[JobId]) -> Iterator[Transition]:
+    def _claim(self, token: Token, record: JobsClaimed, into: list[Transition], void: list[JobId]) -> None:
         worker = self.workers.get(record.worker)
         if worker is not None:
             worker.see(self.now_ms)
@@ -386,26 +388,24 @@ class JobFold:
                 void += group[:1]
                 continue
             queue = self.queue(group[0])
-            until_ms = self.now_ms + min(self.table.lease_ms(job) for job in group)
+            until_ms = self.now_ms + min(map(self.table.lease_ms, group))
             lease = Lease(token, record.worker, tuple(group), self.now_ms, until_ms)
             for job in group:
-                self.table.set_state(job, JobState.ACTIVE)
-                self.table.count_try(job)
+                waited_ms = self.now_ms - self.table.start(job)
                 self.leases[job] = lease
                 self._release_unique(job)
-                yield Transition(
-                    job, JobState.ACTIVE, queue.settings.name, duration_ms=self.now_ms - self.table.due_ms(job)
-                )
+                into.append(Transition(job, JobState.ACTIVE, queue.settings.name, "", waited_ms))
             queue.start(group, self.now_ms)
             heappush(self._expiries, (until_ms, group[0], token))
             if worker is not None:
                 worker.begin_call()
 
     def _may_start(self, group: Sequence[JobId]) -> bool:
-        if not group or len(set(group)) < len(group):
+        if not group or (len(group) > 1 and len(set(group)) < len(group)):
             return False
-        if not all(self.table.is_ready(job, self.now_ms) for job in group):
-            return False
+        for job in group:
+            if not self.table.is_ready(job, self.now_ms):
+                return False
         queue = self.queue(group[0])
         return queue.room(self.now_ms) > 0 and queue.is_turn(group, self.now_ms)
 
@@ -420,16 +420,18 @@ class JobFold:
             if lease.renew(until_ms, renewal.progress):
                 heappush(self._expiries, (until_ms, lease.jobs[0], lease.token))
 
-    def _finish(self, offset: Offset, result: JobResult) -> Iterator[Transition]:
+    def _finish(self, offset: Offset, result: JobResult, into: list[Transition]) -> None:
         lease = self.leases.get(result.job)
         if lease is not None and lease.token == result.token:
             if result.message:
                 self.results.update(dict.fromkeys(lease.jobs, offset))
             if (worker := self.workers.get(lease.worker)) is not None:
                 worker.see(self.now_ms)
-            yield from self._end_attempt(lease, result.outcome, result.delay_ms, "")
+            self._end_attempt(lease, result.outcome, result.delay_ms, "", into)
 
-    def _end_attempt(self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str) -> Iterator[Transition]:
+    def _end_attempt(
+        self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str, into: list[Transition]
+    ) -> None:
         """Take the lease from all jobs of a call, and decide for each whether it runs again."""
         queue = self.queue(lease.jobs[0])
         queue.end_call()
@@ -439,26 +441,26 @@ class JobFold:
         for job in lease.jobs:
             del self.leases[job]
             if outcome is Outcome.OK:
-                yield self._end(job, JobState.SUCCEEDED, reason, ran_ms)
+                into.append(self._end(queue, job, JobState.SUCCEEDED, reason, ran_ms))
             elif lease.stop_requested:
-                yield self._end(job, JobState.STOPPED, reason, ran_ms)
+                into.append(self._end(queue, job, JobState.STOPPED, reason, ran_ms))
             elif outcome is Outcome.CANCEL:
-                yield self._end(job, JobState.ERROR, reason, ran_ms)
+                into.append(self._end(queue, job, JobState.ERROR, reason, ran_ms))
             elif outcome is Outcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
-                yield self._end(job, JobState.GIVEN_UP, reason, ran_ms)
+                into.append(self._end(queue, job, JobState.GIVEN_UP, reason, ran_ms))
             else:
-                self._queue_again(job, outcome, delay_ms)
+                self._queue_again(queue, job, outcome, delay_ms)
                 why = reason or outcome.name.lower()
-                yield Transition(job, JobState.QUEUED, queue.settings.name, why, ran_ms)
+                into.append(Transition(job, JobState.QUEUED, queue.settings.name, why, ran_ms))
 
-    def _queue_again(self, job: JobId, outcome: Outcome, delay_ms: int | None) -> None:
-        queue, table = self.queue(job), self.table
+    def _queue_again(self, queue: Queue, job: JobId, outcome: Outcome, delay_ms: int | None) -> None:
+        table = self.table
         if delay_ms is None:
             # The shift is bounded: without a limit of retries the integers would grow without end.
             doubled = table.retry_delay_ms(job) << min(max(table.tries(job) - 1, 0), 30)
             delay_ms = min(doubled, queue.settings.max_retry_delay_ms)
         if outcome is Outcome.SNOOZE:
-            table.count_try(job, -1)
+            table.take_back_try(job)
         table.set_state(job, JobState.QUEUED)
         table.set_due_ms(job, self.now_ms + max(0, delay_ms))
         queue.wait(1)
@@ -467,16 +469,16 @@ class JobFold:
         else:
             queue.add(job)
 
-    def _end(self, job: JobId, state: JobState, reason: str, ran_ms: int = 0) -> Transition:
+    def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int = 0) -> Transition:
         """End a job whose lease is gone, or that was queued."""
-        queue = self.queue(job)
         self._release_unique(job)
         self.table.set_state(job, state)
         if state is JobState.GIVEN_UP:
             queue.count_given_up(1)
         queue.end(job)
         if state is JobState.DROPPED or (state is JobState.SUCCEEDED and not self.table.keep(job)):
-            self._forget(job)
+            self.results.pop(job, None)
+            self.table.forget(job)
         else:
             self.table.set_due_ms(job, self.now_ms + queue.settings.history_ms)
             heappush(self._history, (self.table.due_ms(job), job))
@@ -489,9 +491,8 @@ class JobFold:
                 self.queue(job).count_given_up(-1)
             self.table.forget(job)
 
-    def _leave(self, job: JobId) -> None:
+    def _leave(self, queue: Queue, job: JobId) -> None:
         """Count that a job is no longer queued, and did not start."""
-        queue = self.queue(job)
         queue.leave(1)
         if self.table.due_ms(job) > self.now_ms:
             queue.delay(-1)
@@ -502,24 +503,23 @@ class JobFold:
 
     # Commands
 
-    def _command(self, record: JobsCommanded) -> Iterator[Transition]:
+    def _command(self, record: JobsCommanded, into: list[Transition]) -> None:
         for job in record.jobs:
             state = self.table.state(job)
-            if state is None or is_of_pool(self.queue(job).settings.name):
+            if state is None or is_of_pool((queue := self.queue(job)).settings.name):
                 continue
             if state is JobState.ACTIVE:
                 if record.action is JobAction.STOP:
                     self.leases[job].request_stop()
             elif state is JobState.QUEUED:
-                self._leave(job)
+                self._leave(queue, job)
                 stopped = record.action is JobAction.STOP
-                yield self._end(job, JobState.STOPPED if stopped else JobState.DROPPED, "command")
+                into.append(self._end(queue, job, JobState.STOPPED if stopped else JobState.DROPPED, "command"))
             elif record.action is JobAction.REMOVE:
-                name = self.queue(job).settings.name
                 self._forget(job)
-                yield Transition(job, JobState.DROPPED, name, "command")
+                into.append(Transition(job, JobState.DROPPED, queue.settings.name, "command"))
 
-    def _command_queue(self, record: QueueCommanded) -> Iterator[Transition]:
+    def _command_queue(self, record: QueueCommanded, into: list[Transition]) -> None:
         queue = self.queues.get(record.queue)
         if queue is None:
             return
@@ -530,8 +530,8 @@ class JobFold:
         elif not is_of_pool(record.queue):
             waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
             for job in waiting:
-                self._leave(job)
-                yield self._end(job, JobState.DROPPED, "cleared")
+                self._leave(queue, job)
+                into.append(self._end(queue, job, JobState.DROPPED, "cleared"))
 
     # Queues and workers
 

@@ -80,6 +80,7 @@ class Queue:
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
         self._starts: deque[int] = deque()
+        self._has_order = _has_order(settings)
 
     # Limits
 
@@ -119,6 +120,7 @@ class Queue:
     def change(self, settings: QueueSettings, unfinished: Sequence[JobId]) -> None:
         """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
         self.settings = settings
+        self._has_order = _has_order(settings)
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains = {}
         for job in unfinished:
@@ -190,6 +192,8 @@ class Queue:
 
     def is_turn(self, group: Sequence[JobId], now_ms: int) -> bool:
         """Whether the order of the queue lets this group of ready jobs start now, as one call."""
+        if not self._has_order:
+            return len(group) == 1
         key = self._order_key(group[0])
         if not self._is_chained(key):
             return len(group) == 1
@@ -203,11 +207,13 @@ class Queue:
         self.leave(len(group))
         if self.settings.rate:
             self._starts.append(now_ms)
-        if not self._keeps_place(group[0]):
+        if self._has_order and not self._keeps_place(group[0]):
             self._advance(self._order_key(group[0]))
 
     def end(self, job: JobId) -> None:
         """Let the next job of a key start, if this one, which has ended, was before it."""
+        if not self._has_order:
+            return
         key = self._order_key(job)
         chain = self._chains.get(key)
         if chain and chain[0] == job and self._is_chained(key):
@@ -224,6 +230,9 @@ class Queue:
         """The groups that may start, in the order in which they should."""
         for priority in Priority:
             for job in self._ready[priority].oldest(self._table, now_ms):
+                if not self._has_order:
+                    yield [job]
+                    continue
                 group = self._merged(job, now_ms) if self.settings.merge > 1 else [job]
                 # An entry may be left from an earlier attempt of a job that waits behind others of its key now.
                 if group and group[0] == job and self.is_turn(group, now_ms):
@@ -247,8 +256,9 @@ class Queue:
         return ONE_KEY if self.settings.kind is QueueKind.ORDERED else self._table.key(job)
 
     def _is_chained(self, key: int) -> bool:
-        kind = self.settings.kind
-        return kind is QueueKind.FAIR or self.settings.merge > 1 or (kind is not QueueKind.PARALLEL and key != NO_KEY)
+        if not self._has_order:
+            return False
+        return key != NO_KEY or self.settings.kind is QueueKind.FAIR or self.settings.merge > 1
 
     def _keeps_place(self, job: JobId) -> bool:
         """Whether a started or retried job still holds up those behind it."""
@@ -274,3 +284,8 @@ class Queue:
             ready.push_last(job)
         else:
             ready.push(job)
+
+
+def _has_order(settings: QueueSettings) -> bool:
+    """Whether a job may have to wait for another one; otherwise keys do not matter, and are not looked up."""
+    return settings.kind is not QueueKind.PARALLEL or settings.merge > 1

@@ -14,9 +14,14 @@ from mailboat.model.jobs import JobId, JobState, Priority
 
 NO_KEY: Final = 0
 _FREE: Final = 255
+_QUEUED: Final = int(JobState.QUEUED)
+_ACTIVE: Final = int(JobState.ACTIVE)
 # By number, as the columns have them: a lookup costs a fifth of a call of the enumeration.
 _STATES: Final = tuple(JobState)
 _PRIORITIES: Final = tuple(Priority)
+_MOST_TRIES: Final = 65_535
+"""The column has 16 bits."""
+
 _KEPT_FREE: Final = 1_024
 """Fewer free rows than this are not worth copying the columns for."""
 
@@ -117,12 +122,20 @@ class JobTable:
     def is_ready(self, job: int, now_ms: int) -> bool:
         """Whether a job is queued and due."""
         row = self.row(job)
-        return row >= 0 and self._states[row] == JobState.QUEUED and self._due_ms[row] <= now_ms
+        return row >= 0 and self._states[row] == _QUEUED and self._due_ms[row] <= now_ms
 
     def is_queued(self, job: int) -> bool:
         """Whether a job is queued, due or not."""
         row = self.row(job)
-        return row >= 0 and self._states[row] == JobState.QUEUED
+        return row >= 0 and self._states[row] == _QUEUED
+
+    def start(self, job: JobId) -> int:
+        """Begin an attempt of a job that is there; when it was due."""
+        row = self.row(job)
+        self._states[row] = _ACTIVE
+        if self._tries[row] < _MOST_TRIES:
+            self._tries[row] += 1
+        return self._due_ms[row]
 
     def set_state(self, job: JobId, state: JobState) -> None:
         """Change the state of a job that is there."""
@@ -179,11 +192,10 @@ class JobTable:
         """Attempts that started, up to 65,535."""
         return self._tries[self.row(job)]
 
-    def count_try(self, job: JobId, change: int = 1) -> None:
-        """Count an attempt, or take one back."""
+    def take_back_try(self, job: JobId) -> None:
+        """Do not count the last attempt."""
         row = self.row(job)
-        # The column has 16 bits.
-        self._tries[row] = min(max(self._tries[row] + change, 0), 65_535)
+        self._tries[row] = max(self._tries[row] - 1, 0)
 
     def first(self) -> JobId | None:
         """The oldest job."""

@@ -306,7 +306,7 @@ class JobTopic:
         except MessageCorruptError as error:
             # Every reader ignores the same bytes, so the state stays the same for all of them.
             _LOG.warning("offset %d of topic %s is ignored: %s", record.offset, self._topic, error)
-            return Applied(list(self.fold.advance(record.appended_ms)))
+            return Applied(self.fold.advance(record.appended_ms))
         if isinstance(decoded, JobsAdded):
             self._keep(record.offset, decoded, len(record.value))
         elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
