@@ -61,6 +61,12 @@ MAX_REMEMBERED_REQUESTS: Final = 1_000_000
 LEASE_EXPIRED: Final = "lease-expired"
 _PACKED_BYTES: Final = 24
 
+# Python 3.11 looks up a member of an enumeration by a call; these are needed for each job.
+_ACTIVE: Final = JobState.ACTIVE
+_SUCCEEDED: Final = JobState.SUCCEEDED
+_GIVEN_UP: Final = JobState.GIVEN_UP
+_OK: Final = Outcome.OK
+
 
 class Transition(NamedTuple):
     """A job changed its state, at the time of the log.
@@ -148,7 +154,7 @@ class JobFold:
     def workers_of(self, queue: Queue) -> int:
         """Live workers that take a topic of the queue; for the default queue those that take any."""
         patterns = queue.settings.topics or ["**"]
-        offers = (worker.topics for worker in self.workers.values() if worker.slots)
+        offers = [worker.topics for worker in self.workers.values() if worker.slots]
         return sum(any(patterns_overlap(one, other) for one in patterns for other in topics) for topics in offers)
 
     def oldest_needed(self) -> Offset | None:
@@ -372,8 +378,8 @@ class JobFold:
     def _route(self, topic: str) -> Queue:
         queue = self._queue_of_topic.get(topic)
         if queue is None:
-            found = (queue for _, queue in sorted(self.queues.items()) if any_matches(queue.settings.topics, topic))
-            queue = self._queue_of_topic[topic] = next(found, self.queues[DEFAULT_QUEUE])
+            found = [queue for _, queue in sorted(self.queues.items()) if any_matches(queue.settings.topics, topic)]
+            queue = self._queue_of_topic[topic] = found[0] if found else self.queues[DEFAULT_QUEUE]
         return queue
 
     # Leases
@@ -394,7 +400,7 @@ class JobFold:
                 waited_ms = self.now_ms - self.table.start(job)
                 self.leases[job] = lease
                 self._release_unique(job)
-                into.append(Transition(job, JobState.ACTIVE, queue.settings.name, "", waited_ms))
+                into.append(Transition(job, _ACTIVE, queue.settings.name, "", waited_ms))
             queue.start(group, self.now_ms)
             heappush(self._expiries, (until_ms, group[0], token))
             if worker is not None:
@@ -440,8 +446,8 @@ class JobFold:
         ran_ms = self.now_ms - lease.started_ms
         for job in lease.jobs:
             del self.leases[job]
-            if outcome is Outcome.OK:
-                into.append(self._end(queue, job, JobState.SUCCEEDED, reason, ran_ms))
+            if outcome is _OK:
+                into.append(self._end(queue, job, _SUCCEEDED, reason, ran_ms))
             elif lease.stop_requested:
                 into.append(self._end(queue, job, JobState.STOPPED, reason, ran_ms))
             elif outcome is Outcome.CANCEL:
@@ -473,10 +479,10 @@ class JobFold:
         """End a job whose lease is gone, or that was queued."""
         self._release_unique(job)
         self.table.set_state(job, state)
-        if state is JobState.GIVEN_UP:
+        if state is _GIVEN_UP:
             queue.count_given_up(1)
         queue.end(job)
-        if state is JobState.DROPPED or (state is JobState.SUCCEEDED and not self.table.keep(job)):
+        if (state is _SUCCEEDED and not self.table.keep(job)) or state is JobState.DROPPED:
             self.results.pop(job, None)
             self.table.forget(job)
         else:
@@ -568,7 +574,7 @@ class JobFold:
 
 
 def _packed(jobs: Mapping[bytes, JobId]) -> bytes:
-    return b"".join(digest + job.to_bytes(8, "little") for digest, job in jobs.items())
+    return b"".join([digest + job.to_bytes(8, "little") for digest, job in jobs.items()])
 
 
 def _unpacked(packed: bytes) -> dict[bytes, JobId]:

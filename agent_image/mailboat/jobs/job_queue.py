@@ -47,13 +47,17 @@ class _ReadyJobs:
         if self._start > max(_KEPT_ENTRIES, len(run) // 2):
             del run[: self._start]
             self._start = 0
-        rest = (run[place] for place in range(self._start, len(run)))
         seen: set[int] = set()
-        for job in merge(rest, tuple(late)) if late else rest:
+        for job in merge(self._rest(), tuple(late)) if late else self._rest():
             # A job may have entries of several attempts, in both lists.
             if job not in seen and table.is_ready(job, now_ms):
                 seen.add(job)
                 yield JobId(job)
+
+    def _rest(self) -> Iterator[int]:
+        # Not a comprehension: mypyc would make a list of it, and a backlog may be long.
+        for place in range(self._start, len(self._run)):
+            yield self._run[place]
 
 
 class Queue:
@@ -142,8 +146,11 @@ class Queue:
         for job in state.chains:
             self._chains.setdefault(self._order_key(job), deque()).append(job)
         chained = set(state.chains)
-        for job in (*(chain[0] for chain in self._chains.values()), *(job for job in ready if job not in chained)):
-            self._make_ready(job)
+        for chain in self._chains.values():
+            self._make_ready(chain[0])
+        for job in ready:
+            if job not in chained:
+                self._make_ready(job)
 
     # Counts
 
@@ -173,7 +180,7 @@ class Queue:
 
     def oldest_due_ms(self, now_ms: int) -> int | None:
         """When the first ready job of the queue became due; None when none is ready."""
-        firsts = (next(self._ready[priority].oldest(self._table, now_ms), None) for priority in Priority)
+        firsts = [next(self._ready[priority].oldest(self._table, now_ms), None) for priority in Priority]
         return min((self._table.due_ms(job) for job in firsts if job is not None), default=None)
 
     # Order

@@ -77,8 +77,9 @@ class LogSource:
         reported: list[JobResult | Renewal] = [*results, *renewals]
         # Only a shortcut that saves records: after the append the fold decides again.
         lost = {CallId(each.token, each.job) for each in reported if not self._is_leased(worker, each)}
-        results = [each for each in results if CallId(each.token, each.job) not in lost]
-        renewals = [each for each in renewals if CallId(each.token, each.job) not in lost]
+        if lost:
+            results = [each for each in results if CallId(each.token, each.job) not in lost]
+            renewals = [each for each in renewals if CallId(each.token, each.job) not in lost]
         records: list[JobRecord] = [JobsFinished(results)] if results else []
         records += [LeasesRenewed(renewals)] if renewals else []
         if not records:

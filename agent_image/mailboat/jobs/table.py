@@ -203,12 +203,17 @@ class JobTable:
 
     def all(self) -> Iterator[JobId]:
         """All jobs in the order of their ids."""
-        return (JobId(job) for job, state in zip(self._ids, self._states, strict=True) if state != _FREE)
+        # Not a comprehension: mypyc would make a list of it.
+        for job, state in zip(self._ids, self._states, strict=True):
+            if state != _FREE:
+                yield JobId(job)
 
     def rows(self) -> Iterator[tuple[JobId, int, int, int]]:
         """Id, state, due time and number of the queue of all jobs, in the order of their ids: the quick way."""
         rows = zip(self._ids, self._states, self._due_ms, self._queues, strict=True)
-        return ((JobId(job), state, due_ms, queue) for job, state, due_ms, queue in rows if state != _FREE)
+        for job, state, due_ms, queue in rows:
+            if state != _FREE:
+                yield JobId(job), state, due_ms, queue
 
     def capture(self) -> Mapping[str, bytes]:
         """All rows, column by column, little-endian."""

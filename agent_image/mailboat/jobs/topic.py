@@ -12,7 +12,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import cached_property
 from typing import Final
 
 from mailboat.errors import (
@@ -88,6 +87,7 @@ class JobTopic:
         self._previous_checkpoint: Offset | None = None
         self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
         self._recent_bytes = 0
+        self._log = ""
         self._own: dict[Offset, tuple[NewRecord, JobRecord]] = {}
         self.fold, first = self._restore(start)
         self._reader: JournalReader = journal.reader(topic, first)
@@ -99,10 +99,13 @@ class JobTopic:
         """The first offset that the fold has not applied."""
         return self._reader.next_offset
 
-    @cached_property
+    @property
     def log(self) -> str:
         """A short name of this topic; one that is created again has another one."""
-        return hashlib.blake2b(str(self._journal.identity(self._topic)).encode(), digest_size=4).hexdigest()
+        if not self._log:
+            identity = str(self._journal.identity(self._topic))
+            self._log = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
+        return self._log
 
     def follow(self, wait_seconds: float = 0.0, seen: Callable[[Offset, Applied], None] | None = None) -> bool:
         """Apply one batch of records, waiting for the first; whether the end of the topic was reached.
