@@ -350,17 +350,15 @@ def test_claim_and_finish_against_a_bare_loop_and_against_postgresql(bench: Any)
     )
     facts = {f"{key}_{place}": value for place, each in enumerate(ours) for key, value in each.items()}
     ratios = [each["us_per_job"] / each["bare_us_per_job"] for each in ours]
-    bench.report_ratio("jobs-claim", ratios, target=2.0, gate=16.0, jobs=count, **facts)
+    bench.report_ratio("jobs-claim", ratios, target=2.0, gate=8.0, jobs=count, **facts)
     against = [mine["us_per_job"] / theirs["us_per_job"] for mine, theirs in zip(ours, table, strict=True)]
     theirs = statistics.median(each["us_per_job"] for each in table)
-    bench.report_ratio("jobs-postgresql", against, target=1 / 3, gate=3.0, jobs=count, postgresql_us_per_job=theirs)
+    bench.report_ratio("jobs-postgresql", against, target=1 / 3, gate=2.0, jobs=count, postgresql_us_per_job=theirs)
 
 
 def test_sixteen_workers_waste_few_claims(bench: Any) -> None:
     found = figure(bench, "contention", bench.length(2_000, 20_000))
-    bench.report_count(
-        "jobs-wasted-claims", found["wasted_percent"], target=5, gate=8, unit="%", claims=found["claims"]
-    )
+    bench.report_count("jobs-wasted-claims", found["wasted_percent"], target=5, unit="%", claims=found["claims"])
 
 
 def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:

@@ -34,3 +34,17 @@ def test_no_compiled_class_needs_what_native_classes_lack(product: Any, compiled
         and ("Frozen" in map(ast.unparse, node.bases) or "runtime_checkable" in map(ast.unparse, node.decorator_list))
     ]
     assert not found, "\n".join(found)
+
+
+def test_no_compiled_method_is_a_cached_property_which_would_be_computed_at_each_use(
+    product: Any, compiled: list[str]
+) -> None:
+    names = {f"agent_image/{one}" for one in compiled}
+    found = [
+        f"{module.at(node)}: {node.name}"
+        for module in product
+        if module.name in names
+        for node in module.nodes
+        if isinstance(node, ast.FunctionDef) and "cached_property" in map(ast.unparse, node.decorator_list)
+    ]
+    assert not found, "\n".join(found)

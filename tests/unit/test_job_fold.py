@@ -400,3 +400,17 @@ def test_jobs_due_in_one_second_are_ready_by_one_record(count: int) -> None:
     assert [job for group in groups for job in group] == added[:256]
     log.append(JobsClaimed(WORKER, groups))
     assert log.fold.queues["default"].running == 256
+
+
+def test_workers_take_different_jobs_of_those_that_a_third_one_leaves() -> None:
+    log = JobLog()
+    for name in ("worker-2", "worker-3"):
+        log.append(WorkerSeen(name, 1_000, ["**"]))
+    for _ in range(100):
+        log.add()
+    for name in (WORKER, "worker-2"):
+        log.append(JobsClaimed(name, plan_claims(log.fold, name, 100).preferred))
+    ours = plan_claims(log.fold, WORKER, 10).others
+    theirs = plan_claims(log.fold, "worker-2", 10).others
+    assert len(ours) == len(theirs) == 10
+    assert not {tuple(g) for g in ours} & {tuple(g) for g in theirs}
