@@ -185,7 +185,7 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target_snapshots, "_write_package", overtake)
-        with pytest.raises(SourceChangedError, match="thrown away"):
+        with pytest.raises(SourceChangedError, match="the generation being read was removed"):
             take_snapshot(text, tmp_path / "snap", SystemClock())
     target.close()
 

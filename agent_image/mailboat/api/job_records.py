@@ -157,25 +157,25 @@ class JobScheduleView:
         schedule: Its name.
         topic: The topic of its jobs.
         key: Their key.
-        data: Their payload: its JSON value, else a string.
         cron: Five or six cron fields, in the time zone; empty for the others.
         zone: A time zone, such as `Europe/Berlin`.
         every_seconds: The time between two due times; null for the others.
         at: The only due time; null for the others.
         missed: What happens to due times without a live process: `once`, `skip` or `all`.
         next_at: The next due time; null when it has ended.
+        data: Their payload: its JSON value, else a string; null where there is none.
     """
 
     schedule: str
     topic: str
     key: str
-    data: Any
     cron: str
     zone: str
     every_seconds: float | None
     at: Moment | None
     missed: str
     next_at: Moment | None
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)

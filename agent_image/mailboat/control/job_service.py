@@ -507,13 +507,13 @@ def _schedule_view(schedule: Schedule) -> JobScheduleView:
         schedule.name,
         schedule.job.topic,
         schedule.job.key,
-        payload_value(schedule.job.payload),
         schedule.cron,
         schedule.zone,
         schedule.every_ms / 1000 if schedule.every_ms else None,
         moment_of(schedule.at_ms) if schedule.at_ms else None,
         schedule.missed.name.lower(),
         None if schedule.next_ms is None else moment_of(schedule.next_ms),
+        payload_value(schedule.job.payload),
     )
 
 
