@@ -159,9 +159,9 @@ class JobScheduleView:
         key: Their key.
         cron: Five or six cron fields, in the time zone; empty for the others.
         zone: A time zone, such as `Europe/Berlin`.
+        missed: What happens to due times without a live process: `once`, `skip` or `all`.
         every_seconds: The time between two due times; null for the others.
         at: The only due time; null for the others.
-        missed: What happens to due times without a live process: `once`, `skip` or `all`.
         next_at: The next due time; null when it has ended.
         data: Their payload: its JSON value, else a string; null where there is none.
     """
@@ -171,10 +171,10 @@ class JobScheduleView:
     key: str
     cron: str
     zone: str
-    every_seconds: float | None
-    at: Moment | None
     missed: str
-    next_at: Moment | None
+    every_seconds: float | None = None
+    at: Moment | None = None
+    next_at: Moment | None = None
     data: Any = None
 
 

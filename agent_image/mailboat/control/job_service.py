@@ -509,9 +509,9 @@ def _schedule_view(schedule: Schedule) -> JobScheduleView:
         schedule.job.key,
         schedule.cron,
         schedule.zone,
+        schedule.missed.name.lower(),
         schedule.every_ms / 1000 if schedule.every_ms else None,
         moment_of(schedule.at_ms) if schedule.at_ms else None,
-        schedule.missed.name.lower(),
         None if schedule.next_ms is None else moment_of(schedule.next_ms),
         payload_value(schedule.job.payload),
     )

@@ -251,7 +251,7 @@ JOB_QUEUE: Final[Document] = document_of(
     JobQueueView("cdn", "keyed", 12, 9, 2, _AT, 3.5, 1, 0, False, 2, "100/1s", 1, ("purge.*",))  # a row
 )
 JOB_SCHEDULE: Final[Document] = document_of(
-    JobScheduleView("nightly", "report.build", "", "0 3 * * *", "Europe/Berlin", None, None, "once", _AT)
+    JobScheduleView("nightly", "report.build", "", "0 3 * * *", "Europe/Berlin", "once", next_at=_AT)
 )
 QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
 JOB_CLAIMS: Final[Document] = document_of(
