@@ -79,6 +79,8 @@ def start_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
 
     yield start
     for process in started:
+        assert process.stderr is not None
+        process.stderr.readline()  # it takes signals before it writes its first line
         process.send_signal(signal.SIGTERM)
     for process in started:
         errors = process.communicate(timeout=PATIENCE_SECONDS)[1]
@@ -183,6 +185,6 @@ def test_jobs_are_added_from_python(boat: Any) -> None:
         job = opened.add_job("mail", {"to": "mia"}, key="k", delay=60, request_id="r")
         assert opened.add_job("mail", {"to": "mia"}, request_id="r") == job
         shown = opened.job(job)
-        assert (shown.data, shown.key, shown.view.state) == ({"to": "mia"}, "k", "unassigned")
+        assert (shown.data, shown.key, shown.view.state) == ({"to": "mia"}, "k", "queued")
         with pytest.raises(mailboat.errors.UsageError, match="no JSON form"):
             opened.add_job("mail", object())

@@ -76,8 +76,8 @@ def run(
             stopping.set()
             worker.wake()
 
-        session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
         with stopped_by_signals(stop, shutdown_seconds):
+            session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
             _turns(session, worker, stopping, clock)
             worker.stop(shutdown_seconds)
     session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")

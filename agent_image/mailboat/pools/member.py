@@ -149,9 +149,10 @@ class PoolMember:
         try:
             self._run(is_endless=is_endless)
         except MailboatError as error:
-            self._show(phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
+            self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
             raise
-        self._show(phase=SubscriberPhase.STOPPED, cause=None)
+        # Counted once more: packages that had begun end after the last progress was shown.
+        self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=None)
         return self._statistics
 
     def stop(self, deadline: Deadline | None) -> None:
@@ -381,17 +382,16 @@ class PoolMember:
             log_next_offset=end,
             cause=cause,
             attempts=0 if counts is None else counts.attempts,
-            imported=0 if counts is None else counts.imported,
-            dropped=0 if counts is None else counts.dropped,
-            failed=0 if counts is None else counts.failed,
-            put=0 if counts is None else counts.put,
-            removed=0 if counts is None else counts.removed,
-            content_bytes=0 if counts is None else counts.content_bytes,
-            commits=0 if counts is None else counts.commits,
+            **self._counted(),
             publishers=follower.publishers,
             is_ready=is_ready,
             ready_reason="caught-up" if is_ready else "starting",
         )
+
+    def _counted(self) -> dict[str, object]:
+        """The figures of what this member has imported so far."""
+        names = ("imported", "dropped", "failed", "put", "removed", "content_bytes", "commits")
+        return {} if self._import is None else {name: getattr(self._import.counts, name) for name in names}
 
     def _show(self, **values: object) -> None:
         before, self._statistics = self._statistics, replace(self._statistics, **values)  # type: ignore[arg-type]  # checked by the record
