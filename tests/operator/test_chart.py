@@ -297,7 +297,7 @@ def test_alerts_name_commands_that_are_there(helm: str) -> None:
     reference = (ROOT / "docs" / "cli.md").read_text()
     known = set(re.findall(r"^##+ mailboat (.+)$", reference, re.MULTILINE)) - {"queues", "errors"}
     named = re.findall(r"kubectl mailboat -n \S+ \S+ \S+ ((\w+) \w+) ", said)
-    assert len(named) == 6
+    assert len(named) == 7
     assert [both for both, first in named if not {both, first} & known] == []
 
 
