@@ -128,6 +128,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         "commands-edge",
         "events-author",
         "history",
+        "jobs",
         "log",
         "log-past",
         "maintainer",

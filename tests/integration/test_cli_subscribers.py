@@ -67,7 +67,7 @@ def test_a_forgotten_subscriber_may_come_back_with_its_target(boat: Any, site: P
 def test_one_that_runs_or_is_not_known_is_not_forgotten(boat: Any) -> None:
     announce(boat, "current")
     ran = boat.run("subscribers", "forget", "far")
-    assert (ran.code, "error: Usage: far is current: one that runs would" in ran.err) == (2, True)
+    assert (ran.code, "error: Usage: far is current: a running subscriber would" in ran.err) == (2, True)
     assert boat.run("subscribers", "forget", "nobody").code == 2
     assert names(boat) == ["far"]
 

@@ -37,8 +37,8 @@ def test_a_publish_whose_sweep_is_refused_is_told_and_published_once(guest: Any,
     assert ran.code == 0
     assert [one["offset"] for one in ran.document["packages"]] == [0]
     first, *facts = ran.err.splitlines()
-    assert first.startswith("warning: what was published stands; retention or sweep failed")
-    assert "and is due again within the hour: BlobStoreShared: " in first
+    assert first.startswith("warning: the publication is complete; retention or sweep failed")
+    assert "and is retried within the hour: BlobStoreShared: " in first
     assert "mailboat blobs sweep --forget-journal" in facts[-1]
     assert guest.json("journal", "topics")[0]["next"] == 1
     assert guest.do("publish", site, "/large.bin").err == ""

@@ -238,7 +238,7 @@ def test_a_sidecar_s_binary_with_other_bytes_is_refused(site: Path) -> None:
         f'{{"sha256": "{digest}", "bytes": 4}}}}]}}'
     )
     (site / f"en/.node.{digest}.bin").write_bytes(b"fake")
-    with pytest.raises(Exception, match="other content"):
+    with pytest.raises(Exception, match="does not have the content of its digest"):
         FolderSource(site).node(NodePath("/en"))
     (site / f"en/.node.{digest}.bin").write_bytes(b"real")
     node = FolderSource(site).node(NodePath("/en"))

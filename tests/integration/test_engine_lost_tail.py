@@ -92,7 +92,7 @@ def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_again(tmp_pat
         for _ in range(published_anew):
             publish(engine)
         with closing(engine.target("files")) as target:
-            with pytest.raises(JournalShorterError, match=r"journal lost records and was written again: .* epoch"):
+            with pytest.raises(JournalShorterError, match=r"journal lost records and has new ones: .* epoch"):
                 engine.subscriber(target).run(Until.CAUGHT_UP)
             assert target.ledger.position() == stood_at
             accepting = engine.with_settings(is_gap_accepted=True)

@@ -131,7 +131,8 @@ def test_a_target_of_the_format_before_builds_is_brought_up_to_date(tmp_path: Pa
     database = tmp_path / ("target" if kind == "sqlite" else "target/.mailboat/state.db")
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(
-            "DROP TABLE open_build; DROP TABLE pending_job; ALTER TABLE state DROP COLUMN reports;"
+            "DROP TABLE open_build; DROP TABLE pending_job; DROP TABLE pool_done;"
+            "ALTER TABLE state DROP COLUMN reports; ALTER TABLE state DROP COLUMN pool;"
             "PRAGMA user_version = 2;"
         )
     with closing(open_target(text)) as target:
