@@ -153,7 +153,9 @@ def test_a_target_of_the_version_before_gets_room_for_commands(tmp_path: Path) -
             "DROP TABLE command_position",
             "DROP TABLE open_build",
             "DROP TABLE pending_job",
+            "DROP TABLE pool_done",
             "ALTER TABLE state DROP COLUMN reports",
+            "ALTER TABLE state DROP COLUMN pool",
             "ALTER TABLE pending_status DROP COLUMN kind",
             "PRAGMA user_version = 1",
         ):
