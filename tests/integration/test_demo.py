@@ -39,6 +39,7 @@ def left_running(folder: Path) -> list[str]:
     return [one for one in found if str(folder) in one and "agent run" in one]
 
 
+@pytest.mark.long("trees-and-demos")
 @pytest.mark.costly("the demo itself: twenty subscribers, killed and started again")
 def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path) -> None:
     done = run("demo", "--seconds", "4", "--home", tmp_path / "boat", folder=tmp_path)
