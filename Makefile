@@ -49,7 +49,7 @@ gates: extensions ## The short benchmarks whose ratios are gated, one at a time
 bench: extensions ## All figures, at full length, as JSON in bench-results/
 	$(BIN)/python -m pytest tests/benchmarks --full-length --timeout 1800 --durations=0 -s
 
-fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
+fuzz: dev ## The property targets for long; CONTRIBUTING.md has the coverage-guided way
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
 e2e: dev-all ## Pods in a real cluster (made first where it does not run, and left for the next time)

@@ -67,24 +67,24 @@ def values_page() -> str:
         "# Chart values",
         "",
         "Generated from the chart's `values.yaml` and `values.schema.json` by `make docs`. Helm refuses unknown",
-        "values. [Install on Kubernetes](kubernetes.md) says which to set before production.",
+        "values. [Install on Kubernetes](kubernetes.md) says which to set before production. Values without a default",
+        "are empty.",
         "",
         "```",
         "helm show values helm/mailboat > values.yaml",
         "helm upgrade --install mailboat helm/mailboat --namespace mailboat-system --values values.yaml",
         "```",
         "",
-        "| value | type | default | meaning |",
-        "|---|---|---|---|",
     ]
-    lines += [_row(value, schema) for value in chart_values(text, schema)]
+    lines += [_line_of(value, schema) for value in chart_values(text, schema)]
     return "\n".join(lines) + "\n"
 
 
-def _row(value: Value, schema: Mapping[str, Any]) -> str:
+def _line_of(value: Value, schema: Mapping[str, Any]) -> str:
     if value.is_group:
-        return f"| **`{value.path}`** | | | {value.meaning} |"
-    return f"| `{value.path}` | {_type(value.schema, schema)} | `{json.dumps(value.default)}` | {value.meaning} |"
+        return f"- `{value.path}`: {value.meaning}"
+    default = f", default `{json.dumps(value.default)}`" if value.default not in ("", [], {}) else ""
+    return f"- `{value.path}` ({_type(value.schema, schema)}{default}): {value.meaning}"
 
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
@@ -94,8 +94,8 @@ def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         return "duration"
     if schema["type"] == "array":
         return f"list of {schema['items']['type']}s"
-    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    return " ".join([schema["type"], *(f"{word} {schema[key]}" for key, word in words.items() if key in schema)])
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    return ", ".join([schema["type"], *(f"{sign} {schema[key]}" for key, sign in signs.items() if key in schema)])
 
 
 def _default(defaults: Any, path: list[str]) -> Any:

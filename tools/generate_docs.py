@@ -32,8 +32,8 @@ EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
 """What the dashboard shows of an error, as seen from `docs`."""
 EVERYWHERE = {"home", "verbose", "help", "output", "token_file"}
 """Options that every command has, or every command with `--url`."""
-SEVERAL = 3
-"""An option that so many commands have, with the same meaning and default, is explained once."""
+SEVERAL = 2
+"""An argument or option that so many commands have, with the same meaning and default, is explained once."""
 
 
 def pages() -> dict[str, str]:
@@ -66,7 +66,7 @@ def command_line_page() -> str:
         "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints",
         "traces of errors, and `--help`. All but `completion` have `--output`, `-o`: table, json, yaml or name",
         "(default: `table`). Those with `--url` have `--token-file FILE`: its bearer token (default: MAILBOAT_TOKEN).",
-        "Several commands have:",
+        "Where several commands have the same argument or option, it is explained only here:",
         "",
         *common.values(),
     ]
@@ -85,8 +85,14 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _common_options(commands: Iterable[Any]) -> dict[str, str]:
-    """Options that mean the same for several commands: their line by what they are called."""
-    lines = Counter(_line(option, command) for command in commands for option in _parameters(command, "option"))
+    """Arguments and options that mean the same for several commands: their line by what they are called."""
+    lines = Counter(
+        _line(parameter, command)
+        for command in commands
+        if not hasattr(command, "commands")
+        for kind in ("argument", "option")
+        for parameter in _parameters(command, kind)
+    )
     several = {line.split(":")[0]: line for line, number in reversed(lines.most_common()) if number >= SEVERAL}
     return dict(sorted(several.items()))
 
@@ -101,21 +107,22 @@ def _parameters(command: Any, kind: str) -> list[Any]:
 
 
 def _describe(command: Any, path: str, common: Mapping[str, str]) -> Iterator[str]:
-    yield from ("#" * (path.count(" ") + 2) + f" mailboat {path}", "", _paragraph(command.help))
-    if hasattr(command, "commands"):
-        return
+    is_group = hasattr(command, "commands")
     arguments, options = _parameters(command, "argument"), _parameters(command, "option")
+    usage = " ".join(["mailboat", path, *([] if is_group else map(argument_name, arguments))])
+    yield from (f"{'#' * (path.count(' ') + 2)} `{usage}`", "", _paragraph(command.help))
+    if is_group:
+        return
     lines = [_line(parameter, command) for parameter in (*arguments, *options)]
     own = [line for line in lines if line not in common.values()]
     shared = [line.split(":")[0].removeprefix("- ") for line in lines if line in common.values()]
-    if own:
-        yield from ("", *own)
-    if shared:
-        names = ", ".join(name.split(" ")[0].strip("`,") for name in shared)
-        yield from ("", f"[Common options](#common-options): `{names}`")
-    words = [argument_name(argument) for argument in arguments]
-    usage = " ".join(["mailboat", path, *words])
-    yield from ("", "```", *dict.fromkeys([usage, *EXAMPLES.get(path, ())]), "```")
+    names = ", ".join(name.split(" ")[0].strip("`,") for name in shared if name.startswith("`-"))
+    if own or names:
+        yield from ("", *own, *[f"- [Common](#common-options): `{names}`"] * bool(names))
+    # an example without an option shows no more than the heading
+    examples = [example for example in EXAMPLES.get(path, ()) if " -" in example]
+    if examples:
+        yield from ("", "```", *examples, "```")
 
 
 def _line(parameter: Any, command: Any) -> str:

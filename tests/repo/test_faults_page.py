@@ -18,6 +18,6 @@ def test_every_test_that_the_page_of_faults_names_is_there(root: Path) -> None:
 
 
 def test_every_row_of_the_page_of_faults_names_a_test(root: Path) -> None:
-    rows = [line for line in (root / "docs/faults.md").read_text().splitlines() if re.match(r"\| (\d+)? ?\|", line)]
+    rows = [line for line in (root / "docs/faults.md").read_text().splitlines() if re.match(r"\| (?!fault)", line)]
     assert len(rows) > 26
     assert [row for row in rows if not NAMED.search(row)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def test_a_section_that_says_nothing_is_all_defaults() -> None:
 
 @pytest.mark.parametrize(("section", "key"), KEYS, ids=[".".join(one) for one in KEYS])
 def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
-    assert f"`{section}.{key}`" in configuration_page()
+    assert re.search(rf"^- `{section}\.{key}(\[\])?`", configuration_page(), re.MULTILINE)
     assert json_schema()["properties"][section]["properties"][key]["description"].endswith((".", "…"))
     lines = commented_yaml(Config()).splitlines()
     number = next(index for index, line in enumerate(lines) if line.startswith((f"  {key}:", f'  "{key}":')))
@@ -100,10 +101,10 @@ def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
 
 def test_the_page_names_every_key_as_messages_do_and_writes_numbers_out() -> None:
     page = configuration_page()
-    assert "| `agents.publishers[].name` |" in page
-    assert "| `agents.subscribers[].staging.golden` |" in page
-    assert "| `http.tokens[].verbs` |" in page
-    assert "5242880 to 5368709120 " in page
+    assert "- `agents.publishers[].name` (string, required): " in page
+    assert "- `agents.subscribers[].staging.golden` (string, required): " in page
+    assert "- `http.tokens[].verbs[]` (" in page
+    assert "5242880 to 5368709120, " in page
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:

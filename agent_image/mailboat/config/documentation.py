@@ -31,51 +31,47 @@ def configuration_page() -> str:
     lines = [
         "# Configuration",
         "",
-        "Generated from `mailboat/config/document.py` by `make docs`. A home keeps it in `mailboat.yaml`, which",
-        "`mailboat init` writes with every key explained; `mailboat agent run --config FILE` takes any file, YAML or",
-        "JSON. An unknown key is refused, with the nearest known one, and so is a key that stands twice.",
+        "Generated from `mailboat/config/document.py` by `make docs`. `mailboat init` writes the file `mailboat.yaml`",
+        "of a home with every key explained; `mailboat agent run --config FILE` takes any file, YAML or JSON. Unknown",
+        "and duplicate keys are refused. `mailboat config check FILE` refuses what `agent run` would refuse, and names",
+        "the line of each mistake.",
         "",
-        "`mailboat config check FILE` refuses what `mailboat agent run --config FILE` would refuse, and names the line",
-        "of each mistake. Relative paths are relative to the home, except for `agents.publishers[].source`, which is",
-        "relative to the configuration's file. Integers are at most 9007199254740991 and other numbers at most 10^9,",
-        "unless the type says another maximum.",
-        "",
-        f"Editors with a YAML language server complete and check keys by [`{SCHEMA_FILE}`]({SCHEMA_FILE}): the first",
-        "line of the file that `mailboat init` writes names its address. `mailboat config schema` prints the schema of",
-        "the installed version.",
+        "- A key without a default is null, unless it is required.",
+        "- Paths are relative to the home, except for `agents.publishers[].source`, which is relative to the file.",
+        "- Integers are at most 9007199254740991, other numbers at most 10^9, unless another maximum is stated.",
+        "- `file or env`: a secret, as `{file: PATH}` or `{env: NAME}`.",
+        f"- Editors complete and check keys by [`{SCHEMA_FILE}`]({SCHEMA_FILE}), which the file's first line names.",
+        "  `mailboat config schema` prints the schema of the installed version.",
     ]
     for key in keys_of(Config):
-        lines += _section_page(key, key.name)
+        lines += ["", f"## {key.name}", "", key.setting.text, "", *_section_lines(key, key.name)]
     return "\n".join(lines) + "\n"
 
 
-def _section_page(section: Key, path: str) -> Iterator[str]:
-    keys = list(keys_of(section.kind))
-    path += "[]" if section.is_list else ""
-    # the table above has the text of an inner section
-    yield from ["", f"## {path}", *([] if "." in path else ["", section.setting.text])]
-    yield from ["", "| key | type | default | meaning |", "|---|---|---|---|"]
-    for key in keys:
-        default = "required" if key.default is REQUIRED else f"`{_scalar(key.default)}`"
-        if key.is_section:
-            default = "" if key.default is REQUIRED else "`null`" if key.default is None else "`[]`" * key.is_list
-        yield f"| `{path}.{key.name}` | {_type_text(key)} | {default} | {key.setting.text} |"
+def _section_lines(section: Key, path: str) -> Iterator[str]:
+    """A line for each key of a section; those of an inner section follow its own line."""
     shown = dict[object, str]()
-    for key in keys:
-        if key.is_section and "file or env" not in _type_text(key):
-            inner = f"{path}.{key.name}"
-            if key.kind in shown:
-                yield from ["", f"`{inner}` has the keys of `{shown[key.kind]}`."]
-                continue
+    for key in keys_of(section.kind):
+        inner = f"{path}.{key.name}{'[]' * key.is_list}"
+        is_section = key.is_section and "file or env" not in _type_text(key)
+        facts = [] if is_section else [_type_text(key)]
+        if key.default is REQUIRED and not key.is_section:
+            facts.append("required")
+        elif key.default not in (REQUIRED, None) and not key.is_section:
+            facts.append(f"default `{_scalar(key.default)}`")
+        like = f" Keys: those of `{shown[key.kind]}`." if is_section and key.kind in shown else ""
+        known = f" ({', '.join(facts)})" if facts else ""
+        yield f"- `{inner}`{known}: {key.setting.text}{like}"
+        if is_section and not like:
             shown[key.kind] = inner
-            yield from _section_page(key, inner)
+            yield from _section_lines(key, inner)
 
 
 def _type_text(key: Key) -> str:
     text = _kind_text(key)
     if key.is_list:
-        return f"list of {text}"
-    # a default of null shows that null is a value
+        return text
+    # without a default null is a value anyway
     return text + (" or null" if key.is_nullable and key.default is not None else "")
 
 

@@ -21,31 +21,29 @@ _USUAL_BOUNDS: Final = ("300 s", "16 GiB")
 _HEAD: Final = """# Metrics
 
 Generated from the code by `make docs`. An agent serves its metrics at [`/metrics`](http.md#probes-and-metrics),
-in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it. The standard metrics of the process
-and of Python (`process_…`, `python_…`) are served too.
+in the Prometheus text format, or as OpenMetrics if the `Accept` header requests it, with the standard metrics
+`process_…` and `python_…`.
 
 ```
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 ```
 
-- A name ends with its unit (`_seconds`, `_bytes`); all others are counts. Counters start at 0 with the process. An
-  unknown value has no sample.
+- In parentheses: kind and labels. A name ends with its unit (`_seconds`, `_bytes`); all others are counts. An unknown
+  value has no sample.
 - Values of labels come from the configuration, from fixed lists, or from error names (at most 50).
 - Histograms have buckets up to 300 s or 16 GiB if nothing else is stated.
-- The last column has the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
+- *Sling* names the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
   component. Sling measures each package, Mailboat each transaction.
 """
 
 
 _REST: Final = """## Metrics of Sling without a counterpart
 
-| Sling's metric | reason |
-|---|---|
-| `queue_cache_fetch_count`, `queue_size_computation_duration` | sizes are arithmetic, nothing is fetched |
-| `removed_failed_package_duration` | one short transaction, counted in `subscriber_commits_total` |
-| `fv_message_count` | messages of the FileVault importer, which is not used |
-| `journal_available` | `subscriber_waits_total` and `publisher_refused_requests_total` name what was unavailable |
-| `items_buffer_size`, `process_queue_item_duration` | no buffer between reading and importing |
+- `queue_cache_fetch_count`, `queue_size_computation_duration`: sizes are arithmetic, nothing is fetched
+- `removed_failed_package_duration`: one short transaction, counted in `subscriber_commits_total`
+- `fv_message_count`: messages of the FileVault importer, which is not used
+- `journal_available`: `subscriber_waits_total` and `publisher_refused_requests_total` name what was unavailable
+- `items_buffer_size`, `process_queue_item_duration`: no buffer between reading and importing
 """
 
 
@@ -53,28 +51,21 @@ def metrics_page() -> str:
     """The page."""
     lines = [_HEAD]
     for part, title in _TITLES:
-        lines += [f"## {title}", "", *_table([one for one in CATALOGUE if one.name.split("_")[1] == part]), ""]
+        lines += [f"## {title}", "", *_lines([one for one in CATALOGUE if one.name.split("_")[1] == part]), ""]
     return "\n".join([*lines, _REST])
 
 
-def _table(metrics: Sequence[Metric]) -> Iterator[str]:
-    """The metrics; a label that all have, and a column that is empty in all rows, are not repeated."""
+def _lines(metrics: Sequence[Metric]) -> Iterator[str]:
+    """A line for each metric; labels that all have are not repeated."""
     common = [one for one in metrics[0].labels if len(metrics) > 1 and all(one in metric.labels for metric in metrics)]
     if common:
         yield from (f"All have the label {' and '.join(f'`{one}`' for one in common)}.", "")
-    has_originals = any(one.original for one in metrics)
-    titles = ["name and labels", "kind", "meaning", *["Sling's metric"] * has_originals]
-    yield from (_row(titles), "|" + "---|" * len(titles))
     for metric in metrics:
-        labels = "".join(f" `{one}`" for one in metric.labels if one not in common)
+        facts = [metric.kind.value, *(f"`{label}`" for label in metric.labels if label not in common)]
         bound = _bound_of(metric) if metric.kind is Kind.HISTOGRAM else ""
         buckets = f" Buckets up to {bound}." if bound and bound not in _USUAL_BOUNDS else ""
-        cells = [f"`{metric.shown_name}`{labels}", metric.kind.value, metric.text + buckets]
-        yield _row([*cells, *[metric.original] * has_originals])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        original = f" Sling: `{metric.original}`." if metric.original else ""
+        yield f"- `{metric.shown_name}` ({', '.join(facts)}): {metric.text}{buckets}{original}"
 
 
 def _bound_of(metric: Metric) -> str:

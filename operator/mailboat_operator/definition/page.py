@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mailboat_operator.definition import API_VERSION, CATEGORY
-from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.definition.schema import default_of
 from mailboat_operator.kinds.registry import KINDS
@@ -23,7 +23,6 @@ _KUBERNETES_TYPES = (
     "Fields with the names, types and meanings of Kubernetes: those that the restricted profile of pod security",
     "allows. `kubectl explain publisher.spec.template.spec` explains each.",
 )
-_COLUMNS = ("| field | type | default | meaning |", "|---|---|---|---|")
 
 
 def resources_page() -> str:
@@ -44,25 +43,32 @@ def resources_page() -> str:
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
         "- Pod templates have [types of Kubernetes](#types-of-kubernetes).",
+        "- A former name of a renamed field is refused by a rule that has the present name.",
         "",
         "| kind | short name | meaning |",
         "|---|---|---|",
     ]
     lines += [f"| [{kind.name}](#{kind.name.lower()}) | `{kind.short_name}` | {kind.text} |" for kind in KINDS]
+    several = _fields_of_several(shared)
+    lines += ["", "## Fields of several kinds", "", *several]
     for kind in KINDS:
-        lines += _kind_section(kind, shared)
+        lines += _kind_section(kind, shared, several)
     lines += ["", "## Shared types"]
     for record in shared:
         if not _is_of_kubernetes(record):
-            lines += ["", f"### {record.__name__}", *_table(record, shared)]
+            lines += ["", f"### {record.__name__}", "", *_lines(record, shared)]
             lines += _list("Rules:", _rules(record, "", shared))
-            lines += _list("Renamed:", _former(record, "", shared))
     of_kubernetes = [record for record in shared if _is_of_kubernetes(record)]
-    lines += ["", "## Types of Kubernetes", "", *_KUBERNETES_TYPES, "", "| type | fields |", "|---|---|"]
-    lines += [f"| `{record.__name__}` | {_line(record, shared)} |" for record in of_kubernetes]
-    rules = dict.fromkeys(line for record in of_kubernetes for line in _rules(record, "", shared))
-    lines += _list("Rules:", list(rules))
+    lines += ["", "## Types of Kubernetes", "", *_KUBERNETES_TYPES, ""]
+    lines += [f"- `{record.__name__}`: {_line(record, shared)}" for record in of_kubernetes]
+    lines += _list("Rules:", _rules_by_type(of_kubernetes))
     return "\n".join(lines) + "\n"
+
+
+def _fields_of_several(shared: Mapping[type, int]) -> list[str]:
+    """The lines that two or more kinds have in common, each once."""
+    lines = Counter(line for kind in KINDS for line in _lines(kind.spec, shared))
+    return [line for line, number in lines.items() if number > 1]
 
 
 def _shared_types() -> Mapping[type, int]:
@@ -84,21 +90,29 @@ def _is_reference(key: Key) -> bool:
     return key.is_section and [inner.name for inner in keys_of(key.kind)] == ["name"]
 
 
-def _kind_section(kind: Kind[Any], shared: Mapping[type, int]) -> Iterator[str]:
-    yield from ("", f"## {kind.name}", "", kind.text, "", "Fields of `spec`:", *_table(kind.spec, shared))
+def _kind_section(kind: Kind[Any], shared: Mapping[type, int], several: Sequence[str]) -> Iterator[str]:
+    lines = list(_lines(kind.spec, shared))
+    common = ", ".join(line.split("`")[1] for line in lines if line in several)
+    yield from ("", f"## {kind.name}", "", kind.text, "", "Fields of `spec`:", "")
+    yield from (line for line in lines if line not in several)
+    yield f"- [Of several kinds](#fields-of-several-kinds): `{common}`"
     messages = [f"- {rule.message}." for rule in kind.rules]
     yield from _list("Rules:", [*messages, *_rules(kind.spec, "", shared)])
-    yield from _list("Renamed:", _former(kind.spec, "", shared))
-    yield from ("", "Fields of `status`:", "", "| field | type | meaning |", "|---|---|---|")
+    yield from ("", "Fields of `status`:", "")
     for key, path in _fields(kind.status, "", shared):
         if path not in _EVERY_STATUS:
-            yield f"| `{path}` | {_type(key, shared)} | {_cell(key.field.text)} |"
+            yield _field_line(path, [_type(key, shared)], key.field.text)
 
 
-def _table(record: type, shared: Mapping[type, int]) -> Iterator[str]:
-    yield from ("", *_COLUMNS)
+def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:
+    """A line for each field: path, type, default, meaning."""
     for key, path in _fields(record, "", shared):
-        yield f"| `{path}` | {_type(key, shared)} | {_default(key)} | {_cell(key.field.text)} |"
+        yield _field_line(path, [_type(key, shared), _default(key)], key.field.text)
+
+
+def _field_line(path: str, facts: Iterable[str], text: str) -> str:
+    known = ", ".join(fact for fact in facts if fact)
+    return f"- `{path}`{f' ({known})' if known else ''}: {text}"
 
 
 def _joined(messages: Iterable[str]) -> Iterator[str]:
@@ -114,6 +128,15 @@ def _joined(messages: Iterable[str]) -> Iterator[str]:
 def _is_of_kubernetes(record: type) -> bool:
     """Whether the record has Kubernetes' own fields, which readers know; they are listed without their meaning."""
     return record.__module__ in (placement.__name__, template.__name__)
+
+
+def _rules_by_type(records: Iterable[type]) -> Iterator[str]:
+    """Each rule once, behind the names of the types that have it."""
+    types: dict[str, list[str]] = {}
+    for record in records:
+        for rule in rules_of(record):
+            types.setdefault(rule.message, []).append(f"`{record.__name__}`")
+    return (f"- {', '.join(names)}: {message}." for message, names in types.items())
 
 
 def _line(record: type, shared: Mapping[type, int]) -> str:
@@ -152,18 +175,10 @@ def _path(above: str, key: Key) -> str:
 def _rules(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
     at = f"`{above.removesuffix('.')}`: " if above else ""
     for message in _joined(rule.message for rule in rules_of(record)):
-        yield f"- {at}{_cell(message)}."
+        yield f"- {at}{message}."
     for key in keys_of(record):
         if _is_inner(key, shared):
             yield from _rules(key.kind, f"{_path(above, key)}.", shared)
-
-
-def _former(record: type, above: str, shared: Mapping[type, int]) -> Iterator[str]:
-    for renamed in renamed_of(record).values():
-        yield f"- `{above}{renamed.former}` is now `{renamed.name}`."
-    for key in keys_of(record):
-        if _is_inner(key, shared):
-            yield from _former(key.kind, f"{_path(above, key)}.", shared)
 
 
 def _default(key: Key) -> str:
@@ -172,13 +187,12 @@ def _default(key: Key) -> str:
     default = default_of(key)
     if default is None or default == {}:
         return ""
-    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    return f"default `{default if isinstance(default, str) else json.dumps(default)}`"
 
 
 def _type(key: Key, shared: Mapping[type, int]) -> str:
+    """The type of a value or of an item: a path shows lists by `[]`, and objects by the fields below it."""
     text = _value_type(key, shared)
-    if key.shape is Shape.LIST:
-        return "list" if text == "object" else f"list of {text}"
     return f"map to {text}" if key.shape is Shape.MAPPING else text
 
 
@@ -186,13 +200,13 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
     if _is_reference(key):
         return "`{name}`"
     if key.is_section:
-        return _section_type(key.kind) if key.kind in shared else "object"
+        return _section_type(key.kind) if key.kind in shared else ""
     if key.is_choice:
         return ", ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time or key.kind is bool:
         return "time" if key.is_time else "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
-        text = _SHORT.split(_cell(key.field.form.meaning))[0].removeprefix("a ").removeprefix("an ")
+        text = _SHORT.split(key.field.form.meaning)[0].removeprefix("a ").removeprefix("an ")
         return _DEFINED.get(text, text)
     return "string" if key.kind is str else f"integer{_range(key)}"
 
@@ -206,7 +220,3 @@ def _range(key: Key) -> str:
     if key.field.minimum is None:
         return ""
     return f", ≥ {key.field.minimum}" if key.field.maximum is None else f", {key.field.minimum} to {key.field.maximum}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
