@@ -1,9 +1,8 @@
-"""Spark's own connectors, in the versions that docs/spark.md names: our package topic by `kafka`, a bucket by `s3a`."""
+"""Spark's own connectors, in the versions of tests/spark/pom.xml: our package topic by `kafka`, a bucket by `s3a`."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import uuid
@@ -70,12 +69,3 @@ def test_the_versions_in_the_docs_read_our_topic_and_write_to_a_bucket(
     assert ran.returncode == 0, ran.stderr[-3000:]
     ((offset, length),) = json.loads(ran.stdout)
     assert (offset, length > 50) == (0, True)
-
-
-def test_the_docs_name_the_jars_that_are_tested() -> None:
-    said = (TESTS.parent / "docs" / "spark.md").read_text()
-    pom = (TESTS / "spark" / "pom.xml").read_text()
-    found = re.findall(r"<artifactId>([^<*]+)</artifactId>\s*<version>([^<]+)</version>", pom)[1:]
-    assert len(found) > 8
-    for artifact, version in found:
-        assert f"{artifact}:{version}" in said or (f"`{artifact}`" in said and f"AWS SDK {version}" in said), artifact
