@@ -208,6 +208,7 @@ def test_a_worker_has_longer_to_end_than_its_jobs(queue_of: Any) -> None:
     arguments = pod["containers"][0]["args"]
     finish = int(arguments[arguments.index("--shutdown-seconds") + 1])
     assert (finish, pod["terminationGracePeriodSeconds"]) == (600, 620)
+    assert pod["shareProcessNamespace"]  # else it would ignore a SIGTERM that comes while it starts
     assert arguments[:2] == ["worker", "run"]
     assert arguments[-4:] == ["--on", "purge.*=./purge.sh", "--import", "warm_jobs"]
 

@@ -267,7 +267,8 @@ class HttpControl:
 
     def _send(self, operation: Operation[T]) -> tuple[httpx2.Response, bytes]:
         """The answer and its body."""
-        seconds = ANSWER_SECONDS + operation.wait_seconds
+        seconds = ANSWER_SECONDS if operation.answer_seconds is None else operation.answer_seconds
+        seconds += operation.wait_seconds
         deadline = Deadline(self._clock, seconds)
         request = self._client.build_request(
             operation.method,

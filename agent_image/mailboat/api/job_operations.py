@@ -32,6 +32,9 @@ from mailboat.model.jobs import (
 )
 
 _PREFIX: Final = "/jobs"
+_LEAVE_SECONDS: Final = 5.0
+"""A worker that ends does not wait longer for an agent that does not answer: it is forgotten there after its lease."""
+
 T = TypeVar("T")
 
 
@@ -160,7 +163,8 @@ class HttpJobs:
 
     def leave(self, worker: str) -> None:
         """The worker ends."""
-        self._ask(Operation("DELETE", f"{_PREFIX}/workers/{quote(worker, safe='')}", ReportedView))
+        path = f"{_PREFIX}/workers/{quote(worker, safe='')}"
+        self._ask(Operation("DELETE", path, ReportedView, answer_seconds=_LEAVE_SECONDS))
 
     def _on_jobs(self, verb: str, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         body = {"jobs": [show_job_id(job) for job in jobs]}

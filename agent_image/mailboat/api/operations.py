@@ -80,6 +80,7 @@ class Operation(Generic[T]):
         query: The query parameters; a list stands for a repeated one.
         body: The JSON body; None sends none.
         wait_seconds: The time that the agent may wait before it answers.
+        answer_seconds: The time for the answer, in addition to the wait; None is the client's.
     """
 
     method: str
@@ -88,6 +89,7 @@ class Operation(Generic[T]):
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     wait_seconds: float = 0.0
+    answer_seconds: float | None = None
 
 
 def status() -> Operation[StatusView]:

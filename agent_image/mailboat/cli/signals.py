@@ -20,15 +20,18 @@ _JOIN_SECONDS: Final = 5.0
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None], shutdown_seconds: float) -> Iterator[set[int]]:
+def stopped_by_signals(
+    stop: Callable[[], None], shutdown_seconds: float, exit_seconds: float = EXIT_SECONDS
+) -> Iterator[set[int]]:
     """SIGTERM and Ctrl-C end the work in order; a second Ctrl-C ends it at once. Gives the signals received.
 
     Args:
         stop: Requests the end. It is called in a thread of its own: a signal handler runs in the main thread between
             two instructions, and would deadlock on a lock that the interrupted code holds, such as that of the event
             that it is about to wait for.
-        shutdown_seconds: The deadline that the work keeps after `stop`. A process that is still there `EXIT_SECONDS`
-            later ends with exit code 1 and the traces of its threads.
+        shutdown_seconds: The deadline that the work keeps after `stop`.
+        exit_seconds: A process that is still there so long after the deadline ends with exit code 1 and the traces of
+            its threads.
     """
     received: set[int] = set()
     reads, writes = os.pipe2(os.O_CLOEXEC)
@@ -38,7 +41,7 @@ def stopped_by_signals(stop: Callable[[], None], shutdown_seconds: float) -> Ite
         while (byte := os.read(reads, 1)) != _DONE:
             if byte[0] in numbers:  # signals that have other handlers are written as well
                 if not received:
-                    _limit(shutdown_seconds + EXIT_SECONDS)
+                    _limit(shutdown_seconds + exit_seconds)
                 received.add(byte[0])
                 stop()
 

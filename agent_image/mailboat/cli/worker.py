@@ -19,7 +19,7 @@ from mailboat.cli.python_handlers import load_handlers, publish_at_agent, publis
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import Backoff, Clock, SystemClock
-from mailboat.errors import RetryableError, UsageError
+from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.jobs.command import CommandHandler
 from mailboat.jobs.handlers import JobHandlers, Publish, WorkerPorts
@@ -31,6 +31,8 @@ from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.model.jobs import parse_pattern
 
 _BACKOFF = Backoff(1.0, 60.0)
+_EXIT_SECONDS = 15.0
+"""After the deadline: calls get six seconds to stop, and an agent may not answer. Less than the margin of its pod."""
 
 
 def register(app: typer.Typer) -> None:
@@ -76,9 +78,13 @@ def run(
             stopping.set()
             worker.wake()
 
-        with stopped_by_signals(stop, shutdown_seconds):
+        with stopped_by_signals(stop, shutdown_seconds, _EXIT_SECONDS):
             session.note(f"worker {worker.worker_id} takes {', '.join(parsed)} with {slots} slots; Ctrl-C stops it")
-            _turns(session, worker, stopping, clock)
+            try:
+                _turns(session, worker, stopping, clock)
+            except MailboatError:  # also then, what runs ends in order, as far as the source allows
+                worker.stop(shutdown_seconds)
+                raise
             worker.stop(shutdown_seconds)
     session.note("stopped cleanly" if not worker.running else f"stopped with {worker.running} calls unfinished")
 

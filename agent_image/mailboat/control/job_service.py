@@ -352,6 +352,10 @@ class JobService:
             self._check_worker(worker)
             return source.report(worker, results, renewals)
 
+    def has_left(self, worker: str) -> bool:
+        """Whether the worker ended: nothing comes of a claim for it."""
+        return worker in self._left
+
     def leave(self, worker: str) -> None:
         """A worker ends."""
         with self._opened() as source:

@@ -10,19 +10,23 @@ import base64
 import binascii
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
 
 from mailboat.api.job_operations import HttpJobs
 from mailboat.api.job_records import CallView, ClaimedView, ClaimsView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
-from mailboat.model.jobs import JobLeaseLostError, JobResult, NewJob, Renewal, Token, parse_job_id
+from mailboat.model.jobs import JobLeaseLostError, JobResult, NewJob, Outcome, Renewal, Token, parse_job_id
 
 _WAIT_SECONDS: Final = 20.0
 _BUSY_SECONDS: Final = 1.0
 """How often a worker without a free slot asks whether one of its calls should stop."""
+
+_LAST_CLAIM_SECONDS: Final = 2.0
+"""For the answer to a claim that is under way when the worker leaves; the agent answers it at once."""
 
 
 class HttpSource:
@@ -31,7 +35,6 @@ class HttpSource:
     def __init__(self, jobs: HttpJobs, clock: Clock) -> None:
         self._jobs = jobs
         self._clock = clock
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="mailboat-job-claims")
         self._asked: Future[ClaimsView] | None = None
         self._asked_at = clock.monotonic() - _BUSY_SECONDS
         self._told: set[CallId] = set()
@@ -46,9 +49,11 @@ class HttpSource:
             known = {(call.token, call.job): call in self._told for call in held}
             wait = _WAIT_SECONDS if free else 0.0
             worker = (offer.worker, offer.slots, offer.topics)
-            # In a thread of its own: the agent holds the request, and `poll` must return to report results.
-            self._asked = self._pool.submit(self._jobs.claim, worker, free, known, wait)
-            self._asked.add_done_callback(lambda _: self._wake.set())
+            asked = self._asked = Future[ClaimsView]()
+            # In a thread of its own: the agent holds the request, and `poll` must return to report results. A daemon:
+            # a request that an agent does not answer must not hold up the end of the process.
+            arguments = (asked, worker, free, known, wait)
+            threading.Thread(target=self._claim, args=arguments, name="mailboat-job-claims", daemon=True).start()
         self._wake.wait(min(wait_seconds, _BUSY_SECONDS) if not free else wait_seconds)
         # Cleared before the answer is checked: an answer that comes later wakes the next `poll`.
         self._wake.clear()
@@ -71,12 +76,27 @@ class HttpSource:
 
     def leave(self, worker: str) -> None:
         self._jobs.leave(worker)
+        if self._asked is None:
+            return
+        # A claim that came before the end was known would keep its jobs until their leases are over.
+        with suppress(TimeoutError):
+            claimed = [_claimed(each).call for each in self._asked.result(_LAST_CLAIM_SECONDS).claimed]
+            if claimed:
+                returned = [JobResult(c.job, c.token, Outcome.SNOOZE, 0, "the worker ended") for c in claimed]
+                self.report(worker, returned, ())
 
     def interrupt(self) -> None:
         self._wake.set()
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Leave a claim that is under way to its thread: closing the client ends it."""
+
+    def _claim(self, asked: Future[ClaimsView], *arguments: Any) -> None:
+        try:
+            asked.set_result(self._jobs.claim(*arguments))
+        except BaseException as error:  # noqa: BLE001  # raised by the `poll` that reads the answer
+            asked.set_exception(error)
+        self._wake.set()
 
 
 def _calls(views: Iterable[CallView]) -> Iterable[CallId]:

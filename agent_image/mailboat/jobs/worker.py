@@ -1,7 +1,7 @@
 """Runs jobs: polls its source for calls, runs handlers in threads, renews leases and reports results.
 
-One thread talks to the source; handlers run in a pool of as many threads as the worker has slots. A worker's id is made
-for each start, so that a process with the same name never takes over leases of an earlier one.
+One thread talks to the source; handlers run in as many threads as the worker has slots. A worker's id is made for each
+start, so that a process with the same name never takes over leases of an earlier one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, cast
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple
 
-from mailboat.clock import Clock, Deadline
+from mailboat.clock import Backoff, Clock, Deadline
+from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.source import CallId, Claimed, JobSource, Offer
 from mailboat.model.jobs import (
@@ -29,12 +32,15 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
-from mailboat.wire.job_records import LONGEST_DELAY_MS, MAX_PROGRESS_BYTES
+from mailboat.wire.job_records import LONGEST_DELAY_MS, MAX_MESSAGE_CHARACTERS, MAX_PROGRESS_BYTES
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _CUT_OFF_SECONDS: Final = 6.0
 """For calls that are asked to stop at the end: a command gets SIGKILL five seconds after SIGTERM."""
+
+_BACKOFF: Final = Backoff(0.1, 5.0)
+"""Between attempts to report while the worker ends."""
 
 
 class Result(NamedTuple):
@@ -121,11 +127,13 @@ class JobWorker:
         self._clock = clock
         self._failpoints = failpoints
         self._offer = Offer(self.worker_id, settings.slots, tuple(settings.handlers))
-        self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix=f"mailboat-job-{settings.name}")
+        self._threads: list[threading.Thread] = []
+        self._tasks: SimpleQueue[tuple[CallId, Handler, Call] | None] = SimpleQueue()
+        """Calls to make; None ends a thread."""
         self._calls: dict[CallId, Call] = {}
         self._leases_ms: dict[CallId, int] = {}
         self._renew_at: dict[CallId, float] = {}
-        self._ended: deque[JobResult] = deque()  # appended to by the threads of the pool
+        self._ended: deque[JobResult] = deque()  # appended to by the threads of handlers
         self._is_stopping = False
         self._is_repeating = False
         """Whether the last report was not answered, so that its results may count already."""
@@ -156,24 +164,55 @@ class JobWorker:
         again, and the attempt is not counted. What still runs then loses its lease when that ends.
         """
         self._is_stopping = True
-        self._await_calls(seconds)
-        # Set before the calls are stopped: threads of the pool read it when a call ends.
-        self._cut_off = frozenset(self._calls)
+        try:
+            self._await_calls(seconds)
+            # Set before the calls are stopped: threads of handlers read it when a call ends.
+            self._cut_off = frozenset(self._calls)
+            self._stop_calls()
+            self._await_calls(_CUT_OFF_SECONDS)
+            self._leave()
+        except BaseException:
+            # Without reports, but not without the calls: a command must not outlive its worker.
+            self._stop_calls()
+            self._end_threads()
+            deadline = Deadline(self._clock, _CUT_OFF_SECONDS)
+            for thread in self._threads:
+                thread.join(deadline.remaining_seconds())
+            raise
+        finally:
+            self._end_threads()
+            self._source.close()
+
+    def _stop_calls(self) -> None:
         for call in self._calls.values():
             call.stop()
-        self._await_calls(_CUT_OFF_SECONDS)
-        self._source.leave(self.worker_id)
-        # Without a wait: a handler that ignores the stop must not delay the end; its lease expires.
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._source.close()
+
+    def _end_threads(self) -> None:
+        """Let the threads end after their calls. A handler that ignores the stop is not waited for."""
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _leave(self) -> None:
+        try:
+            self._source.leave(self.worker_id)
+        except RetryableError as error:
+            _LOG.warning("worker %s ends without notice: %s", self.worker_id, error)
 
     def _await_calls(self, seconds: float) -> None:
-        """Go on with what runs, at most for so long."""
-        deadline = Deadline(self._clock, seconds)
+        """Go on with what runs, at most for so long. Raises: what the source raises, unless it is worth a retry."""
+        deadline, failures = Deadline(self._clock, seconds), 0
         while self.running and not deadline.is_over():
-            self._report()
-            if self.running:
-                self._poll(0, self._wait_seconds(min(0.1, deadline.remaining_seconds())))
+            try:
+                self._report()
+                if self.running:
+                    self._poll(0, self._wait_seconds(min(0.1, deadline.remaining_seconds())))
+                failures = 0
+            except RetryableError as error:
+                # An agent that restarts meanwhile must not end the calls that run.
+                failures += 1
+                if failures == 1:
+                    _LOG.warning("worker %s cannot report: %s", self.worker_id, error)
+                self._clock.wait(threading.Event(), min(_BACKOFF.pause(failures), deadline.remaining_seconds()))
 
     def _report(self) -> bool:
         """Report what ended and what is to be renewed; whether results were among it."""
@@ -222,6 +261,8 @@ class JobWorker:
 
     def _start(self, claimed: Claimed) -> None:
         call_id = claimed.call
+        if call_id in self._calls:  # given again by an agent that does not know of it yet
+            return
         call = Call(claimed.jobs, call_id.token, claimed.attempt, claimed.log)
         self._calls[call_id] = call
         self._leases_ms[call_id] = claimed.lease_ms
@@ -231,38 +272,40 @@ class JobWorker:
             return
         topic = claimed.jobs[call_id.job].topic
         handler = next(h for pattern, h in self._settings.handlers.items() if topic_matches(pattern, topic))
-        future = self._pool.submit(self._run, handler, call)
-        future.add_done_callback(lambda returned: self._returned(call_id, returned))
+        if len(self._threads) < min(len(self._calls), self._settings.slots):
+            # A daemon: a handler that ignores its stop must not hold up the end of the process.
+            name = f"mailboat-job-{self._settings.name}-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._make_calls, name=name, daemon=True))
+            self._threads[-1].start()
+        self._tasks.put((call_id, handler, call))
 
-    def _run(self, handler: Handler, call: Call) -> Result | Future[Result]:
-        self._failpoints.reach(Failpoint.JOBS_BEFORE_HANDLER)
-        result = handler(call)
-        self._failpoints.reach(Failpoint.JOBS_AFTER_HANDLER)
-        return result if result is not None else Result()
+    def _make_calls(self) -> None:
+        """Make calls, one after the other. Runs in the threads of handlers."""
+        while (task := self._tasks.get()) is not None:
+            call, handler, made = task
+            try:
+                self._failpoints.reach(Failpoint.JOBS_BEFORE_HANDLER)
+                returned = handler(made)
+                self._failpoints.reach(Failpoint.JOBS_AFTER_HANDLER)
+            except BaseException as error:  # noqa: BLE001  # also `sys.exit` in a handler: it ends the call alone
+                self._end(call, error)
+            else:
+                if isinstance(returned, Future):
+                    returned.add_done_callback(partial(self._end_later, call))
+                else:
+                    self._end(call, returned)
 
-    def _returned(self, call: CallId, returned: Future[Result | Future[Result]]) -> None:
-        """Keep the result of a handler, at once or when it comes. Runs in a thread of the pool."""
-        if returned.exception() is None and isinstance(later := returned.result(), Future):
-            later.add_done_callback(lambda done: self._end(call, done))
-        else:
-            self._end(call, cast("Future[Result]", returned))
+    def _end_later(self, call: CallId, done: Future[Result]) -> None:
+        self._end(call, done.exception() or done.result())
 
-    def _end(self, call: CallId, done: Future[Result]) -> None:
+    def _end(self, call: CallId, returned: Result | BaseException | None) -> None:
         """Keep the result of a call for the next report. Runs in any thread."""
-        error = done.exception()
-        if error is not None:
-            _LOG.warning("job %s failed: %s", _name(call), error, exc_info=error)
-            result = Result(Outcome.FAIL, f"{type(error).__name__}: {error}")
-        else:
-            result = done.result()
-        # It may have failed because it was asked to stop, so this does not count as an attempt.
-        if call in self._cut_off and result.outcome is not Outcome.OK:
-            result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
-        delay_ms = None
-        if result.delay_seconds is not None:
-            delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
+        try:
+            result = _job_result(call, returned, is_cut_off=call in self._cut_off)
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:  # a delay of NaN, or no result at all
+            result = _job_result(call, error, is_cut_off=False)
         # Appended before the interrupt: the thread that wakes up must find the result.
-        self._ended.append(JobResult(call.job, call.token, result.outcome, delay_ms, result.message))
+        self._ended.append(result)
         self._source.interrupt()
 
     def _wait_seconds(self, longest: float) -> float:
@@ -275,6 +318,21 @@ class JobWorker:
     def _third_of(self, call: CallId) -> float:
         # Milliseconds to seconds, and a third of them: two renewals may fail before the lease ends.
         return self._leases_ms[call] / 3000
+
+
+def _job_result(call: CallId, returned: Result | BaseException | None, *, is_cut_off: bool) -> JobResult:
+    """What is reported of a call, from what its handler returned or raised. Raises: it returned no outcome."""
+    if isinstance(returned, BaseException):
+        _LOG.warning("job %s failed: %s", _name(call), returned, exc_info=returned)
+        returned = Result(Outcome.FAIL, f"{type(returned).__name__}: {returned}")
+    result = Result() if returned is None else returned
+    # It may have failed because it was asked to stop, so this does not count as an attempt.
+    if is_cut_off and result.outcome is not Outcome.OK:
+        result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
+    delay_ms = None
+    if result.delay_seconds is not None:
+        delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
+    return JobResult(call.job, call.token, result.outcome, delay_ms, result.message[:MAX_MESSAGE_CHARACTERS])
 
 
 def _name(call: CallId) -> str:

@@ -425,7 +425,8 @@ async def claim_jobs(worker: WorkerPath, order: ClaimOrder, ports: Ports, reques
         polled = await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys())
         view = _claims_view(polled, {call for call, told in held.items() if told})
         left = ends - ports.clock.monotonic()
-        if view != ClaimsView() or left <= 0.0 or ports.stopping.is_set() or await request.is_disconnected():
+        is_over = left <= 0.0 or ports.stopping.is_set() or ports.jobs.has_left(worker)
+        if view != ClaimsView() or is_over or await request.is_disconnected():
             return view
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -88,6 +88,9 @@ def _pod(queue: JobQueue, workers: Workers, image: AgentImage, token_version: st
         **placed(template.spec, owner.labels, is_spread=True),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # The first process of a PID namespace ignores SIGTERM until it has a handler for it: a worker that is removed
+        # while it starts would claim jobs until SIGKILL. It would not reap what commands leave behind, either.
+        "shareProcessNamespace": True,
         # the autoscaler removes any pod, also a busy one: https://github.com/kedacore/keda/issues/157
         "terminationGracePeriodSeconds": int(workers.finish_seconds) + _MARGIN_SECONDS,
         "containers": [_worker(queue, workers, image), *map(init_container, template.spec.containers)],

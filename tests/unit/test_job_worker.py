@@ -1,0 +1,213 @@
+"""`JobWorker` and `HttpSource` at their end: every call is reported or given back, and the end always comes."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pytest
+from mailboat.api.job_records import ClaimedJobView, ClaimedView, ClaimsView, ReportedView
+from mailboat.errors import AgentUnreachableError, UsageError
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.http_source import HttpSource
+from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
+from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
+from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, Renewal, Token
+from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.wait import PATIENCE_SECONDS
+
+FIRST, SECOND = CallId(Token(7), JobId(1)), CallId(Token(8), JobId(2))
+
+
+def claimed(call: CallId) -> Claimed:
+    return Claimed(call, {call.job: NewJob("work")}, 1, 30_000)
+
+
+class ScriptedSource:
+    """Gives calls, and fails, as a test says."""
+
+    def __init__(self, clock: SkippingClock) -> None:
+        self.clock = clock
+        self.answers: list[Sequence[Claimed]] = []
+        self.failures: list[Exception] = []
+        self.results: list[JobResult] = []
+        self.woken = threading.Event()
+        self.left = 0
+        self.closed = 0
+
+    def poll(self, _offer: Offer, _free: int, _held: Collection[CallId], wait_seconds: float) -> PollResult:
+        if wait_seconds and not self.woken.wait(0.01):
+            self.clock.advance(wait_seconds)
+        self.woken.clear()
+        return PollResult(self.answers.pop(0) if self.answers else ())
+
+    def report(self, _worker: str, results: Sequence[JobResult], _renewals: Sequence[Renewal]) -> Collection[CallId]:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.results += results
+        return ()
+
+    def leave(self, _worker: str) -> None:
+        self.left += 1
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def interrupt(self) -> None:
+        self.woken.set()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def source() -> ScriptedSource:
+    return ScriptedSource(SkippingClock())
+
+
+def worker_of(source: ScriptedSource, handler: Handler) -> JobWorker:
+    settings = WorkerSettings("worker", 2, {"**": handler})
+    return JobWorker(source, settings, source.clock, random.Random(1), NoFailpoints())
+
+
+def outcomes(source: ScriptedSource) -> list[tuple[JobId, Outcome, str]]:
+    return [(each.job, each.outcome, each.message) for each in source.results]
+
+
+def test_agent_that_fails_while_a_worker_ends_does_not_end_its_calls(source: ScriptedSource) -> None:
+    asked_to_stop: list[bool] = []
+    worker = worker_of(source, lambda call: asked_to_stop.append(call.should_stop))
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    source.failures += [AgentUnreachableError("restarts")] * 3
+    worker.stop(60.0)
+    assert (outcomes(source), asked_to_stop) == ([(FIRST.job, Outcome.OK, "")], [False])
+    assert (worker.running, source.left, source.closed) == (0, 1, 1)
+
+
+def test_worker_ends_although_its_agent_never_answers_again(source: ScriptedSource) -> None:
+    worker = worker_of(source, lambda call: None if call.wait(PATIENCE_SECONDS) else Result(Outcome.CANCEL))
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    source.failures += [AgentUnreachableError("gone")] * 10_000
+    began = source.clock.monotonic()
+    worker.stop(60.0)
+    assert 60.0 <= source.clock.monotonic() - began < 80.0
+    assert (worker.running, source.left, source.closed) == (1, 1, 1)
+
+
+def test_refused_worker_stops_its_calls_before_it_ends(source: ScriptedSource) -> None:
+    stopped = threading.Event()
+    worker = worker_of(source, lambda call: stopped.set() if call.wait(PATIENCE_SECONDS) else None)
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    source.clock.advance(10.0)  # a renewal is due
+    source.failures.append(UsageError("the token was revoked"))
+    with pytest.raises(UsageError, match="revoked"):
+        worker.stop(60.0)
+    assert (stopped.is_set(), source.closed) == (True, 1)
+
+
+def test_handler_that_ignores_its_stop_does_not_hold_up_the_end(source: ScriptedSource) -> None:
+    ends = threading.Event()
+
+    def ignore(_: Call) -> None:
+        ends.wait(PATIENCE_SECONDS)
+
+    worker = worker_of(source, ignore)
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    worker.stop(5.0)
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith("mailboat-job-worker")]
+    assert (worker.running, source.left, thread.daemon) == (1, 1, True)
+    ends.set()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_claim_that_is_answered_while_the_worker_ends_is_given_back(source: ScriptedSource) -> None:
+    ends = threading.Event()
+
+    def wait(_: Call) -> None:
+        ends.wait(PATIENCE_SECONDS)
+
+    worker = worker_of(source, wait)
+    source.answers += [[claimed(FIRST)], [claimed(SECOND)]]
+    worker.turn()
+    source.interrupt()
+    threading.Timer(0.05, ends.set).start()
+    worker.stop(1e6)
+    assert outcomes(source) == [(SECOND.job, Outcome.SNOOZE, "the worker ended"), (FIRST.job, Outcome.OK, "")]
+
+
+def test_call_that_is_given_twice_runs_once(source: ScriptedSource) -> None:
+    runs: list[Token] = []
+    worker = worker_of(source, lambda call: runs.append(call.token))
+    source.answers += [[claimed(FIRST), claimed(FIRST)]]
+    worker.turn()
+    worker.stop(60.0)
+    assert (runs, outcomes(source)) == ([FIRST.token], [(FIRST.job, Outcome.OK, "")])
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        (lambda _: Result(Outcome.FAIL, "", float("nan")), "ValueError: cannot convert float NaN to integer"),
+        (lambda _: Result(Outcome.FAIL, "", float("inf")), "OverflowError: cannot convert float infinity to integer"),
+        (lambda _: "done", "AttributeError: 'str' object has no attribute 'delay_seconds'"),
+        (lambda _: sys.exit(3), "SystemExit: 3"),
+    ],
+)
+def test_handler_without_an_outcome_fails(source: ScriptedSource, handler: Any, message: str) -> None:
+    worker = worker_of(source, handler)
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    worker.stop(60.0)
+    assert outcomes(source) == [(FIRST.job, Outcome.FAIL, message)]
+
+
+def test_long_message_of_a_handler_is_cut(source: ScriptedSource) -> None:
+    worker = worker_of(source, lambda _: Result(Outcome.CANCEL, "x" * 100_000))
+    source.answers.append([claimed(FIRST)])
+    worker.turn()
+    worker.stop(60.0)
+    assert [len(each.message) for each in source.results] == [2_000]
+
+
+class HeldClaim:
+    """`HttpJobs` of an agent that holds a claim until the worker leaves."""
+
+    def __init__(self, when_left: Callable[[], ClaimsView]) -> None:
+        self.when_left = when_left
+        self.left = threading.Event()
+        self.results: list[JobResult] = []
+
+    def claim(self, *_: object) -> ClaimsView:
+        self.left.wait(PATIENCE_SECONDS)
+        return self.when_left()
+
+    def leave(self, _worker: str) -> None:
+        self.left.set()
+
+    def report(self, _worker: str, results: Sequence[JobResult], _renewals: object) -> ReportedView:
+        self.results += results
+        return ReportedView()
+
+
+def left_with(answer: Callable[[], ClaimsView]) -> Sequence[JobResult]:
+    """What a worker reports that leaves while this is the answer to its claim."""
+    agent: Any = HeldClaim(answer)
+    source = HttpSource(agent, SkippingClock())
+    assert source.poll(Offer("worker", 2, ("**",)), 2, (), 0.0) == PollResult()
+    source.leave("worker")
+    source.close()
+    return agent.results
+
+
+def test_jobs_of_a_claim_under_way_are_given_back_when_the_worker_leaves() -> None:
+    jobs = (ClaimedJobView("0-1", "work", "", ""),)
+    answer = ClaimsView((ClaimedView("0-1", 7, 1, 30.0, jobs),))
+    assert left_with(lambda: answer) == [JobResult(FIRST.job, Token(7), Outcome.SNOOZE, 0, "the worker ended")]
+    assert left_with(ClaimsView) == []
