@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import random
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from support.fault_proxy import FaultProxy
 from support.s3_server import ADMIN, S3Server
@@ -126,7 +124,7 @@ def test_a_sweep_lists_a_thousand_at_a_time_in_bounded_memory(bench: Any, s3_ser
         peak = bench.peak(["--home", home, "blobs", "sweep", "--yes"])
         seconds = time.perf_counter() - begun
         requests = dict(proxy.requests)
-    store = S3BlobStore(S3Connection(s3_server.settings("sweep/"), SystemClock(), random.Random(1)), SystemClock())
+    store = S3BlobStore(s3_server.connection(s3_server.section("sweep/")), SystemClock())
     assert list(store.list()) == []
     store.put(io.BytesIO(b"the store still works"))
     store.close()

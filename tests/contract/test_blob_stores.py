@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import Digest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from mailboat.testing.blob_contract import BlobHarness, BlobStoreContract
 from support.s3_server import S3Server
@@ -41,14 +39,12 @@ class TestDirectoryBlobStore(BlobStoreContract):
 class TestS3BlobStore(BlobStoreContract):
     @pytest.fixture
     def harness(self, s3_server: S3Server) -> Iterator[BlobHarness]:
-        settings = s3_server.settings("contract/")
+        config = s3_server.section("contract/")
         client = s3_server.client()
 
         def damage(digest: Digest, content: bytes) -> None:
             name = digest.hex()
             client.put_object(Bucket=s3_server.bucket, Key=f"contract/sha256/{name[:2]}/{name}", Body=content)
 
-        yield BlobHarness(
-            lambda: S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock()), damage
-        )
+        yield BlobHarness(lambda: S3BlobStore(s3_server.connection(config), SystemClock()), damage)
         client.close()

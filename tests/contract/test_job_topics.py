@@ -12,6 +12,7 @@ import pytest
 from mailboat.api.client import HttpControl
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import HttpConfig
+from mailboat.config.storage import KafkaConfig
 from mailboat.control.job_service import JobService
 from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.source import JobSource
@@ -44,7 +45,7 @@ class TestJobsOnSqlite(JobContract):
 class TestJobsOnKafka(JobContract):
     @pytest.fixture
     def harness(self, kafka_broker: KafkaBroker) -> JournalHarness:
-        settings = KafkaSettings(kafka_broker.bootstrap_servers)
+        settings = KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,)))
         return JournalHarness(lambda: KafkaJournal(settings, SystemClock()), lambda _: None, reads_ahead=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.model.identifiers import TopicName
@@ -16,7 +17,7 @@ from support.kafka_broker import KafkaBroker
 class TestKafkaJournal(JournalContract):
     @pytest.fixture
     def harness(self, kafka_broker: KafkaBroker) -> JournalHarness:
-        settings = KafkaSettings(kafka_broker.bootstrap_servers)
+        settings = KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,)))
 
         def delete_topic(topic: TopicName) -> None:
             with KafkaJournal(settings, SystemClock()) as journal:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.failpoints import Failpoint
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -97,5 +98,5 @@ class TestPoolOnSqlite(PoolContract):
 class TestPoolOnKafka(PoolContract):
     @pytest.fixture
     def journal(self, kafka_broker: KafkaBroker) -> Iterator[Journal]:
-        with KafkaJournal(KafkaSettings(kafka_broker.bootstrap_servers), SystemClock()) as made:
+        with KafkaJournal(KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,))), SystemClock()) as made:
             yield made

@@ -17,6 +17,7 @@ import yaml
 from cluster_client import Manifest, eventually, files_of, has_condition, name_of
 from kubernetes.client import AuthenticationV1TokenRequest, V1TokenRequestSpec
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge
@@ -247,7 +248,7 @@ class PackageLog:
 
     def __init__(self, address: str) -> None:
         """Nothing is read yet."""
-        self._journal = KafkaJournal(KafkaSettings(address), SystemClock())
+        self._journal = KafkaJournal(KafkaSettings(KafkaConfig((address,))), SystemClock())
         self._topic = TopicName(f"{TOPICS}package")
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.model.identifiers import TopicName
@@ -26,7 +27,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 
 @pytest.fixture
 def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
-    return KafkaSettings(kafka_broker.bootstrap_servers)
+    return KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,)))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import BuildRequest, recipe_for
@@ -23,7 +24,7 @@ from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.bulk.source_branches import Branch, cut_whole
 from mailboat.bulk.spark import pipeline, sink
 from mailboat.bulk.spark.columns import Column, batch_of
-from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row, document_of
+from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
@@ -70,7 +71,7 @@ def order(boat: Any, site: Path) -> tuple[ExecutorWorkspace, Recipe, list[Bin]]:
 def work_of(order: tuple[ExecutorWorkspace, Recipe, list[Bin]]) -> bytes:
     """All bins as the work of one task."""
     place, recipe, bins = order
-    return document_of(BuildWork(place, recipe, tuple(bins)))
+    return msgspec.json.encode(BuildWork(place, recipe, tuple(bins)))
 
 
 def stored(boat: Any) -> set[Path]:
@@ -111,7 +112,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_task_that_runs_twice_at_once_stores_and_says_the_same(boat: Any, order: Any) -> None:
     place, recipe, bins = order
-    work = document_of(BuildWork(place, recipe, tuple(bins)))
+    work = msgspec.json.encode(BuildWork(place, recipe, tuple(bins)))
     together = threading.Barrier(2)
 
     def task() -> list[Any]:

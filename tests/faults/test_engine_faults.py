@@ -124,7 +124,7 @@ def test_a_trimmed_journal_stops_it_until_the_gap_is_accepted(engine: Engine, so
     publish_each(engine, source)
     target = engine.target("sqlite")
     observer = StopWhen(lambda statistics: statistics.imported > 0)
-    engine.subscriber(target, engine.with_settings(read=replace(engine.subscribing.read, max_records=2)))
+    engine.subscriber(target, engine.with_settings(max_batch_records=2))
     watched_subscriber(engine, target, observer).run()
     target.ledger.reset_position(engine.position(1))
     engine.journal.truncate(PACKAGES, engine.records()[3].offset)

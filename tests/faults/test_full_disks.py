@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from mailboat.config.document import Transfer
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import StorageFullError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
 from support.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site
 
 ROOM_BYTES = 2 * 1024 * 1024
-CUT = PieceSettings(piece_bytes=100_000, append_bytes=400_000)
+WHOLE = {"transfer": Transfer.REFERENCE, "inline_binary_bytes": 10_000_000}
+CUT = {"transfer": Transfer.CHUNKS, "piece_bytes": 100_000, "append_bytes": 400_000}
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def site(tmp_path: Path) -> FolderSource:
 
 
 def publish(engine: Engine, site: FolderSource, *, in_pieces: bool) -> None:
-    settings = engine.publishing_with(are_pieces_cut=in_pieces, is_self_contained=True, pieces=CUT)
+    settings = engine.publishing_with(**(CUT if in_pieces else WHOLE))
     for path in ("/small.txt", "/large.bin"):
         engine.publisher(settings).publish(add_request([NodePath(path)]), site)
 
@@ -85,9 +86,7 @@ def test_a_publisher_without_room_for_a_package_says_so_and_appends_nothing(
     with small_disk(tmp_path / "temporary"), monkeypatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
         with pytest.raises(StorageFullError):
-            engine.publisher(engine.publishing_with(is_self_contained=True)).publish(
-                add_request([NodePath("/large.bin")]), site
-            )
+            engine.publisher(engine.publishing_with(**WHOLE)).publish(add_request([NodePath("/large.bin")]), site)
     assert engine.records() == []
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.clock import Deadline, SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -26,7 +26,7 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from support.kafka_broker import BrokerSettings
+from support.kafka_broker import BrokerSettings, with_section
 from support.kafka_cluster import KafkaCluster
 
 FAIL_OVER_SECONDS = 60.0
@@ -46,7 +46,9 @@ def cluster(kafka_broker: KafkaCluster) -> KafkaCluster:
 
 @pytest.fixture
 def settings(cluster: KafkaCluster) -> KafkaSettings:
-    return KafkaSettings(cluster.bootstrap_servers, replication_factor=3, min_insync_replicas=2, request_seconds=20.0)
+    return KafkaSettings(
+        KafkaConfig((cluster.bootstrap_servers,), replicas=3, min_insync_replicas=2, request_seconds=20.0)
+    )
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
 ) -> None:
     killed = [number for number in cluster.brokers if number != leader(admin, topic)][:1]
     configure(admin, topic, "min.insync.replicas", "3")
-    with KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as impatient:
+    with KafkaJournal(with_section(settings, append_seconds=3.0), SystemClock()) as impatient:
         journal.append(topic, some_records(1, "before"))
         cluster.brokers[killed[0]].kill()
         until(lambda: len(in_sync(admin, topic)) == 2, "a replica is out of sync")
@@ -121,7 +123,7 @@ def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
             impatient.append(topic, some_records(1, "refused"))
         assert refused.value.next_step is not None
     with (
-        KafkaJournal(replace(settings, append_seconds=FAIL_OVER_SECONDS), SystemClock()) as patient,
+        KafkaJournal(with_section(settings, append_seconds=FAIL_OVER_SECONDS), SystemClock()) as patient,
         in_background(lambda: patient.append(topic, some_records(2, "patient"))) as appending,
     ):
         revive(cluster, *killed)
@@ -140,7 +142,7 @@ def test_a_stale_replica_that_becomes_leader_is_noticed_as_a_lost_tail(
     cluster: KafkaCluster, settings: KafkaSettings, admin: AdminClient
 ) -> None:
     """An unclean election: acknowledged records are gone, and others come in their place."""
-    careless = replace(settings, replication_factor=2, min_insync_replicas=1)  # what docs/kafka.md advises against
+    careless = with_section(settings, replicas=2, min_insync_replicas=1)  # what docs/kafka.md advises against
     topic = new_topic_name()
     with KafkaJournal(careless, SystemClock()) as journal:
         journal.ensure_topic(topic, FOREVER)

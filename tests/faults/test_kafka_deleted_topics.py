@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -24,7 +23,7 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
-from support.kafka_broker import KafkaBroker, stopped
+from support.kafka_broker import KafkaBroker, stopped, with_section
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_an_append_to_a_deleted_topic_ends_none_to_another_topic(
 ) -> None:
     kept = new_topic_name()
     other.ensure_topic(kept, FOREVER)
-    impatient = replace(settings, request_seconds=2.0)
+    impatient = with_section(settings, request_seconds=2.0)
     with KafkaJournal(impatient, SystemClock()) as journal, ThreadPoolExecutor(1) as pool:
         for name in (kept, topic):
             once_available(lambda name=name: journal.append(name, some_records(1)))

@@ -39,7 +39,7 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from support.kafka_broker import KafkaBroker, stopped
+from support.kafka_broker import KafkaBroker, stopped, with_section
 
 # ------------------------------------------------------------------------------------------------- broker killed
 
@@ -75,7 +75,7 @@ def test_while_the_broker_is_down_calls_say_so_and_afterwards_all_goes_on(
     kafka_broker: KafkaBroker, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName
 ) -> None:
     journal.append(topic, some_records(2, "before"))
-    with KafkaJournal(replace(settings, append_seconds=1.0, request_seconds=2.0), SystemClock()) as impatient:
+    with KafkaJournal(with_section(settings, append_seconds=1.0, request_seconds=2.0), SystemClock()) as impatient:
         reader = once_available(lambda: impatient.reader(topic, Edge.EARLIEST))
         assert len(patient_read(reader, 2)) == 2
         kafka_broker.kill()
@@ -100,7 +100,7 @@ def test_a_broker_that_stands_still_leaves_a_beginning_of_the_batch_in_order(
     kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
 ) -> None:
     records = [NewRecord(f"{number:05}".encode() * 2000) for number in range(100)]
-    with KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as journal:
+    with KafkaJournal(with_section(settings, append_seconds=3.0), SystemClock()) as journal:
         once_available(lambda: journal.append(topic, [NewRecord(b"first")]))
         with stopped(kafka_broker), pytest.raises(AppendUncertainError, match="0 of 100 records within 3 seconds"):
             journal.append(topic, records)
@@ -119,7 +119,7 @@ def test_a_broker_that_stands_still_leaves_a_beginning_of_the_batch_in_order(
 def test_records_in_hand_are_kept_while_the_brokers_do_not_say_whose_they_are(
     kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
 ) -> None:
-    doubting = replace(settings, identity_check_seconds=0.0, request_seconds=2.0)
+    doubting = replace(with_section(settings, request_seconds=2.0), identity_check_seconds=0.0)
     with KafkaJournal(doubting, SystemClock()) as journal:
         journal.append(topic, some_records(5))
         reader = once_available(lambda: journal.reader(topic, Edge.EARLIEST))
@@ -153,7 +153,7 @@ def test_records_in_hand_are_kept_when_the_question_for_the_end_is_refused(
 def test_a_look_up_while_the_broker_stands_still_says_so_and_works_afterwards(
     kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
 ) -> None:
-    with KafkaJournal(replace(settings, request_seconds=2.0), SystemClock()) as journal:
+    with KafkaJournal(with_section(settings, request_seconds=2.0), SystemClock()) as journal:
         (offset,) = journal.append(topic, [NewRecord(b"kept")])
         with stopped(kafka_broker), pytest.raises(JournalUnavailableError):
             journal.record_at(topic, offset)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError, JournalUnavailableError
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -49,7 +50,7 @@ def proxy(proxy_of_the_broker: TcpProxy) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def journal(proxy: TcpProxy) -> Iterator[KafkaJournal]:
-    with KafkaJournal(KafkaSettings(f"{LOOPBACK}:{proxy.port}"), SystemClock()) as journal:
+    with KafkaJournal(KafkaSettings(KafkaConfig((f"{LOOPBACK}:{proxy.port}",))), SystemClock()) as journal:
         yield journal
         proxy.heal()
 
@@ -57,7 +58,7 @@ def journal(proxy: TcpProxy) -> Iterator[KafkaJournal]:
 @pytest.fixture
 def impatient(proxy: TcpProxy) -> Iterator[KafkaJournal]:
     """Gives up soon, and remembers topics for so long that an append asks for nothing before it."""
-    settings = KafkaSettings(f"{LOOPBACK}:{proxy.port}", append_seconds=5.0, request_seconds=5.0)
+    settings = KafkaSettings(KafkaConfig((f"{LOOPBACK}:{proxy.port}",), append_seconds=5.0, request_seconds=5.0))
     settings = replace(settings, topic_memory_seconds=LONG_WAIT_SECONDS)
     with KafkaJournal(settings, SystemClock()) as impatient:
         yield impatient

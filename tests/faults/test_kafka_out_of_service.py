@@ -23,12 +23,14 @@ from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.kafka import KafkaJournal
+from mailboat.config.storage import KafkaConfig
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import TopicName
 
 servers, topic = sys.argv[1], TopicName("asked")
-admin, settings = AdminClient({"bootstrap.servers": servers}), KafkaSettings(servers, request_seconds=1.5)
+admin = AdminClient({"bootstrap.servers": servers})
+settings = KafkaSettings(KafkaConfig((servers,), request_seconds=1.5))
 
 def brokers():
     try:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -27,7 +27,7 @@ from mailboat.testing.journal_harness import in_background, once_available, read
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
-from support.kafka_broker import BrokerSettings
+from support.kafka_broker import BrokerSettings, with_section
 from support.kafka_cluster import KafkaCluster
 
 PAGE = NodePath("/page.html")
@@ -63,12 +63,12 @@ def in_sync_and_leader(admin: AdminClient) -> tuple[set[int], int]:
 def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_are_back(
     kafka_broker: KafkaCluster, tmp_path: Path
 ) -> None:
-    settings = KafkaSettings(kafka_broker.bootstrap_servers, replication_factor=3, min_insync_replicas=2)
+    settings = KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,), replicas=3, min_insync_replicas=2))
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
     request = add_request([PAGE], request_id=RequestId("r1"))
     source = page_source(PAGE)
     with (
-        KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as impatient,
+        KafkaJournal(with_section(settings, append_seconds=3.0), SystemClock()) as impatient,
         Engine(tmp_path / "home", journal=impatient) as engine,
     ):
         wait_until(lambda: len(in_sync_and_leader(admin)[0]) == 3, "three replicas in sync")
@@ -79,7 +79,7 @@ def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_a
         with pytest.raises(AppendUncertainError, match="0 of 1 records"):
             engine.publisher(AGENT).publish(request, source)
     with (
-        WatchedJournal(replace(settings, append_seconds=LONG_WAIT_SECONDS)) as patient,
+        WatchedJournal(with_section(settings, append_seconds=LONG_WAIT_SECONDS)) as patient,
         Engine(tmp_path / "home", journal=patient) as engine,
         in_background(lambda: engine.publisher(AGENT).publish(request, source)) as publishing,
     ):

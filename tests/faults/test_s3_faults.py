@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
-from mailboat.composition.bucket import s3_settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
+from mailboat.composition.bucket import key_reader
 from mailboat.config.storage import S3Config, Secret
 from mailboat.errors import (
     BlobAccessDeniedError,
@@ -40,19 +41,19 @@ class Bench:
     """A store behind the proxy, on a clock whose pauses pass at once."""
 
     proxy: FaultProxy
-    settings: S3Settings
+    config: S3Config
     clock: SkippingClock
 
-    def store(self, **changes: object) -> S3BlobStore:
-        settings = replace(self.settings, **changes)  # type: ignore[arg-type]
-        return S3BlobStore(S3Connection(settings, self.clock, random.Random(1)), self.clock)
+    def store(self, read_keys: Callable[[], S3Keys] = lambda: ADMIN, **changes: Any) -> S3BlobStore:
+        connection = S3Connection(replace(self.config, **changes), self.clock, random.Random(1), read_keys)
+        return S3BlobStore(connection, self.clock)
 
 
 @pytest.fixture
 def bench(s3_server: S3Server, request: pytest.FixtureRequest) -> Iterator[Bench]:
     prefix = f"{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}/"
     with FaultProxy(s3_server.port) as proxy:
-        yield Bench(proxy, s3_server.settings(prefix, url=proxy.url), SkippingClock())
+        yield Bench(proxy, s3_server.section(prefix, url=proxy.url), SkippingClock())
 
 
 @pytest.fixture
@@ -83,8 +84,8 @@ def test_a_storm_without_end_is_named_after_the_last_attempt(bench: Bench, store
     with pytest.raises(BlobStoreUnavailableError, match="SlowDown") as caught:
         store.put(io.BytesIO(CONTENT), DIGEST)
     assert caught.value.retry_after_seconds == 7
-    assert sum(bench.proxy.requests.values()) == bench.settings.max_attempts
-    assert bench.clock.monotonic() - before >= 7 * (bench.settings.max_attempts - 1)
+    assert sum(bench.proxy.requests.values()) == bench.config.max_attempts
+    assert bench.clock.monotonic() - before >= 7 * (bench.config.max_attempts - 1)
 
 
 def test_a_connection_that_is_reset_in_mid_body_goes_on_with_the_rest(bench: Bench, store: S3BlobStore) -> None:
@@ -111,7 +112,7 @@ def test_an_answer_that_is_lost_leads_to_one_blob(bench: Bench, store: S3BlobSto
 
 
 def test_a_large_upload_whose_last_answer_is_lost_is_there(bench: Bench) -> None:
-    store = bench.store(part_bytes=5 * 1024 * 1024)
+    store = bench.store(multipart_bytes=5 * 1024 * 1024)
     large = CONTENT * 4
     digest = hashlib.sha256(large).digest()
     bench.proxy.inject(Fault(method="POST", containing="uploadId", is_answer_lost=True))
@@ -131,7 +132,7 @@ def test_a_server_that_is_down_is_named(bench: Bench) -> None:
 def test_a_truncated_object_is_corrupt(bench: Bench, store: S3BlobStore, s3_server: S3Server) -> None:
     store.put(io.BytesIO(CONTENT), DIGEST)
     client = s3_server.client()
-    key = f"{bench.settings.prefix}sha256/{DIGEST.hex()[:2]}/{DIGEST.hex()}"
+    key = f"{bench.config.prefix}sha256/{DIGEST.hex()[:2]}/{DIGEST.hex()}"
     client.put_object(Bucket=s3_server.bucket, Key=key, Body=CONTENT[:-1])
     client.close()
     with pytest.raises(BlobCorruptError, match="2999999"):
@@ -226,11 +227,9 @@ def test_a_subscriber_waits_for_keys_that_are_away_while_they_are_renewed(
 ) -> None:
     (tmp_path / "k").write_text("the key")
     config = S3Config("x", access_key_id=Secret(file="k"), secret_access_key=Secret(file="k"))
-    from_files = s3_settings(config, tmp_path).read_keys
-    keys = bench.settings.read_keys
-    assert keys is not None
+    from_files = key_reader(config, tmp_path)
     assert from_files is not None
-    engine.blobs = bench.store(read_keys=lambda: from_files() and keys())
+    engine.blobs = bench.store(read_keys=lambda: from_files() and ADMIN)
     (tmp_path / "k").unlink()
     waits = 0
 
@@ -256,7 +255,7 @@ def test_a_blob_that_appears_later_is_imported_and_order_is_kept(
 ) -> None:
     site = write_site(tmp_path / "site", {"index.html": "<h1>Later</h1>"})
     engine.publisher().publish(add_request([NodePath("/index.html")]), site)
-    place, content = key_of(engine, s3_server, bench.settings.prefix)
+    place, content = key_of(engine, s3_server, bench.config.prefix)
     client = s3_server.client()
     client.delete_object(**place)  # type: ignore[arg-type]
     target = engine.target("sqlite")
@@ -279,7 +278,7 @@ def test_a_blob_that_is_missing_for_ever_is_given_up_in_its_turn(
     bench: Bench, engine: Engine, s3_server: S3Server
 ) -> None:
     client = s3_server.client()
-    client.delete_object(**key_of(engine, s3_server, bench.settings.prefix)[0])  # type: ignore[arg-type]
+    client.delete_object(**key_of(engine, s3_server, bench.config.prefix)[0])  # type: ignore[arg-type]
     client.close()
     target = engine.target("sqlite")
     statistics = engine.subscriber(target).run(Until.CAUGHT_UP)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from mailboat.bulk.source_branches import Branch
-from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.bulk.spark.verification import (
     CompareWork,
@@ -75,7 +75,7 @@ def test_a_target_that_cannot_be_read_is_told_and_the_others_compared(
     site, copy = pair
     comparison = Comparison(str(site), ("files:/nowhere", f"files:{copy}"), (ROOT,))
     branches = [Branch(NodePath("/f2"), is_deep=is_deep), Branch(NodePath("/f2/deep"), is_deep=True)]
-    found = list(compare_work(document_of(CompareWork(comparison, tuple(branches)))))
+    found = list(compare_work(msgspec.json.encode(CompareWork(comparison, tuple(branches)))))
     assert (found[0].kind, found[0].target, found[0].details[0]) == ("failed", "files:/nowhere", "SourceMissing")
     assert {(one.path, one.kind) for one in found[1:]} == {("/f2/deep/3.html", "changed")}
 
@@ -101,7 +101,7 @@ def test_a_node_alone_can_be_missing_or_extra(pair: tuple[Path, Path]) -> None:
     site, copy = pair
     alone = [Branch(NodePath("/f1"), is_deep=False), Branch(NodePath("/extra"), is_deep=False)]
     comparison = Comparison(str(site), (f"files:{copy}",), (ROOT,))
-    found = list(compare_work(document_of(CompareWork(comparison, tuple(alone)))))
+    found = list(compare_work(msgspec.json.encode(CompareWork(comparison, tuple(alone)))))
     assert [(one.path, one.kind) for one in found] == [
         ("/f1", "missing"),
         ("/extra", "extra"),

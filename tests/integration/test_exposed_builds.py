@@ -6,20 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mailboat.cli.progress_line import progress_text
 from mailboat.cli.subscriber_run import progress_document
+from mailboat.config.document import Expose
 from mailboat.content.port import Target
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandMessage
 from mailboat.operations.target_snapshots import restore_snapshot, take_snapshot
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
@@ -37,7 +37,7 @@ from support.engines import (
 from support.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen
 
 OTHER = AgentName("other")
-WHOLE = ExposureSettings(quiet_seconds=None)
+WHOLE: Any = {"expose": Expose.BUILD, "expose_seconds": None}
 
 
 @pytest.fixture
@@ -51,11 +51,12 @@ def place_of(engine: Engine) -> Path:
 
 
 def import_all(
-    engine: Engine, exposure: ExposureSettings | None = WHOLE, max_records: int = 100, **values: object
+    engine: Engine, expose: Expose = Expose.BUILD, max_records: int = 100, **values: object
 ) -> SubscriberStatistics:
     """A run of a subscriber from where its target stands, to the end of the log."""
     with closing(engine.target("generations")) as target:
-        told = engine.with_settings(exposure=exposure, read=ReadLimits(max_records=max_records), **values)
+        changes = {"expose": expose, "expose_seconds": None, "max_batch_records": max_records, **values}
+        told = engine.with_settings(**changes)
         return engine.subscriber(target, told).run(Until.CAUGHT_UP)
 
 
@@ -82,7 +83,7 @@ def test_a_build_is_shown_when_its_last_package_is_imported(engine: Engine) -> N
 
 def test_every_package_is_shown_at_once_where_nothing_else_was_asked_for(engine: Engine) -> None:
     Author(engine).publish(build_of("b1", "a", "b", "c")[:2])
-    found = import_all(engine, None)
+    found = import_all(engine, Expose.PACKAGE)
     assert shown(engine) == digest_of_files({"a": "b1", "b": "b1"})
     assert (found.held_back, found.build) == (0, build_of("b1", "a", "b", "c")[1].part)
 
@@ -134,7 +135,7 @@ def test_the_same_id_of_two_publishers_is_two_builds(engine: Engine) -> None:
     author = Author(engine)
     author.publish([build_of("b1", "a", "b")[0], *build_of("b1", "c", "d", publisher=OTHER)])
     with closing(engine.target("generations")) as target:
-        engine.subscriber(target, engine.with_settings(exposure=WHOLE)).run(Until.CAUGHT_UP)
+        engine.subscriber(target, engine.with_settings(**WHOLE)).run(Until.CAUGHT_UP)
         assert open_builds(target) == [(AUTHOR, "b1", 1, 2)]
     assert shown(engine) == digest_of_files({})
 
@@ -151,7 +152,7 @@ def test_who_comes_in_the_middle_of_a_build_waits_for_its_end(engine: Engine) ->
     with closing(engine.target("generations")) as target:
         target.ledger.reset_position(engine.position(1))
         observer = StopWhen(lambda statistics: statistics.next_offset == 2)
-        engine.subscribing = engine.with_settings(exposure=WHOLE, read=ReadLimits(max_records=1))
+        engine.subscribing = engine.with_settings(**WHOLE, max_batch_records=1)
         watched_subscriber(engine, target, observer).run()
         assert open_builds(target) == [(AUTHOR, "b1", 2, 3)]
     assert shown(engine) == digest_of_files({})
@@ -199,13 +200,13 @@ def test_a_build_that_went_quiet_is_shown_as_far_as_it_came(tmp_path: Path, capl
     with memory_engine(tmp_path, EngineParts(clock, synchronous="OFF")) as engine:
         Author(engine).publish(build_of("b1", "a", "b", "c")[:2])
         clock.advance(59.0)
-        assert import_all(engine, ExposureSettings(60.0)).held_back == 1
+        assert import_all(engine, expose_seconds=60.0).held_back == 1
         assert shown(engine) == digest_of_files({})
         clock.advance(1.0)
-        assert import_all(engine, ExposureSettings(60.0)).held_back == 0
+        assert import_all(engine, expose_seconds=60.0).held_back == 0
         assert shown(engine) == digest_of_files({"a": "b1", "b": "b1"})
         assert "build b1 of author is at package 2 of 3, and no package of it came for 60 s" in caplog.text
-        assert import_all(engine, ExposureSettings(60.0)).commits == 0
+        assert import_all(engine, expose_seconds=60.0).commits == 0
 
 
 def test_a_build_that_goes_on_after_it_was_given_up_is_waited_for_again(tmp_path: Path) -> None:
@@ -213,14 +214,14 @@ def test_a_build_that_goes_on_after_it_was_given_up_is_waited_for_again(tmp_path
     with memory_engine(tmp_path, EngineParts(clock, synchronous="OFF")) as engine:
         author, steps = Author(engine), build_of("b1", "a", "b", "c", "d")
         author.publish(steps[:1])
-        import_all(engine, ExposureSettings(60.0))
+        import_all(engine, expose_seconds=60.0)
         clock.advance(60.0)
-        import_all(engine, ExposureSettings(60.0))
+        import_all(engine, expose_seconds=60.0)
         author.publish(steps[1:3])
-        assert import_all(engine, ExposureSettings(60.0)).held_back == 1
+        assert import_all(engine, expose_seconds=60.0).held_back == 1
         assert shown(engine) == digest_of_files({"a": "b1"})
         author.publish(steps[3:])
-        import_all(engine, ExposureSettings(60.0))
+        import_all(engine, expose_seconds=60.0)
         assert shown(engine) == author.whole[-1]
 
 
@@ -237,7 +238,7 @@ def test_a_backlog_that_is_old_does_not_make_a_build_quiet(tmp_path: Path) -> No
                 return statistics.lag == 0
 
             observer = StopWhen(is_done)
-            engine.subscribing = engine.with_settings(exposure=ExposureSettings(60.0), read=ReadLimits(max_records=1))
+            engine.subscribing = engine.with_settings(expose=Expose.BUILD, expose_seconds=60.0, max_batch_records=1)
             watched_subscriber(engine, target, observer).run()
         assert seen == {digest_of_files({}), digest_of_files({"a": "b1", "b": "b1", "c": "b1"})}
 
@@ -245,7 +246,7 @@ def test_a_backlog_that_is_old_does_not_make_a_build_quiet(tmp_path: Path) -> No
 def test_builds_are_waited_for_no_more_when_the_setting_is_taken_back(engine: Engine) -> None:
     Author(engine).publish(build_of("b1", "a", "b", "c")[:2])
     import_all(engine)
-    assert import_all(engine, None).held_back == 0
+    assert import_all(engine, Expose.PACKAGE).held_back == 0
     assert shown(engine) == digest_of_files({"a": "b1", "b": "b1"})
 
 

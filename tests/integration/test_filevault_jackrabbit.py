@@ -281,7 +281,7 @@ def test_changed_access_control_lists_arrive_whole(jackrabbit: Any, tmp_path: Pa
     ]
     parts = EngineParts(codecs={"filevault": FilevaultCodec()})
     with memory_engine(tmp_path, parts) as engine:
-        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        publisher = engine.publisher(engine.publishing_with(package_type="filevault"))
         followed = []
         for state in states:
             (receipt,) = publisher.publish_changed(state, [ROOT])

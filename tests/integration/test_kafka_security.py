@@ -30,6 +30,7 @@ from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import prepare
 from mailboat.config.decoder import decode_config
+from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, KafkaTlsConfig, SaslMechanism
 from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
@@ -39,21 +40,14 @@ from mailboat.errors import (
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_appender import KafkaAppender
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_settings import (
-    KafkaSecurity,
-    KafkaSettings,
-    KafkaTls,
-    PasswordLogin,
-    PasswordMechanism,
-    TokenLogin,
-)
+from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
 from mailboat.model.requests import parse_request
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.certificates import Authority, Identity
-from support.kafka_broker import BrokerSettings, KafkaBroker, Listener
+from support.kafka_broker import BrokerSettings, KafkaBroker, Listener, with_section
 from support.token_server import AUDIENCE, TokenServer
 
 USERS = {name: f"{name}-secret" for name in ("publisher", "subscriber", "observer", "operator", "nobody")}
@@ -73,23 +67,26 @@ class Secured:
     tokens: TokenServer
 
     @property
-    def tls(self) -> KafkaTls:
-        return KafkaTls(self.authority.file)
+    def tls(self) -> KafkaTlsConfig:
+        return KafkaTlsConfig(str(self.authority.file))
 
-    def settings(self, listener: str, security: KafkaSecurity) -> KafkaSettings:
-        return KafkaSettings(self.broker.servers(listener), security)
+    def settings(
+        self, listener: str, tls: KafkaTlsConfig | None = None, sasl: KafkaSaslConfig | None = None, password: str = ""
+    ) -> KafkaSettings:
+        return KafkaSettings(KafkaConfig((self.broker.servers(listener),), tls=tls, sasl=sasl), password)
 
     def with_password(self, user: str, password: str | None = None, listener: str = "SCRAM") -> KafkaSettings:
-        mechanism = PasswordMechanism.PLAIN if listener == "PLAIN" else PasswordMechanism.SCRAM_SHA_512
-        login = PasswordLogin(mechanism, user, USERS[user] if password is None else password)
-        return self.settings(listener, KafkaSecurity(self.tls, login))
+        mechanism = SaslMechanism.PLAIN if listener == "PLAIN" else SaslMechanism.SCRAM_SHA_512
+        secret = USERS[user] if password is None else password
+        return self.settings(listener, self.tls, KafkaSaslConfig(mechanism, user), secret)
 
     def with_certificate(self, client: Identity | None) -> KafkaSettings:
-        mine = {} if client is None else {"certificate_file": client.certificate, "key_file": client.key}
-        return self.settings("MTLS", KafkaSecurity(replace(self.tls, **mine)))
+        mine = {} if client is None else {"certificate_file": str(client.certificate), "key_file": str(client.key)}
+        return self.settings("MTLS", replace(self.tls, **mine))
 
     def with_token(self, secret: str = "agent-secret", url: str | None = None) -> KafkaSettings:
-        return self.settings("TOKENS", KafkaSecurity(None, TokenLogin(url or self.tokens.url, "agent", secret)))
+        sasl = KafkaSaslConfig(SaslMechanism.OAUTHBEARER, "agent", token_url=url or self.tokens.url)
+        return self.settings("TOKENS", sasl=sasl, password=secret)
 
 
 def pem(identity: Identity) -> dict[str, str]:
@@ -170,7 +167,7 @@ def allow(admin: AdminClient, user: str, name: str, rights: str, pattern: Resour
 @pytest.fixture
 def topic(secured: Secured) -> TopicName:
     name = new_topic_name()
-    with KafkaJournal(KafkaSettings(secured.broker.bootstrap_servers), SystemClock()) as journal:
+    with KafkaJournal(KafkaSettings(KafkaConfig((secured.broker.bootstrap_servers,))), SystemClock()) as journal:
         journal.ensure_topic(name, FOREVER)
     return name
 
@@ -184,7 +181,7 @@ def append_and_read(settings: KafkaSettings, topic: TopicName) -> list[bytes]:
 def refused(settings: KafkaSettings, kind: type[MailboatError]) -> MailboatError:
     """What the brokers' refusal is called: a refusal ends the waiting at once, anything else is waited out."""
     seconds = PATIENCE_SECONDS if kind is JournalAccessDeniedError else 1.0
-    impatient = replace(settings, request_seconds=seconds)
+    impatient = with_section(settings, request_seconds=seconds)
     with KafkaJournal(impatient, SystemClock()) as journal, pytest.raises(kind) as raised:
         journal.topics()
     assert raised.value.next_step is not None
@@ -222,13 +219,13 @@ def test_a_wrong_password_is_access_denied(secured: Secured, listener: str) -> N
 
 
 def test_a_brokers_certificate_that_expired_is_named_as_such(secured: Secured) -> None:
-    error = refused(secured.settings("EXPIRED", KafkaSecurity(secured.tls)), JournalAccessDeniedError)
+    error = refused(secured.settings("EXPIRED", secured.tls), JournalAccessDeniedError)
     assert "certificate has expired" in error.message
     assert secured.broker.servers("EXPIRED") in error.message
 
 
 def test_a_broker_of_a_stranger_is_not_trusted(secured: Secured) -> None:
-    stranger = KafkaSecurity(KafkaTls(secured.stranger.file))
+    stranger = KafkaTlsConfig(str(secured.stranger.file))
     error = refused(secured.settings("EXPIRED", stranger), JournalAccessDeniedError)
     assert "not trusted" in error.message
     assert "ca_file" in str(error.next_step)
@@ -256,10 +253,7 @@ def test_a_token_server_that_does_not_answer_is_worth_another_try(secured: Secur
 
 @pytest.mark.parametrize("is_encrypted", [True, False])
 def test_the_wrong_protocol_for_a_listener_is_hinted_at(secured: Secured, is_encrypted: bool) -> None:
-    if is_encrypted:
-        settings = secured.settings("CLIENT", KafkaSecurity(secured.tls))
-    else:
-        settings = secured.settings("SCRAM", KafkaSecurity())
+    settings = secured.settings("CLIENT", secured.tls) if is_encrypted else secured.settings("SCRAM")
     error = refused(settings, JournalUnavailableError)
     assert "journal.kafka.tls" in str(error.next_step)
 
@@ -428,7 +422,7 @@ def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_n
         assert control.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
         assert control.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
         wait_until(lambda: subscriber.readiness().ready, "the subscriber is ready")
-        with KafkaJournal(KafkaSettings(secured.broker.bootstrap_servers), SystemClock()) as journal:
+        with KafkaJournal(KafkaSettings(KafkaConfig((secured.broker.bootstrap_servers,))), SystemClock()) as journal:
             wait_until(lambda: journal.bounds(TopicName(f"{prefix}event")).count > 0, "the event is raised")
     assert (target / "a.html").read_text() == "a"
     assert (publisher.exit_code, subscriber.exit_code) == (0, 0)

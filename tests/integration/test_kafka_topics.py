@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, SaslMechanism
 from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
@@ -25,7 +26,7 @@ from mailboat.errors import (
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings, PasswordLogin, PasswordMechanism
+from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity
@@ -42,7 +43,7 @@ WRONG = "not the password"
 
 @pytest.fixture
 def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
-    return KafkaSettings(kafka_broker.bootstrap_servers)
+    return KafkaSettings(KafkaConfig((kafka_broker.bootstrap_servers,)))
 
 
 @pytest.fixture
@@ -75,8 +76,8 @@ def configure(admin: AdminClient, topic: TopicName, name: str, value: str) -> No
 
 
 def as_user(broker: KafkaBroker, password: str) -> KafkaSettings:
-    login = PasswordLogin(PasswordMechanism.PLAIN, "alice", password)
-    return KafkaSettings(broker.servers("USERS"), KafkaSecurity(login=login))
+    sasl = KafkaSaslConfig(SaslMechanism.PLAIN, "alice")
+    return KafkaSettings(KafkaConfig((broker.servers("USERS"),), sasl=sasl), password)
 
 
 # --------------------------------------------------------------------------------------------------------- topics
@@ -125,7 +126,7 @@ def test_offsets_that_mean_something_else_to_the_library_are_outside_the_topic(
 
 
 def test_more_replicas_than_brokers_are_refused(settings: KafkaSettings, topic: TopicName) -> None:
-    wanted = KafkaSettings(settings.bootstrap_servers, replication_factor=2, min_insync_replicas=2)
+    wanted = KafkaSettings(KafkaConfig((settings.bootstrap_servers,), replicas=2, min_insync_replicas=2))
     with KafkaJournal(wanted, SystemClock()) as journal, pytest.raises(UsageError, match=topic):
         journal.ensure_topic(topic, FOREVER)
 
@@ -141,7 +142,7 @@ def test_brokers_that_are_not_there_are_named() -> None:
     with socket.socket() as nobody:  # bound but not listening: whoever connects is refused
         nobody.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{nobody.getsockname()[1]}"
-        with KafkaJournal(KafkaSettings(place, request_seconds=0.5), SystemClock()) as journal:
+        with KafkaJournal(KafkaSettings(KafkaConfig((place,), request_seconds=0.5)), SystemClock()) as journal:
             for call in (journal.topics, lambda: journal.bounds(TopicName("package"))):
                 with pytest.raises(JournalUnavailableError, match=place) as unavailable:
                     call()
@@ -239,7 +240,7 @@ def test_a_wrong_password_is_said_at_once_and_not_repeated_in_the_message(
             with pytest.raises(JournalAccessDeniedError, match="Authentication failed") as denied:
                 call()
             assert WRONG not in f"{denied.value} {denied.value.next_step}"
-    assert clock.monotonic() - began < settings.request_seconds
+    assert clock.monotonic() - began < settings.config.request_seconds
 
 
 # --------------------------------------------------------------------------------------------------------- runner

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.document import Transfer
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import (
     JournalAccessDeniedError,
@@ -18,14 +19,13 @@ from mailboat.errors import (
     SourceChangedError,
     TopicMissingError,
 )
-from mailboat.journal.port import JournalReader, ReadLimits
+from mailboat.journal.port import JournalReader
 from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.journal_inspection import summary_of, verify_journal
-from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
@@ -39,7 +39,7 @@ from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_message
 from support.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
 
-CUT = PieceSettings(piece_bytes=50_000, append_bytes=100_000)
+CUT: dict[str, Any] = {"transfer": Transfer.CHUNKS, "piece_bytes": 50_000, "append_bytes": 100_000}
 LARGE: dict[str, str | bytes] = {
     "index.html": "<h1>Home</h1>",
     "video.bin": bytes(range(256)) * 5000,
@@ -70,7 +70,7 @@ def walk_before_a_change(walk: Any, file: Path) -> Any:
 
 
 def publisher_in_pieces(engine: Engine) -> Publisher:
-    return engine.publisher(engine.publishing_with(are_pieces_cut=True, pieces=CUT))
+    return engine.publisher(engine.publishing_with(**CUT))
 
 
 @pytest.mark.parametrize("kind", TARGET_KINDS)
@@ -80,7 +80,7 @@ def test_a_large_tree_arrives_without_any_blob_store(engine: Engine, site: Folde
     assert receipt.package_bytes > 1_800_000
     assert not receipt.is_inline
     target = engine.target(kind)
-    statistics = engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=5))).run(Until.CAUGHT_UP)
+    statistics = engine.subscriber(target, engine.with_settings(max_batch_records=5)).run(Until.CAUGHT_UP)
     assert (statistics.imported, statistics.skipped) == (1, receipt.offset)
     assert digest_of(target.source()) == digest_of(site)
     assert statistics.pieces == PieceFigures(pieces=receipt.offset, collected=1)
@@ -144,7 +144,7 @@ def test_publishers_whose_pieces_interleave_arrive_each_whole(
     states = [PublisherState(tmp_path / f"{number}.db") for number in range(3)]
     publishers = [
         Publisher(
-            engine.publishing_with(name=AgentName(f"author-{number}"), are_pieces_cut=True, pieces=CUT),
+            engine.publishing_with(name=AgentName(f"author-{number}"), **CUT),
             PublisherPorts(engine.journal, engine.blobs, engine.parts.codecs, state),
         )
         for number, state in enumerate(states)
@@ -184,7 +184,7 @@ def test_a_package_whose_first_pieces_retention_removed_is_given_up_by_name(engi
 def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_with_time(
     engine: Engine, site: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = engine.publishing_with(are_pieces_cut=True, pieces=CUT, inline_package_bytes=100_000)
+    settings = engine.publishing_with(inline_package_bytes=100_000, **CUT)
     publisher, request = engine.publisher(settings), add_request([ROOT], request_id=RequestId("again"))
     with monkeypatch.context() as patched:
         patched.setattr(FolderSource, "walk", walk_before_a_change(FolderSource.walk, tmp_path / "site" / "video.bin"))
@@ -209,7 +209,7 @@ def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_wit
 
 
 def test_a_package_that_is_refused_at_its_end_leaves_no_pieces(engine: Engine, site: FolderSource) -> None:
-    settings = engine.publishing_with(are_pieces_cut=True, pieces=CUT, inline_package_bytes=100_000)
+    settings = engine.publishing_with(inline_package_bytes=100_000, **CUT)
     (Path(site.uri) / "w").mkdir()
     for name in ("a", "A"):
         (Path(site.uri) / "w" / name).touch()
@@ -246,7 +246,7 @@ def test_verify_and_show_know_pieces(engine: Engine, site: FolderSource) -> None
 
 
 def test_pieces_always_fit_what_the_journal_takes(engine: Engine, site: FolderSource) -> None:
-    settings = engine.publishing_with(are_pieces_cut=True, pieces=PieceSettings(piece_bytes=5_000_000))
+    settings = engine.publishing_with(transfer=Transfer.CHUNKS, piece_bytes=5_000_000)
     engine.publisher(settings).publish(add_request([ROOT]), site)
     assert max(len(record.value) for record in engine.records()) <= settings.max_message_bytes
     target = engine.target("sqlite")

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.blobs.s3_connection import S3Connection
 from mailboat.blobs.s3_download import RANGE_BYTES, RANGES_AT_ONCE
 from mailboat.blobs.s3_sweep import ANNOUNCEMENT, LEASE_SECONDS, read_announcement
 from mailboat.blobs.sweep import SweepBusyError
 from mailboat.clock import SystemClock
+from mailboat.config.storage import S3Config
 from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import wait_until
@@ -64,14 +65,14 @@ def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def settings(s3_server: S3Server, proxy: FaultProxy, request: pytest.FixtureRequest) -> S3Settings:
+def config(s3_server: S3Server, proxy: FaultProxy, request: pytest.FixtureRequest) -> S3Config:
     prefix = f"{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}/"
-    return replace(s3_server.settings(prefix, url=proxy.url), part_bytes=PART)
+    return replace(s3_server.section(prefix, url=proxy.url), multipart_bytes=PART)
 
 
 @pytest.fixture
-def connection(settings: S3Settings) -> Iterator[S3Connection]:
-    connection = S3Connection(settings, SystemClock(), random.Random(1))
+def connection(s3_server: S3Server, config: S3Config) -> Iterator[S3Connection]:
+    connection = s3_server.connection(config)
     yield connection
     connection.close()
 
@@ -88,23 +89,23 @@ def client(s3_server: S3Server) -> Iterator[S3Client]:
     client.close()
 
 
-def unfinished(client: S3Client, settings: S3Settings) -> int:
-    return len(client.list_multipart_uploads(Bucket=settings.bucket, Prefix=settings.prefix).get("Uploads", []))
+def unfinished(client: S3Client, config: S3Config) -> int:
+    return len(client.list_multipart_uploads(Bucket=config.bucket, Prefix=config.prefix).get("Uploads", []))
 
 
-def keys_below(client: S3Client, settings: S3Settings) -> list[str]:
-    found = client.list_objects_v2(Bucket=settings.bucket, Prefix=settings.prefix).get("Contents", [])
-    return [one["Key"].removeprefix(settings.prefix) for one in found]
+def keys_below(client: S3Client, config: S3Config) -> list[str]:
+    found = client.list_objects_v2(Bucket=config.bucket, Prefix=config.prefix).get("Contents", [])
+    return [one["Key"].removeprefix(config.prefix) for one in found]
 
 
 def await_downloads() -> None:
     wait_until(lambda: not any(one.name == "download" for one in threading.enumerate()), "the downloads to end")
 
 
-def test_a_blob_lies_under_its_digest(store: S3BlobStore, client: S3Client, settings: S3Settings) -> None:
+def test_a_blob_lies_under_its_digest(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
     info = store.put(io.BytesIO(b"content"))
     name = info.digest.hex()
-    assert keys_below(client, settings) == [f"sha256/{name[:2]}/{name}"]
+    assert keys_below(client, config) == [f"sha256/{name[:2]}/{name}"]
 
 
 @pytest.mark.parametrize("stream", [io.BytesIO, Unseekable])
@@ -173,12 +174,12 @@ def test_who_closes_a_large_blob_in_the_midst_ends_its_downloads(store: S3BlobSt
 
 @pytest.mark.parametrize("kept_bytes", [0, 1_000_000, 21_000_001])
 def test_a_large_blob_of_another_length_is_corrupt_before_anything_is_given(
-    store: S3BlobStore, client: S3Client, settings: S3Settings, kept_bytes: int
+    store: S3BlobStore, client: S3Client, config: S3Config, kept_bytes: int
 ) -> None:
     store.put(io.BytesIO(HUGE), HUGE_DIGEST)
     name = HUGE_DIGEST.hex()
-    key = f"{settings.prefix}sha256/{name[:2]}/{name}"
-    client.put_object(Bucket=settings.bucket, Key=key, Body=(HUGE + HUGE)[:kept_bytes])
+    key = f"{config.prefix}sha256/{name[:2]}/{name}"
+    client.put_object(Bucket=config.bucket, Key=key, Body=(HUGE + HUGE)[:kept_bytes])
     with pytest.raises(BlobCorruptError, match="promised"):
         store.open(HUGE_DIGEST, len(HUGE))
 
@@ -195,26 +196,24 @@ def test_a_large_blob_that_is_there_is_renewed_and_not_sent_again(store: S3BlobS
     assert proxy.requests["PUT"] == 1  # the copy onto itself
 
 
-def test_a_damaged_large_blob_is_replaced(store: S3BlobStore, client: S3Client, settings: S3Settings) -> None:
+def test_a_damaged_large_blob_is_replaced(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
     store.put(io.BytesIO(LARGE), LARGE_DIGEST)
-    (key,) = keys_below(client, settings)
-    client.put_object(Bucket=settings.bucket, Key=settings.prefix + key, Body=bytes(len(LARGE)))
+    (key,) = keys_below(client, config)
+    client.put_object(Bucket=config.bucket, Key=config.prefix + key, Body=bytes(len(LARGE)))
     store.put(io.BytesIO(LARGE), LARGE_DIGEST)
     with store.open(LARGE_DIGEST, len(LARGE)) as content:
         assert content.read() == LARGE
 
 
-def test_a_large_blob_of_other_content_leaves_no_part(
-    store: S3BlobStore, client: S3Client, settings: S3Settings
-) -> None:
+def test_a_large_blob_of_other_content_leaves_no_part(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
     with pytest.raises(BlobCorruptError):
         store.put(io.BytesIO(LARGE), hashlib.sha256(b"other").digest())
-    assert unfinished(client, settings) == 0
-    assert keys_below(client, settings) == []
+    assert unfinished(client, config) == 0
+    assert keys_below(client, config) == []
 
 
 def test_a_source_that_breaks_in_the_third_part_leaves_no_part(
-    store: S3BlobStore, client: S3Client, settings: S3Settings
+    store: S3BlobStore, client: S3Client, config: S3Config
 ) -> None:
     class Breaking(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
@@ -224,27 +223,27 @@ def test_a_source_that_breaks_in_the_third_part_leaves_no_part(
 
     with pytest.raises(ConnectionResetError):
         store.put(Breaking(LARGE), LARGE_DIGEST)
-    assert unfinished(client, settings) == 0
+    assert unfinished(client, config) == 0
 
 
 def test_a_part_that_is_refused_for_good_fails_the_upload_and_leaves_no_part(
-    store: S3BlobStore, proxy: FaultProxy, client: S3Client, settings: S3Settings
+    store: S3BlobStore, proxy: FaultProxy, client: S3Client, config: S3Config
 ) -> None:
     proxy.inject(Fault(method="PUT", containing="partNumber=2", times=None, status=400, code="EntityTooLarge"))
     with pytest.raises(BlobStoreUnavailableError, match="EntityTooLarge"):
         store.put(io.BytesIO(LARGE), LARGE_DIGEST)
-    assert unfinished(client, settings) == 0
+    assert unfinished(client, config) == 0
 
 
 def test_uploads_of_killed_writers_are_abandoned_once_they_are_old(
-    store: S3BlobStore, client: S3Client, settings: S3Settings
+    store: S3BlobStore, client: S3Client, config: S3Config
 ) -> None:
-    client.create_multipart_upload(Bucket=settings.bucket, Key=f"{settings.prefix}sha256/ab/{'ab' * 32}")
+    client.create_multipart_upload(Bucket=config.bucket, Key=f"{config.prefix}sha256/ab/{'ab' * 32}")
     now = SystemClock().now()
     assert store.abandon_uploads(now - timedelta(hours=1)) == 0
-    assert unfinished(client, settings) == 1
+    assert unfinished(client, config) == 1
     assert store.abandon_uploads(now + timedelta(hours=1)) == 1
-    assert unfinished(client, settings) == 0
+    assert unfinished(client, config) == 0
 
 
 def test_of_two_that_store_the_same_large_blob_both_succeed(store: S3BlobStore, connection: S3Connection) -> None:
@@ -262,11 +261,11 @@ def test_of_two_that_store_the_same_large_blob_both_succeed(store: S3BlobStore, 
 
 
 def test_the_list_asks_once_for_a_thousand_and_passes_over_strange_keys(
-    store: S3BlobStore, client: S3Client, settings: S3Settings, proxy: FaultProxy
+    store: S3BlobStore, client: S3Client, config: S3Config, proxy: FaultProxy
 ) -> None:
     stored = {store.put(io.BytesIO(bytes([number]))).digest for number in range(30)}
-    client.put_object(Bucket=settings.bucket, Key=f"{settings.prefix}sha256/readme", Body=b"")
-    client.put_object(Bucket=settings.bucket, Key=f"{settings.prefix}sha256/00/{'ab' * 32}", Body=b"")
+    client.put_object(Bucket=config.bucket, Key=f"{config.prefix}sha256/readme", Body=b"")
+    client.put_object(Bucket=config.bucket, Key=f"{config.prefix}sha256/00/{'ab' * 32}", Body=b"")
     assert {info.digest for info in store.list()} == stored
     assert proxy.requests["LIST"] == 1
 
@@ -274,21 +273,21 @@ def test_the_list_asks_once_for_a_thousand_and_passes_over_strange_keys(
 # ------------------------------------------------------------------------------------------------------------ sweeps
 
 
-def announce(client: S3Client, settings: S3Settings, digest: bytes) -> None:
+def announce(client: S3Client, config: S3Config, digest: bytes) -> None:
     body = f"another\n{digest.hex()}"
-    client.put_object(Bucket=settings.bucket, Key=f"{settings.prefix}{ANNOUNCEMENT}", Body=body)
+    client.put_object(Bucket=config.bucket, Key=f"{config.prefix}{ANNOUNCEMENT}", Body=body)
 
 
 def test_who_stores_what_a_sweeper_has_announced_waits_and_stores_it_again(
-    store: S3BlobStore, connection: S3Connection, client: S3Client, settings: S3Settings
+    store: S3BlobStore, connection: S3Connection, client: S3Client, config: S3Config
 ) -> None:
     info = store.put(io.BytesIO(b"content"))
-    announce(client, settings, info.digest)
+    announce(client, config, info.digest)
 
     def sweep() -> None:
         """The other sweeper looked at the age before the renewal, and deletes only now."""
         store.delete(info.digest)
-        client.delete_object(Bucket=settings.bucket, Key=f"{settings.prefix}{ANNOUNCEMENT}")
+        client.delete_object(Bucket=config.bucket, Key=f"{config.prefix}{ANNOUNCEMENT}")
 
     late = S3BlobStore(connection, Hooked(sweep))
     assert late.put(io.BytesIO(b"content")).digest == info.digest
@@ -297,29 +296,29 @@ def test_who_stores_what_a_sweeper_has_announced_waits_and_stores_it_again(
 
 
 def test_a_stream_that_was_swept_and_can_not_be_read_again_is_to_be_tried_again(
-    store: S3BlobStore, connection: S3Connection, client: S3Client, settings: S3Settings
+    store: S3BlobStore, connection: S3Connection, client: S3Client, config: S3Config
 ) -> None:
-    announce(client, settings, hashlib.sha256(b"content").digest())
+    announce(client, config, hashlib.sha256(b"content").digest())
 
     def sweep() -> None:
         store.delete(hashlib.sha256(b"content").digest())
-        client.delete_object(Bucket=settings.bucket, Key=f"{settings.prefix}{ANNOUNCEMENT}")
+        client.delete_object(Bucket=config.bucket, Key=f"{config.prefix}{ANNOUNCEMENT}")
 
     late = S3BlobStore(connection, Hooked(sweep))
     with pytest.raises(BlobStoreUnavailableError, match="try again"):
         late.put(Unseekable(b"content"), hashlib.sha256(b"content").digest())
 
 
-def test_what_others_announced_holds_nobody_up(store: S3BlobStore, client: S3Client, settings: S3Settings) -> None:
-    announce(client, settings, hashlib.sha256(b"another").digest())
+def test_what_others_announced_holds_nobody_up(store: S3BlobStore, client: S3Client, config: S3Config) -> None:
+    announce(client, config, hashlib.sha256(b"another").digest())
     assert store.put(io.BytesIO(b"content")).length_bytes == 7
 
 
 def test_a_second_sweeper_is_turned_away_until_the_lease_of_the_first_is_over(
-    store: S3BlobStore, client: S3Client, settings: S3Settings, monkeypatch: pytest.MonkeyPatch
+    store: S3BlobStore, client: S3Client, config: S3Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = store.put(io.BytesIO(b"content"))
-    announce(client, settings, info.digest)
+    announce(client, config, info.digest)
     later = info.stored_at + timedelta(seconds=2)
     with pytest.raises(SweepBusyError):
         store.remove_unrenewed([info.digest], later)
@@ -363,12 +362,12 @@ def test_who_stores_what_is_announced_without_end_is_told_to_try_again(
     store: S3BlobStore,
     connection: S3Connection,
     client: S3Client,
-    settings: S3Settings,
+    config: S3Config,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mailboat.blobs.s3_sweep.Announcement.is_expired", property(lambda _: False))
     monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", 2.0)
-    announce(client, settings, hashlib.sha256(b"content").digest())
+    announce(client, config, hashlib.sha256(b"content").digest())
     patient = S3BlobStore(connection, SkippingClock())
     with pytest.raises(BlobStoreUnavailableError, match="again and again"):
         patient.put(io.BytesIO(b"content"), hashlib.sha256(b"content").digest())
@@ -398,7 +397,7 @@ def test_a_sweeper_that_is_too_slow_deletes_nothing_and_takes_its_announcement_b
 
 @pytest.mark.parametrize("place", ["environment", "shared file"])
 def test_without_keys_the_usual_chain_finds_credentials(
-    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    config: S3Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -409,7 +408,7 @@ def test_without_keys_the_usual_chain_finds_credentials(
         keys = f"aws_access_key_id = {ADMIN.access_key_id}\naws_secret_access_key = {ADMIN.secret_access_key}\n"
         (tmp_path / "credentials").write_text(f"[default]\n{keys}")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    with closing(S3Connection(replace(settings, read_keys=None), SystemClock(), random.Random(1))) as connection:
+    with closing(S3Connection(config, SystemClock(), random.Random(1))) as connection:
         store = S3BlobStore(connection, SystemClock())
         info = store.put(io.BytesIO(b"content"))
         with store.open(info.digest, 7) as stream:

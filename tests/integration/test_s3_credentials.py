@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
 from mailboat.clock import SystemClock
 from mailboat.config.decoder import ConfigInvalidError
+from mailboat.config.storage import S3Config
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.s3_server import ADMIN, S3Server
@@ -97,23 +98,23 @@ def environment_of(place: str, url: str, folder: Path) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def settings(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Settings:
+def config(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Config:
     """Without keys, in an environment that knows none."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    return replace(s3_server.settings("credentials/"), read_keys=None)
+    return s3_server.section("credentials/")
 
 
 @pytest.mark.parametrize("place", ["web identity", "container", "instance"])
 def test_a_role_is_enough_where_there_are_no_keys(
-    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    config: S3Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     with role_service() as (url, asked):
         for name, value in environment_of(place, url, tmp_path).items():
             monkeypatch.setenv(name, value)
-        with closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection:
+        with closing(S3Connection(config, SystemClock(), random.Random(1))) as connection:
             store = S3BlobStore(connection, SystemClock())
             info = store.put(io.BytesIO(b"content"))
             with store.open(info.digest, 7) as stream:
@@ -122,21 +123,21 @@ def test_a_role_is_enough_where_there_are_no_keys(
 
 
 def test_a_role_that_is_refused_is_access_denied(
-    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: S3Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with role_service() as (url, _):
         for name, value in environment_of("web identity", url, tmp_path).items():
             monkeypatch.setenv(name, value)
         (tmp_path / "token").write_text("a token of somebody else")
         with (
-            closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection,
+            closing(S3Connection(config, SystemClock(), random.Random(1))) as connection,
             pytest.raises(BlobAccessDeniedError),
         ):
             S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
 
 
 @pytest.mark.parametrize(
-    ("config", "variables", "words"),
+    ("file", "variables", "words"),
     [
         ("", {"AWS_PROFILE": "nope"}, "The config profile (nope) could not be found"),
         ("[profile x\nfoo", {}, "Unable to parse config file"),
@@ -154,32 +155,32 @@ def test_a_role_that_is_refused_is_access_denied(
     ],
 )
 def test_a_chain_that_is_broken_is_an_error_of_the_store_with_its_cause_and_the_next_step(
-    settings: S3Settings,
+    config: S3Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    config: str,
+    file: str,
     variables: Mapping[str, str],
     words: str,
 ) -> None:
-    (tmp_path / "config").write_text(config)
+    (tmp_path / "config").write_text(file)
     for name, value in {"AWS_CONFIG_FILE": str(tmp_path / "config"), **variables}.items():
         monkeypatch.setenv(name, value)
     with (
-        closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection,
+        closing(S3Connection(config, SystemClock(), random.Random(1))) as connection,
         pytest.raises(BlobStoreUnavailableError) as raised,
     ):
         S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
     assert words in raised.value.message
-    assert settings.description in raised.value.message
+    assert config.description in raised.value.message
     assert raised.value.next_step is not None
 
 
 def test_an_endpoint_of_the_environment_that_is_no_address_is_an_error_of_the_store(
-    settings: S3Settings, monkeypatch: pytest.MonkeyPatch
+    config: S3Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:18806")
     with (
-        closing(S3Connection(replace(settings, endpoint_url=None), SystemClock(), random.Random(1))) as connection,
+        closing(S3Connection(replace(config, endpoint_url=None), SystemClock(), random.Random(1))) as connection,
         pytest.raises(BlobStoreUnavailableError, match="Invalid endpoint: localhost:18806"),
     ):
         S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
@@ -193,8 +194,8 @@ def test_keys_that_can_not_be_read_for_a_while_are_access_denied_and_read_again(
             raise refusals.pop()
         return ADMIN
 
-    settings = replace(s3_server.settings("credentials/"), read_keys=read_keys)
-    with closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection:
+    config = s3_server.section("credentials/")
+    with closing(S3Connection(config, SystemClock(), random.Random(1), read_keys)) as connection:
         store = S3BlobStore(connection, SystemClock())
         with pytest.raises(BlobAccessDeniedError, match="the file k, which can't be read") as raised:
             store.put(io.BytesIO(b"content"))

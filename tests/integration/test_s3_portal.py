@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
 from mailboat.clock import SystemClock
+from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError, RetryableError
 
 PAGE = b"<html><body>Please log in</body></html>"
@@ -42,16 +43,17 @@ def portal() -> Iterator[S3BlobStore]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    settings = S3Settings(
+    config = S3Config(
         "bucket",
         endpoint_url=f"http://127.0.0.1:{server.server_port}",
         region="us-east-1",
         path_style=True,
         max_attempts=1,
-        read_keys=lambda: S3Keys("key", "secret"),
     )
     clock = SystemClock()
-    with closing(S3BlobStore(S3Connection(settings, clock, random.Random(0)), clock)) as store:
+    with closing(
+        S3BlobStore(S3Connection(config, clock, random.Random(0), lambda: S3Keys("key", "secret")), clock)
+    ) as store:
         yield store
     server.shutdown()
     thread.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import random
 import shutil
 import sys
 from dataclasses import replace
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobStoreUnavailableError
 from support import s3_server as module
@@ -41,15 +39,15 @@ def test_a_store_trusts_a_server_whose_signer_it_was_told_of_and_no_other(tmp_pa
     content = os.urandom(6_000_000)
     digest = hashlib.sha256(content).digest()
     with S3Server(S3ServerSettings(tmp_path / "s3", tls=tls), SystemClock()) as server:
-        settings = replace(server.settings(), part_bytes=5 * 1024 * 1024)
-        store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock())
+        config = replace(server.section(), multipart_bytes=5 * 1024 * 1024)
+        store = S3BlobStore(server.connection(config), SystemClock())
         store.put(io.BytesIO(b"small"))
         assert store.put(io.BytesIO(content), digest).length_bytes == len(content)
         with store.open(digest, len(content)) as stream:
             assert stream.read() == content
         store.close()
-        settings = replace(settings, ca_file=str(stranger.file), max_attempts=1)
-        store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock())
+        config = replace(config, ca_file=str(stranger.file), max_attempts=1)
+        store = S3BlobStore(server.connection(config), SystemClock())
         with pytest.raises(BlobStoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
             store.stat(digest)
         store.close()

@@ -10,9 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
 from mailboat.blobs.s3_download import PARALLEL_FROM_BYTES, RANGE_BYTES
 from mailboat.clock import SystemClock
+from mailboat.config.storage import S3Config
 
 LARGE = random.Random(1).randbytes(2_500_001)
 HUGE = random.Random(2).randbytes(PARALLEL_FROM_BYTES + 1_000_003)
@@ -82,14 +83,14 @@ def server() -> Iterator[OneObjectServer]:
 
 @pytest.fixture
 def store(server: OneObjectServer) -> Iterator[S3BlobStore]:
-    settings = S3Settings(
+    config = S3Config(
         "bucket",
         endpoint_url=f"http://127.0.0.1:{server.server_address[1]}",
         region="us-east-1",
         path_style=True,
-        read_keys=lambda: S3Keys("key", "secret"),
     )
-    store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(3)), SystemClock())
+    connection = S3Connection(config, SystemClock(), random.Random(3), lambda: S3Keys("key", "secret"))
+    store = S3BlobStore(connection, SystemClock())
     yield store
     store.close()
 

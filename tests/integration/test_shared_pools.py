@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import SystemClock
+from mailboat.config.document import Transfer
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.job_service import JobService
 from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError, UsageError
@@ -26,7 +27,6 @@ from mailboat.model.messages import CommandMessage, CommandState, PackageStatus,
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolTargetDiffersError
-from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors
@@ -182,7 +182,7 @@ def test_a_package_that_fails_is_given_up_and_holds_up_only_what_it_touches(
 def test_a_package_whose_members_die_each_time_is_given_up(engine: Engine, stores: Stores, members: Members) -> None:
     freeze = Freeze(Failpoint.JOBS_BEFORE_HANDLER)
     publish(engine, "/a")
-    stores.settings = pool_settings(retry=replace(pool_settings().retry, max_retries=0))
+    stores.settings = pool_settings(config=replace(pool_settings().config, max_retries=0))
     members.start(stores.member("m1", failpoints=freeze))
     assert freeze.frozen.wait(30.0)
     members.start(stores.member("m2"))
@@ -257,7 +257,7 @@ def test_a_suspended_pool_imports_nothing_until_it_is_resumed(engine: Engine, st
 def test_a_package_in_pieces_is_imported_whole_by_one_member(engine: Engine, stores: Stores, members: Members) -> None:
     text = "page " * 40_000
     source = page_source("/big", text=text)
-    settings = engine.publishing_with(are_pieces_cut=True, inline_package_bytes=1_000, pieces=PieceSettings(40_000))
+    settings = engine.publishing_with(transfer=Transfer.CHUNKS, inline_package_bytes=1_000, piece_bytes=40_000)
     offset = engine.publisher(settings).publish(add_request([NodePath("/big")]), source).offset
     assert offset > 1
     publish(engine, "/small")

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from mailboat.config.document import Transfer
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.piece_writer import PieceSettings
-from mailboat.publisher.settings import ChangeBudget
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import encode_message
@@ -68,14 +67,14 @@ def publish(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> 
     """Publish everything that is to be published; at the n-th time that `failpoint` is reached, die."""
     parts = EngineParts(failpoints=_failpoints(failpoint, count))
     with Engine(Path(folder) / "home", parts) as engine:
-        publisher = engine.publisher(engine.publishing_with(changes=ChangeBudget(max_nodes=2)))
+        publisher = engine.publisher(engine.publishing_with(max_change_nodes=2))
         source = FolderSource(Path(folder) / "site")
         for request in _requests():
             publisher.publish(request, source if request.action is Action.ADD else None)
         list(publisher.publish_changed(source, [NodePath("/img"), NodePath("/news")]))
         _append_poison(engine)
-        cut = PieceSettings(piece_bytes=100_000, append_bytes=300_000)
-        in_pieces = engine.publisher(engine.publishing_with(are_pieces_cut=True, pieces=cut))
+        cut = engine.publishing_with(transfer=Transfer.CHUNKS, piece_bytes=100_000, append_bytes=300_000)
+        in_pieces = engine.publisher(cut)
         in_pieces.publish(add_request([NodePath("/heavy")], request_id=RequestId("in-pieces")), source)
         source = write_site(Path(folder) / "site", _CHANGED)
         (Path(folder) / "site/news/a.html").unlink(missing_ok=True)
@@ -89,7 +88,7 @@ def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count:
     with Engine(Path(folder) / "home", parts) as engine:
         target = engine.target(kind)
         settings = engine.with_settings(
-            read=ReadLimits(max_records=3), command_topic=COMMANDS, job_rules=(JobRule("/**", "purge.cdn"),)
+            max_batch_records=3, command_topic=COMMANDS, job_rules=(JobRule("/**", "purge.cdn"),)
         )
         engine.subscriber(target, settings).prepare()
         _send_once(engine, 1, CommandMessage(SLING_ID, EDGE, CLEARED, AUTHOR, "clear"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
@@ -18,6 +18,7 @@ from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock, SystemClock
+from mailboat.config.document import SubscriberConfig
 from mailboat.content.digest import tree_digest
 from mailboat.content.port import Source, Target
 from mailboat.content.sources.folder import FolderSource
@@ -44,7 +45,7 @@ from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.importer import Importer
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.subscriber.settings import RetryPolicy, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
@@ -59,6 +60,7 @@ ANNOUNCEMENTS: Final = TopicName("discovery")
 SLING_ID: Final = SlingId("5a1e0000-0000-4000-8000-000000000001")
 TARGET_KINDS: Final = ("sqlite", "files", "generations")
 _C = TypeVar("_C", bound="_Closable")
+_S = TypeVar("_S", PublisherSettings, SubscriberSettings)
 _ALL: Final = ReadLimits(max_records=10_000, max_bytes=1 << 30)
 
 
@@ -75,6 +77,13 @@ class EngineParts:
     random: random.Random = field(default_factory=lambda: random.Random(1))  # tests foresee it
     synchronous: Synchronous = "FULL"
     codecs: Mapping[str, PackageCodec] = field(default_factory=lambda: {"tree": TreeCodec()})
+
+
+def _with_section(settings: _S, values: Mapping[str, object]) -> _S:
+    keys = {one.name for one in fields(settings)}
+    own = {name: value for name, value in values.items() if name in keys}
+    section = {name: value for name, value in values.items() if name not in keys}
+    return replace(settings, config=replace(settings.config, **section), **own)  # type: ignore[arg-type]
 
 
 class Engine:
@@ -102,7 +111,7 @@ class Engine:
         self.state = self._close_later(PublisherState(folder / "author.db", self.parts.clock, self.parts.synchronous))
         self.publishing = PublisherSettings(AUTHOR, SLING_ID)
         self.subscribing = SubscriberSettings(
-            EDGE, SLING_ID, is_editable=True, retry=RetryPolicy(max_retries=3, first_pause_seconds=0.01)
+            EDGE, SLING_ID, is_editable=True, config=SubscriberConfig(max_retries=3, first_pause_seconds=0.01)
         )
 
     def forget_state(self) -> None:
@@ -177,12 +186,12 @@ class Engine:
         self.journal.append(topic, [NewRecord(value, headers) for headers, value in encoded])
 
     def publishing_with(self, **values: object) -> PublisherSettings:
-        """The publisher's settings with some replaced."""
-        return replace(self.publishing, **values)  # type: ignore[arg-type]  # checked by the record
+        """The publisher's settings with some replaced, its own or those of the configuration."""
+        return _with_section(self.publishing, values)
 
     def with_settings(self, **values: object) -> SubscriberSettings:
-        """The subscriber's settings with some replaced."""
-        return replace(self.subscribing, **values)  # type: ignore[arg-type]  # checked by the record
+        """The subscriber's settings with some replaced, its own or those of the configuration."""
+        return _with_section(self.subscribing, values)
 
     def close(self) -> None:
         """Release everything but targets."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from mailboat.config.document import Expose
 from mailboat.content.digest import tree_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.generations import CURRENT
 from mailboat.failpoints import Failpoint, NoFailpoints
-from mailboat.journal.port import ReadLimits
 from mailboat.model.filters import filter_for
 from mailboat.model.identifiers import AgentName, BuildId, PackageId
 from mailboat.model.messages import Action, BulkPart, PackageMessage
@@ -25,7 +25,6 @@ from mailboat.model.nodes import Binary, Node, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
-from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemorySource
 from support.crashes import KillingFailpoints
@@ -117,7 +116,7 @@ def import_all(folder: str, failpoint: Failpoint | None = None, count: int = 1) 
         Engine(Path(folder), EngineParts(failpoints=failpoints)) as engine,
         closing(engine.target("generations")) as to,
     ):
-        settings = engine.with_settings(read=ReadLimits(max_records=3), exposure=ExposureSettings(None))
+        settings = engine.with_settings(max_batch_records=3, expose=Expose.BUILD, expose_seconds=None)
         engine.subscriber(to, settings).run(Until.CAUGHT_UP)
 
 

@@ -15,12 +15,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from mailboat.clock import Clock, Deadline
+from mailboat.journal.kafka_settings import KafkaSettings
 from support.free_ports import LOOPBACK, free_ports, until_parent_ends
 from support.kafka_files import (
     BrokerFailedError,
@@ -68,6 +69,11 @@ def plain_listener(users: Mapping[str, str]) -> Listener:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     jaas = f"{module} required{known};"
     return Listener("USERS", "SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": jaas})
+
+
+def with_section(settings: KafkaSettings, **values: Any) -> KafkaSettings:
+    """Settings with some keys of the configuration replaced."""
+    return replace(settings, config=replace(settings.config, **values))
 
 
 @dataclass(frozen=True, slots=True)

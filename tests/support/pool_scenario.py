@@ -14,6 +14,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.config.document import SubscriberConfig
 from mailboat.content.locations import opened_ledger
 from mailboat.content.port import Target
 from mailboat.content.targets.files import open_files_target
@@ -34,7 +35,7 @@ from mailboat.pools.member import MemberSettings, PoolMember
 from mailboat.pools.package_import import PoolPorts
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import Processors, RetryPolicy, SubscriberSettings
+from mailboat.subscriber.settings import Processors, SubscriberSettings
 from support.crashes import KillingFailpoints
 from support.engines import COMMANDS, Engine, EngineParts, page_source
 
@@ -56,7 +57,7 @@ def pool_settings(**values: object) -> SubscriberSettings:
         SlingId(""),
         command_topic=COMMANDS,
         is_editable=True,
-        retry=RetryPolicy(max_retries=2, first_pause_seconds=0.01),
+        config=SubscriberConfig(max_retries=2, first_pause_seconds=0.01),
     )
     return replace(settings, **values)  # type: ignore[arg-type]  # checked by the record
 

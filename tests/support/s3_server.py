@@ -9,6 +9,7 @@ conditional request on a missing key gives 412.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import signal
 import socket
@@ -23,9 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
+from mailboat.blobs.s3_connection import S3Connection, S3Keys, new_client
 from mailboat.blobs.s3_errors import FailureKind, classify
 from mailboat.clock import Clock, Deadline
+from mailboat.config.storage import S3Config
 from mailboat.errors import RetryableError, UsageError
 from support.free_ports import LOOPBACK, free_ports, until_parent_ends
 
@@ -104,21 +106,24 @@ class S3Server:
         """What the server has to say."""
         return self._settings.folder / "s3.log"
 
-    def settings(self, prefix: str = "", *, url: str | None = None, keys: S3Keys = ADMIN) -> S3Settings:
-        """How a store reaches the bucket; `url` is that of something in between."""
-        return S3Settings(
+    def section(self, prefix: str = "", *, url: str | None = None) -> S3Config:
+        """The configuration of a store in the bucket, without its keys; `url` is that of something in between."""
+        return S3Config(
             self.bucket,
             prefix,
             endpoint_url=url or self.url,
             region="us-east-1",
             path_style=True,
             ca_file=None if self._settings.tls is None else str(self._settings.tls.ca_file),
-            read_keys=lambda: keys,
         )
+
+    def connection(self, config: S3Config | None = None, keys: S3Keys = ADMIN) -> S3Connection:
+        """A connection of a store with these keys."""
+        return S3Connection(config or self.section(), self._clock, random.Random(1), lambda: keys)
 
     def client(self) -> S3Client:
         """A plain client with all rights, for what a test does behind the store's back."""
-        return new_client(self.settings())
+        return new_client(self.section(), lambda: ADMIN)
 
     def start(self) -> None:
         """Start, and return when the server answers. Raises: S3ToolMissingError, S3ServerFailedError."""

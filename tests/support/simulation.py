@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,15 +17,15 @@ from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError, RetryableError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.nodes import Binary, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.settings import ChangeBudget, PublisherSettings
-from mailboat.subscriber.settings import RetryPolicy, SkipCommits
+from mailboat.publisher.settings import PublisherSettings
+from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
@@ -155,8 +154,9 @@ class Simulation:
     def _import(self) -> None:
         settings = self._engine.with_settings(
             follow=frozenset({AUTHOR}),
-            read=ReadLimits(max_records=self.chance.choice([1, 3, 100])),
-            retry=RetryPolicy(max_retries=2, first_pause_seconds=0.1),
+            max_batch_records=self.chance.choice([1, 3, 100]),
+            max_retries=2,
+            first_pause_seconds=0.1,
             skip_commits=SkipCommits(max_records=3),
         )
         if self.store.errors and self.chance.random() < 0.5:
@@ -195,7 +195,7 @@ class Simulation:
         return Engine(self._folder, parts, journal=self.journal, blobs=self.blobs)
 
     def _publishing(self) -> PublisherSettings:
-        return replace(self._engine.publishing, changes=ChangeBudget(max_nodes=3), inline_binary_bytes=100)
+        return self._engine.publishing_with(max_change_nodes=3, inline_binary_bytes=100)
 
     def _edit(self) -> None:
         for _ in range(self.chance.randrange(1, 4)):

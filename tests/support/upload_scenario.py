@@ -15,8 +15,9 @@ from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
 from mailboat.clock import SystemClock
+from mailboat.config.storage import S3Config
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.identifiers import RequestId
@@ -41,17 +42,16 @@ class BucketPlace(NamedTuple):
     def open(self) -> S3BlobStore:
         """The store."""
         keys = self.keys
-        settings = S3Settings(
+        config = S3Config(
             self.bucket,
             self.prefix,
             endpoint_url=self.url,
             region="us-east-1",
             path_style=True,
-            part_bytes=PART_BYTES,
-            read_keys=lambda: keys,
+            multipart_bytes=PART_BYTES,
         )
         jitter = random.Random(1)  # tests foresee it
-        return S3BlobStore(S3Connection(settings, SystemClock(), jitter), SystemClock())
+        return S3BlobStore(S3Connection(config, SystemClock(), jitter, lambda: keys), SystemClock())
 
 
 def prepare(folder: Path) -> FolderSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from mailboat.composition.kafka_login import kafka_settings
 from mailboat.config.decoder import decode_config
 from mailboat.config.storage import KafkaConfig, RetentionConfig
 from mailboat.errors import UsageError
-from mailboat.journal.kafka_settings import KafkaTls, PasswordLogin, PasswordMechanism, TokenLogin
 from mailboat.model.messages import TopicRole
 
 BROKERS = ["one:9092", "two:9092"]
@@ -34,19 +34,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_of_the_section_reaches_the_adapter(folder: Path) -> None:
-    found = kafka_settings(kafka(replicas=3, min_insync_replicas=2, append_seconds=7.0, request_seconds=3.0), folder)
+def test_the_section_reaches_the_adapter(folder: Path) -> None:
+    section = kafka(replicas=3, min_insync_replicas=2, append_seconds=7.0, request_seconds=3.0)
+    found = kafka_settings(section, folder)
     assert found.bootstrap_servers == "one:9092,two:9092"
-    assert (found.replication_factor, found.min_insync_replicas) == (3, 2)
-    assert (found.append_seconds, found.request_seconds) == (7.0, 3.0)
-    assert (found.security.tls, found.security.login) == (None, None)
+    assert found.config == section
 
 
 def test_files_and_secrets_are_relative_to_the_home(folder: Path) -> None:
     tls = {"ca_file": "ca.pem", "certificate_file": "me.pem", "key_file": str(folder / "me.key")}
     tls |= {"key_password": {"file": "password"}}
-    found = kafka_settings(kafka(tls=tls), folder).security.tls
-    assert found == KafkaTls(folder / "ca.pem", folder / "me.pem", folder / "me.key", "s3cret")
+    section = kafka(tls=tls)
+    found = kafka_settings(section, folder)
+    files = {"ca_file": folder / "ca.pem", "certificate_file": folder / "me.pem", "key_file": folder / "me.key"}
+    assert section.tls is not None
+    assert found.config.tls == replace(section.tls, **{key: str(file) for key, file in files.items()})
+    assert found.key_password == "s3cret"
 
 
 def test_a_user_logs_in_with_a_password_from_a_file_or_the_environment(
@@ -54,22 +57,23 @@ def test_a_user_logs_in_with_a_password_from_a_file_or_the_environment(
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "s3cret")
     for secret in ({"file": "password"}, {"env": "KAFKA_PASSWORD"}):
-        sasl = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": secret}
-        found = kafka_settings(kafka(sasl=sasl), folder).security.login
-        assert found == PasswordLogin(PasswordMechanism.SCRAM_SHA_512, "alice", "s3cret")
+        section = kafka(sasl={"mechanism": "SCRAM-SHA-512", "user": "alice", "password": secret})
+        found = kafka_settings(section, folder)
+        assert (found.config, found.password) == (section, "s3cret")
 
 
 def test_the_name_of_a_user_may_be_kept_with_the_password(folder: Path) -> None:
     sasl = {"mechanism": "PLAIN", "user_from": {"file": "username"}, "password": {"file": "password"}}
     (folder / "username").write_text("alice\n")
-    found = kafka_settings(kafka(sasl=sasl), folder).security.login
-    assert found == PasswordLogin(PasswordMechanism.PLAIN, "alice", "s3cret")
+    found = kafka_settings(kafka(sasl=sasl), folder)
+    assert found.config.sasl is not None
+    assert (found.config.sasl.user, found.password) == ("alice", "s3cret")
 
 
-def test_tokens_are_asked_for_where_the_section_says(folder: Path) -> None:
+def test_a_login_with_tokens_names_their_server(folder: Path) -> None:
     sasl = {"mechanism": "OAUTHBEARER", "user": "mailboat", "password": {"file": "password"}}
     found = kafka_settings(kafka(sasl={**sasl, "token_url": "https://tokens", "scope": "kafka"}), folder)
-    assert found.security.login == TokenLogin("https://tokens", "mailboat", "s3cret", "kafka")
+    assert found.password == "s3cret"
     with pytest.raises(UsageError, match="token_url"):
         kafka_settings(kafka(sasl=sasl), folder)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.composition.package_formats import are_pieces_cut
+from mailboat.composition.package_formats import transfer_of
 from mailboat.config.decoder import decode_config
+from mailboat.config.document import Transfer
 
 S3 = {"s3": {"bucket": "content"}}
 KAFKA = {"kafka": {"bootstrap_servers": ["broker:9092"]}}
@@ -27,4 +28,4 @@ def test_chunks_are_for_those_who_share_nothing_but_the_journal(
     transfer: str, journal: dict[str, object], blobs: dict[str, object], are_cut: bool
 ) -> None:
     config = decode_config({"publisher": {"transfer": transfer}, "journal": journal, "blobs": blobs})
-    assert are_pieces_cut(config) is are_cut
+    assert (transfer_of(config) is Transfer.CHUNKS) is are_cut

@@ -7,10 +7,11 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,7 +170,7 @@ def test_a_build_that_nobody_named_goes_on_at_any_revision_until_it_is_published
     recipe, library = recipe_for(engine, site), BuildRegistry(engine.blobs.builds)
     library.write(Build(BuildId(build_id), recipe, 1, revision, state))
     assert (library.unfinished(recipe, "listed") is not None) == goes_on
-    assert library.unfinished(replace(recipe, publisher=SECOND), "listed") is None
+    assert library.unfinished(msgspec.structs.replace(recipe, publisher=SECOND), "listed") is None
 
 
 ANY_JSON = st.recursive(
@@ -212,7 +213,7 @@ def placed(found: Any, place: tuple[str | int, ...], value: Any) -> Any:
 
 
 def stored(record: Any) -> Any:
-    return json.loads(json.dumps(asdict(record)))
+    return json.loads(msgspec.json.encode(record))
 
 
 def library_of(document: Any) -> BuildRegistry:

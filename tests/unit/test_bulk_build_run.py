@@ -10,9 +10,10 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import pytest
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.build_claims import (
@@ -172,7 +173,7 @@ def test_all_of_an_identical_copy_is_published_when_asked_for(engine: Engine, si
 def test_a_copy_is_recognised_by_what_was_chosen(
     engine: Engine, site: Path, tmp_path: Path, identity: FileIdentity, is_touched: bool, built: int
 ) -> None:
-    recipe = replace(recipe_for(engine, site), file_identity=identity)
+    recipe = msgspec.structs.replace(recipe_for(engine, site), file_identity=identity)
     run(engine, BuildOrder(recipe))
     copy_in_place(site, tmp_path)
     if is_touched:
@@ -200,7 +201,7 @@ def test_executors_build_from_their_own_copy(
             copy_in_place(site, tmp_path)
             yield from super().build(recipe, wanted)
 
-    recipe = replace(recipe_for(engine, site), file_identity=identity)
+    recipe = msgspec.structs.replace(recipe_for(engine, site), file_identity=identity)
     assert run(engine, BuildOrder(recipe), OtherNode(engine.blobs)).state == "complete"
 
 
@@ -364,7 +365,7 @@ def test_the_packages_of_a_build_have_the_same_bytes_and_ids_whoever_builds_them
     found = list[list[BuiltBin]]()
     for name in ("one", "two"):
         with memory_engine(tmp_path / name) as engine:
-            recipe = replace(recipe_for(engine, site), log="")
+            recipe = msgspec.structs.replace(recipe_for(engine, site), log="")
             builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
             bins = [one for one in cut_whole(FolderSource(site), recipe.roots, BUDGET) if isinstance(one, Bin)]
             built = [builder.build(one) for one in (bins if name == "one" else reversed(bins))]
@@ -394,7 +395,7 @@ def test_what_changes_the_import_of_access_control_is_built_again(engine: Engine
     for handling, published in (("merge", 2), ("merge", 0), ("merge_preserve", 1), ("clear", 2)):
         checkout = a_checkout(tmp_path / "checkout", handling)
         recipe = recipe_for(engine, checkout, ["/a"], Budget(max_nodes=1))
-        report = run(engine, BuildOrder(replace(recipe, package_type=FILEVAULT)), stages)
+        report = run(engine, BuildOrder(msgspec.structs.replace(recipe, package_type=FILEVAULT)), stages)
         assert (handling, report.published) == (handling, published)
 
 
@@ -410,7 +411,7 @@ def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Pat
 def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:
     source = open_checkout_source(a_checkout(tmp_path / "checkout"))
     recipe = recipe_for(engine, tmp_path / "checkout", ["/a"])
-    recipe = replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
+    recipe = msgspec.structs.replace(recipe, package_type=FILEVAULT, inline_package_bytes=10_000)
     builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {FILEVAULT: FilevaultCodec()}))
     (one,) = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
     built = builder.build(one)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import Clock, SystemClock
+from mailboat.config.document import StagingConfig
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
@@ -21,7 +22,6 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.statuses import StatusFollower
 from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.subscriber.golden_watch import GoldenWatch
-from mailboat.subscriber.settings import StagingSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
@@ -66,7 +66,7 @@ def following_announcements(journal: Journal, clock: ManualClock) -> Step:
 def golden_watch(journal: Journal, clock: ManualClock) -> GoldenWatch:
     settings: Any = SimpleNamespace(status_topic=TOPIC, package_topic=TOPIC, discovery_topic=None)
     ports: Any = SimpleNamespace(journal=journal, clock=clock)
-    return GoldenWatch(StagingSettings(GOLDEN), settings, ports)
+    return GoldenWatch(StagingConfig(GOLDEN), settings, ports)
 
 
 def watching_golden(journal: Journal, clock: ManualClock) -> Step:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError, JournalAccessDeniedError, MailboatError, TopicMissingError
 from mailboat.journal.kafka_appender import KafkaAppender, _Client, _Outcome
 from mailboat.journal.kafka_log import ClientLog
@@ -25,7 +26,7 @@ class QuietLog:
 
 
 def failure(offsets: list[int], code: int = KafkaError.TOPIC_AUTHORIZATION_FAILED) -> MailboatError:
-    appender = KafkaAppender(KafkaSettings("broker:9092"), SystemClock(), cast("Any", QuietLog()))
+    appender = KafkaAppender(KafkaSettings(KafkaConfig(("broker:9092",))), SystemClock(), cast("Any", QuietLog()))
     outcome = _Outcome(3)
     outcome.offsets = offsets
     return appender._failure(TopicName("package"), [NewRecord(b"")] * 3, outcome, KafkaError(code))
@@ -54,7 +55,7 @@ def test_a_defect_in_the_thread_for_reports_ends_the_producer_and_not_the_append
         raise ValueError("of a callback")
 
     monkeypatch.setattr(_Client, "_poll", fail)
-    client = _Client(KafkaSettings("127.0.0.1:9"), ClientLog(SystemClock()))
+    client = _Client(KafkaSettings(KafkaConfig(("127.0.0.1:9",))), ClientLog(SystemClock()))
     with client.served():
         client._thread.join(PATIENCE_SECONDS)
     assert client.failure is not None

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, KafkaTlsConfig, SaslMechanism
 from mailboat.journal.kafka_appender import size_in_log_bytes
 from mailboat.journal.kafka_settings import (
     BATCH_BYTES,
-    KafkaSecurity,
     KafkaSettings,
-    KafkaTls,
-    PasswordLogin,
-    PasswordMechanism,
-    TokenLogin,
     client_options,
     consumer_options,
     producer_options,
@@ -26,26 +21,31 @@ from mailboat.journal.kafka_topic_settings import differences_of, plan_topic
 from mailboat.journal.port import NewRecord, TopicDifference, TopicSettings
 
 SECRET = "correct horse battery staple"
-PASSWORD = PasswordLogin(PasswordMechanism.SCRAM_SHA_512, "alice", SECRET)
-TOKEN = TokenLogin("https://127.0.0.1:1/token", "mailboat", SECRET)
-MUTUAL = KafkaTls(Path("ca.pem"), Path("me.pem"), Path("me.key"), SECRET)
+PASSWORD = KafkaSaslConfig(SaslMechanism.SCRAM_SHA_512, "alice")
+TOKEN = KafkaSaslConfig(SaslMechanism.OAUTHBEARER, "mailboat", token_url="https://127.0.0.1:1/token")
+MUTUAL = KafkaTlsConfig("ca.pem", "me.pem", "me.key")
+LOCAL = KafkaSettings(KafkaConfig(("localhost:9092",)))
+
+
+def secured(tls: KafkaTlsConfig | None = None, sasl: KafkaSaslConfig | None = None) -> KafkaSettings:
+    return KafkaSettings(KafkaConfig(("localhost:1",), tls=tls, sasl=sasl), SECRET, SECRET)
 
 
 @pytest.mark.parametrize(
-    ("security", "protocol"),
+    ("settings", "protocol"),
     [
-        (KafkaSecurity(), "PLAINTEXT"),
-        (KafkaSecurity(tls=KafkaTls()), "SSL"),
-        (KafkaSecurity(login=PASSWORD), "SASL_PLAINTEXT"),
-        (KafkaSecurity(tls=KafkaTls(), login=PASSWORD), "SASL_SSL"),
+        (secured(), "PLAINTEXT"),
+        (secured(KafkaTlsConfig()), "SSL"),
+        (secured(sasl=PASSWORD), "SASL_PLAINTEXT"),
+        (secured(KafkaTlsConfig(), PASSWORD), "SASL_SSL"),
     ],
 )
-def test_the_protocol_follows_from_what_is_given(security: KafkaSecurity, protocol: str) -> None:
-    assert security_options(security)["security.protocol"] == protocol
+def test_the_protocol_follows_from_what_is_given(settings: KafkaSettings, protocol: str) -> None:
+    assert security_options(settings)["security.protocol"] == protocol
 
 
 def test_certificates_are_given_as_files_and_the_host_is_checked() -> None:
-    assert security_options(KafkaSecurity(tls=MUTUAL)) == {
+    assert security_options(secured(MUTUAL)) == {
         "security.protocol": "SSL",
         "ssl.ca.location": "ca.pem",
         "ssl.certificate.location": "me.pem",
@@ -53,59 +53,59 @@ def test_certificates_are_given_as_files_and_the_host_is_checked() -> None:
         "ssl.key.password": SECRET,
         "ssl.endpoint.identification.algorithm": "https",
     }
-    unchecked = KafkaSecurity(tls=KafkaTls(verify_hostname=False))
+    unchecked = secured(KafkaTlsConfig(verify_hostname=False))
     assert security_options(unchecked)["ssl.endpoint.identification.algorithm"] == "none"
 
 
-@pytest.mark.parametrize("mechanism", list(PasswordMechanism))
-def test_a_user_logs_in_with_a_password(mechanism: PasswordMechanism) -> None:
-    options = security_options(KafkaSecurity(login=PasswordLogin(mechanism, "alice", SECRET)))
+@pytest.mark.parametrize("mechanism", [one for one in SaslMechanism if one is not SaslMechanism.OAUTHBEARER])
+def test_a_user_logs_in_with_a_password(mechanism: SaslMechanism) -> None:
+    options = security_options(secured(sasl=KafkaSaslConfig(mechanism, "alice")))
     assert (options["sasl.mechanism"], options["sasl.username"]) == (mechanism.value, "alice")
     assert options["sasl.password"] == SECRET
 
 
 def test_a_token_is_fetched_by_the_client_itself() -> None:
-    options = security_options(KafkaSecurity(login=TOKEN))
+    options = security_options(secured(sasl=TOKEN))
     assert (options["sasl.mechanism"], options["sasl.oauthbearer.method"]) == ("OAUTHBEARER", "oidc")
     assert options["sasl.oauthbearer.token.endpoint.url"] == TOKEN.token_url
+    assert options["sasl.oauthbearer.client.secret"] == SECRET
     assert "sasl.oauthbearer.scope" not in options
 
 
-@pytest.mark.parametrize("login", [PASSWORD, TOKEN])
-def test_secrets_are_not_shown(login: PasswordLogin | TokenLogin) -> None:
-    settings = KafkaSettings("localhost:9092", KafkaSecurity(MUTUAL, login))
+def test_secrets_are_not_shown() -> None:
+    settings = secured(MUTUAL, PASSWORD)
     assert SECRET not in f"{settings!r} {settings}"
 
 
-@pytest.mark.parametrize("login", [None, PASSWORD, TOKEN])
-def test_the_library_takes_every_key(login: PasswordLogin | TokenLogin | None) -> None:
-    settings = KafkaSettings("localhost:1", KafkaSecurity(KafkaTls(), login))
+@pytest.mark.parametrize("sasl", [None, PASSWORD, TOKEN])
+def test_the_library_takes_every_key(sasl: KafkaSaslConfig | None) -> None:
+    settings = secured(KafkaTlsConfig(), sasl)
     assert Producer({**producer_options(settings), "log_level": 0}).poll(0.0) >= 0
     with closing(Consumer({**consumer_options(settings), "log_level": 0})) as consumer:
         assert consumer.assignment() == []
 
 
 def test_positions_are_never_moved_by_the_client_nor_kept_in_a_group() -> None:
-    options = consumer_options(KafkaSettings("localhost:9092"))
+    options = consumer_options(LOCAL)
     assert options["auto.offset.reset"] == "error"
     assert options["enable.auto.commit"] is False
     assert options["check.crcs"] is True
 
 
 def test_a_full_queue_holds_the_next_fetch_up_for_milliseconds_only() -> None:
-    backoff_ms = consumer_options(KafkaSettings("localhost:9092"))["fetch.queue.backoff.ms"]
+    backoff_ms = consumer_options(LOCAL)["fetch.queue.backoff.ms"]
     assert isinstance(backoff_ms, int)
     assert 0 < backoff_ms <= 10  # by itself the library waits a second
 
 
 def test_appends_are_durable_and_in_order() -> None:
-    options = producer_options(KafkaSettings("localhost:9092"))
+    options = producer_options(LOCAL)
     assert (options["enable.idempotence"], options["acks"]) == (True, "all")
     assert options["message.timeout.ms"] == 0
 
 
 def test_clients_are_named_for_the_brokers_logs() -> None:
-    assert client_options(KafkaSettings("localhost:9092", client_id="edge-1"))["client.id"] == "edge-1"
+    assert client_options(LOCAL)["client.id"] == "mailboat"
 
 
 def planned(settings: TopicSettings, min_insync_replicas: int | None = None) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.errors import JournalUnavailableError, TopicMissingError
 from mailboat.journal import kafka_topics
 from mailboat.journal.kafka_log import ClientLog
@@ -15,7 +16,7 @@ from mailboat.journal.kafka_topics import KafkaTopics, TopicState
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.wait import PATIENCE_SECONDS
 
-SETTINGS = KafkaSettings("127.0.0.1:9", request_seconds=0.05)
+SETTINGS = KafkaSettings(KafkaConfig(("127.0.0.1:9",), request_seconds=0.05))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.journal.kafka_settings import KafkaTls
+from mailboat.config.storage import KafkaTlsConfig
 from mailboat.journal.kafka_topics import distrust_reason
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.certificates import Authority, Identity
@@ -61,7 +61,7 @@ def test_an_expired_certificate_is_told_from_a_good_one(
     authority: Authority, servers: list[TlsServer], days: int, reason: str | None
 ) -> None:
     servers.append(TlsServer(authority.issue("broker", days=days)))
-    found = distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS)
+    found = distrust_reason(servers[0].said, KafkaTlsConfig(str(authority.file)), PATIENCE_SECONDS)
     assert (found is None) if reason is None else (found is not None and found.endswith(reason))
 
 
@@ -77,15 +77,15 @@ def test_distrust_reason_ignores_what_the_client_library_accepts(
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
     servers.append(TlsServer(authority.issue("broker", is_conforming=False)))
-    assert distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS) is None
+    assert distrust_reason(servers[0].said, KafkaTlsConfig(str(authority.file)), PATIENCE_SECONDS) is None
 
 
 def test_a_stranger_is_told(authority: Authority, servers: list[TlsServer], tmp_path: Path) -> None:
     stranger = Authority(tmp_path, SystemClock(), "stranger")
     servers.append(TlsServer(stranger.issue("broker")))
-    assert "self-signed" in str(distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS))
+    assert "self-signed" in str(distrust_reason(servers[0].said, KafkaTlsConfig(str(authority.file)), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("said", ["certificate verify failed", "ssl://127.0.0.1:1/1: certificate verify failed"])
 def test_what_can_not_be_asked_has_no_reason(authority: Authority, said: str) -> None:
-    assert distrust_reason(said, KafkaTls(authority.file), 1.0) is None
+    assert distrust_reason(said, KafkaTlsConfig(str(authority.file)), 1.0) is None

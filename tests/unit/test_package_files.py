@@ -5,11 +5,10 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mailboat.config.document import LimitsConfig
+from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
@@ -163,7 +162,7 @@ def test_publication_keeps_rules_and_modes_of_the_source(
 ) -> None:
     parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
     with memory_engine(tmp_path, parts) as engine:
-        publisher = engine.publisher(replace(engine.publishing, package_type=package_type))
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
         publisher.publish(add_request([NodePath("/content/site")]), ruled)
         publisher.publish(add_request([NodePath("/content/wknd")]), several)
         ruled_change, several_change = (published_change(parts, record) for record in engine.records())
@@ -177,7 +176,7 @@ def test_publication_keeps_rules_and_modes_of_the_source(
 
 
 @pytest.mark.parametrize(
-    "route", [{}, {"inline_package_bytes": 0}, {"inline_package_bytes": 0, "are_pieces_cut": True}]
+    "route", [{}, {"inline_package_bytes": 0}, {"inline_package_bytes": 0, "transfer": Transfer.CHUNKS}]
 )
 def test_publication_keeps_how_access_control_is_imported(
     checkout: VaultSource, route: dict[str, object], tmp_path: Path

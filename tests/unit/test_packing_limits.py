@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,7 +149,7 @@ def test_publisher_refuses_what_its_own_limits_refuse_before_it_appends(package_
     parts = EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})
     with memory_engine(tmp_path, parts) as engine:
         limits = LimitsConfig(max_entry_bytes=5_000)
-        publisher = engine.publisher(replace(engine.publishing, package_type=package_type, limits=limits))
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type, limits=limits))
         with pytest.raises(LimitExceededError, match="max_entry_bytes") as caught:
             publisher.publish(add_request([ROOT]), source)
         assert (caught.value.where["path"], engine.records()) == (ROOT, [])

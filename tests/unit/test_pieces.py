@@ -26,7 +26,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record, TopicSett
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
-from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceSettings, PieceWriter
+from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceWriter
 from mailboat.subscriber.pieces import PieceFigures, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
@@ -47,7 +47,7 @@ class Bench:
         self.clock = ManualClock()
         self.journal = MemoryJournal(self.clock)
         self.journal.ensure_topic(TOPIC, TopicSettings())
-        self.settings = PieceSettings(piece_bytes=piece_bytes, append_bytes=3 * piece_bytes)
+        self.piece_bytes = piece_bytes
         self.store = PieceStore(self.journal, TOPIC, self.clock, limits)
         self._next = 0
 
@@ -67,8 +67,8 @@ class Bench:
 
     def writer(self, name: str = "p", max_bytes: int | None = None) -> PieceWriter:
         sender = PieceSender(*AUTHOR, PackageId(name))
-        appender = PieceAppender(self.journal, TOPIC, sender, self.settings.max_attempts)
-        return PieceWriter(appender, self.settings, NoFailpoints(), max_bytes)
+        appender = PieceAppender(self.journal, TOPIC, sender)
+        return PieceWriter(appender, self.piece_bytes, 3 * self.piece_bytes, NoFailpoints(), max_bytes)
 
     def piece(self, index: int, content: bytes, name: str = "p") -> Offset:
         """Append one piece by hand."""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pytest
 from mailboat.blobs.references import ReferenceCodec
-from mailboat.config.document import LimitsConfig
+from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.errors import (
     AppendUncertainError,
     JournalUnavailableError,
@@ -33,7 +33,7 @@ from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import ChangeBudget, PublisherPorts
+from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
@@ -69,7 +69,9 @@ def engine(tmp_path: Path, fail: FailOnce) -> Iterator[Engine]:
 def publisher_for(engine: Engine, step: Failpoint) -> Publisher:
     """A publisher that comes past the step."""
     are_cut = step is Failpoint.PUBLISHER_PIECES_APPENDED
-    return engine.publisher(engine.publishing_with(are_pieces_cut=True, inline_package_bytes=0) if are_cut else None)
+    return engine.publisher(
+        engine.publishing_with(transfer=Transfer.CHUNKS, inline_package_bytes=0) if are_cut else None
+    )
 
 
 def messages(engine: Engine) -> list[PackageMessage]:
@@ -209,15 +211,17 @@ def test_more_paths_than_fit_a_message_are_refused_before_anything_is_appended(e
     assert engine.records() == []
 
 
-def test_a_package_beyond_the_limit_is_refused(engine: Engine) -> None:
-    tight = engine.publishing_with(max_package_bytes=100)
-    with pytest.raises(LimitExceededError, match="the limit is 100"):
-        engine.publisher(tight).publish(add_request([NodePath("/en")]), site())
-    assert engine.records() == []
+def test_a_package_is_refused_that_is_larger_packed_than_its_content(tmp_path: Path) -> None:
+    source = MemorySource([file_node(NodePath("/en"), Binary(random.Random(1).randbytes(500)))])
+    with memory_engine(tmp_path, EngineParts(codecs={"filevault": FilevaultCodec()})) as engine:
+        tight = engine.publishing_with(package_type="filevault", limits=LimitsConfig(max_total_bytes=1_000))
+        with pytest.raises(LimitExceededError, match="the limit is 1000"):
+            engine.publisher(tight).publish(add_request([NodePath("/en")]), source)
+        assert engine.records() == []
 
 
 def test_where_packages_travel_in_messages_alone_a_larger_one_is_refused_and_leaves_nothing(engine: Engine) -> None:
-    settings = engine.publishing_with(are_large_refused=True, is_self_contained=True, inline_package_bytes=2_000)
+    settings = engine.publishing_with(transfer=Transfer.INLINE, inline_package_bytes=2_000)
     small, large = page_source("/a"), page_source("/b", text=random.Random(1).randbytes(50_000).hex())
     publisher = engine.publisher(settings)
     assert publisher.publish(add_request([NodePath("/a")]), small).is_inline
@@ -234,7 +238,9 @@ def test_names_that_subscribers_refuse_are_not_published(engine: Engine) -> None
         engine.publisher().publish(add_request([NodePath("/en")]), source)
     assert "limits.refuse_collisions" in (caught.value.next_step or "")
     assert engine.records() == []
-    engine.publisher(engine.publishing_with(refuse_collisions=False)).publish(add_request([NodePath("/en")]), source)
+    engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=False))).publish(
+        add_request([NodePath("/en")]), source
+    )
     assert len(engine.records()) == 1
 
 
@@ -245,7 +251,7 @@ def test_a_package_format_that_nobody_knows_is_refused(engine: Engine) -> None:
 
 def test_a_self_contained_package_needs_no_blob_store(engine: Engine) -> None:
     source = MemorySource([file_node(NodePath("/big"), Binary(bytes(70_000)))])
-    engine.publisher(engine.publishing_with(is_self_contained=True)).publish(add_request([NodePath("/big")]), source)
+    engine.publisher(engine.publishing_with(transfer=Transfer.INLINE)).publish(add_request([NodePath("/big")]), source)
     assert messages(engine)[0].binaries == ()
     assert list(engine.blobs.list()) == []
 
@@ -513,7 +519,7 @@ def test_a_changed_access_control_list_is_shipped_whole_for_repositories(
     tmp_path: Path, before: MemorySource, after: MemorySource, carried: int
 ) -> None:
     with memory_engine(tmp_path, EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})) as engine:
-        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        publisher = engine.publisher(engine.publishing_with(package_type="filevault"))
         assert len(list(publisher.publish_changed(before, [ROOT]))) == 1
         (receipt,) = publisher.publish_changed(after, [ROOT])
         message = messages(engine)[-1]
@@ -552,7 +558,7 @@ def test_roots_limit_what_is_looked_at_and_may_lie_within_each_other(engine: Eng
 
 def test_packages_are_bounded_and_a_large_change_takes_several(engine: Engine) -> None:
     source = page_source(*(f"/s/{number:02}" for number in range(25)))
-    publisher = engine.publisher(engine.publishing_with(changes=ChangeBudget(max_nodes=10)))
+    publisher = engine.publisher(engine.publishing_with(max_change_nodes=10))
     receipts = list(publisher.publish_changed(source))
     assert [receipt.nodes for receipt in receipts] == [10, 10, 6]
     assert len({receipt.request_id for receipt in receipts}) == 3
@@ -625,7 +631,7 @@ def test_plan_refuses_what_a_filevault_publisher_would_refuse(tmp_path: Path, na
     source.nodes[path] = Node(path, "nt:unstructured")
     request = add_request([NodePath("/en")])
     with memory_engine(tmp_path, parts) as engine:
-        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        publisher = engine.publisher(engine.publishing_with(package_type="filevault"))
         with pytest.raises(UsageError, match=reason):
             publisher.publish(request, source)
         with pytest.raises(UsageError, match=reason):
@@ -671,7 +677,7 @@ def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Cal
         ({"limits": LimitsConfig(max_entries=4)}, "than max_entries"),
         ({"limits": LimitsConfig(max_entry_bytes=2_000)}, "than max_entry_bytes"),
         ({"limits": LimitsConfig(max_total_bytes=4_000)}, "than max_total_bytes"),
-        ({"is_self_contained": True, "are_large_refused": True, "inline_package_bytes": 5_000}, "fit a message"),
+        ({"transfer": Transfer.INLINE, "inline_package_bytes": 5_000}, "fit a message"),
         ({"max_message_bytes": 100}, "need a message"),
     ],
 )
@@ -714,6 +720,6 @@ def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names:
     published = refusal(lambda: list(publisher.publish_changed(source)))
     assert (planned.message, planned.next_step) == (published.message, published.next_step)
     assert engine.records() == []
-    allowing = engine.publisher(engine.publishing_with(refuse_collisions=False))
+    allowing = engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=False)))
     assert allowing.plan(add_request([NodePath("/en")]), source).packages == 1
     assert allowing.plan_changed(source).packages == 1

@@ -8,7 +8,6 @@ from mailboat.content.keys import key_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import NodePath, is_within
 from mailboat.publisher.published import Change
-from mailboat.publisher.settings import ChangeBudget
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes, request_id_for
 
 
@@ -21,7 +20,7 @@ def gone(path: str, *, is_alone: bool = False) -> Change:
 
 
 def plan(*changes: Change, nodes: int = 100, size: int = 1000) -> list[ChangeGroup]:
-    return list(plan_changes(changes, ChangeBudget(nodes, size)))
+    return list(plan_changes(changes, nodes, size))
 
 
 def test_nothing_changed_makes_no_package() -> None:

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
-from mailboat.blobs.s3_connection import S3Connection, S3Settings, answer_check, check_answer
+from mailboat.blobs.s3_connection import S3Connection, answer_check, check_answer
 from mailboat.blobs.s3_documents import S3Documents
+from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
@@ -39,7 +40,7 @@ def test_body_of_a_refused_answer_is_closed() -> None:
 @pytest.mark.parametrize("error", [ValueError("a bug"), OSError("a bug")])
 def test_mistake_of_our_own_request_is_not_a_store_that_is_down(error: Exception) -> None:
     connection = S3Connection(
-        S3Settings("bucket", region="us-east-1", endpoint_url="http://127.0.0.1:9"), ManualClock(), random.Random(0)
+        S3Config("bucket", region="us-east-1", endpoint_url="http://127.0.0.1:9"), ManualClock(), random.Random(0)
     )
 
     def request(_: object) -> None:
@@ -77,8 +78,8 @@ class CutBody(io.BytesIO):
 
 
 def test_document_replaced_while_it_is_read_is_not_a_mixture_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda _: Bucket())
-    connection = S3Connection(S3Settings("bucket"), SkippingClock(), random.Random(0))
+    monkeypatch.setattr("mailboat.blobs.s3_connection.new_client", lambda *_: Bucket())
+    connection = S3Connection(S3Config("bucket"), SkippingClock(), random.Random(0))
     with pytest.raises(BlobStoreUnavailableError, match="replaced meanwhile"):
         S3Documents(connection, "documents/").read("users")
     connection.close()

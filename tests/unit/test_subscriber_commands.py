@@ -31,7 +31,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import add_request
 from mailboat.subscriber.commands import CommandFacts, CommandHandler, Reply, decide_command
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.settings import ProcessedPackage, Processors, SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.wait import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
@@ -84,7 +84,9 @@ def test_a_command_that_has_something_to_do_is_open(command: CommandMessage | Re
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     with Engine(tmp_path) as opened:
-        opened.subscribing = opened.with_settings(command_topic=COMMANDS, retry=RetryPolicy(None, 3600.0, 3600.0))
+        opened.subscribing = opened.with_settings(
+            command_topic=COMMANDS, max_retries=None, first_pause_seconds=3600.0, longest_pause_seconds=3600.0
+        )
         yield opened
 
 
@@ -206,7 +208,7 @@ def test_packages_that_are_read_later_than_the_clear_are_dropped_too(engine: Eng
     for number in range(7):
         publish(engine, f"/page-{number}")
     engine.send(COMMANDS, clear(5))
-    few = engine.with_settings(read=replace(engine.subscribing.read, max_records=2))
+    few = engine.with_settings(max_batch_records=2)
     catch_up(engine, target, few)
     assert paths_in(target) == {"/page-6"}
     assert [one.removed for one in engine.results()] == [6]
@@ -228,7 +230,7 @@ def test_a_clear_beyond_the_log_is_refused_and_touches_nothing_that_comes(engine
 
 
 def test_one_that_is_not_editable_refuses_clears_and_takes_redrives(engine: Engine, target: Target) -> None:
-    plain = engine.with_settings(is_editable=False, retry=RetryPolicy(0))
+    plain = engine.with_settings(is_editable=False, max_retries=0)
     engine.subscriber(target, plain).prepare()
     failed = poison(engine)
     catch_up(engine, target, plain)
@@ -241,7 +243,7 @@ def test_one_that_is_not_editable_refuses_clears_and_takes_redrives(engine: Engi
 
 
 def test_a_redrive_imports_what_was_given_up_and_says_so(engine: Engine, target: Target) -> None:
-    strict = engine.with_settings(retry=RetryPolicy(0))
+    strict = engine.with_settings(max_retries=0)
     engine.subscriber(target, strict).prepare()
     failing = [True]
 
@@ -267,7 +269,7 @@ def test_a_redrive_imports_what_was_given_up_and_says_so(engine: Engine, target:
 
 
 def test_a_redrive_is_not_dropped_by_a_clear_that_is_still_open(engine: Engine, target: Target) -> None:
-    strict = engine.with_settings(retry=RetryPolicy(0))
+    strict = engine.with_settings(max_retries=0)
     engine.subscriber(target, strict).prepare()
     failed = poison(engine)
     catch_up(engine, target, strict)
@@ -297,7 +299,7 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
     def hooked(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(before=Hook()))
 
-    subscriber = engine.subscriber(target, engine.with_settings(retry=RetryPolicy(0)), hooked)
+    subscriber = engine.subscriber(target, engine.with_settings(max_retries=0), hooked)
     signal = subscriber._run._signal  # the listener's thread wakes it
     with Running(subscriber):
         wait_until(lambda: len(engine.statuses()) == 2)
@@ -327,7 +329,7 @@ def test_a_redrive_that_a_stop_interrupts_is_not_answered_before_it_is_done(engi
     def hooked(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(before=Hook()))
 
-    strict = engine.with_settings(retry=RetryPolicy(0))
+    strict = engine.with_settings(max_retries=0)
     engine.subscriber(target, strict, hooked).run(Until.CAUGHT_UP)
     engine.send(COMMANDS, redrive(failed))
     stopped = engine.subscriber(target, strict, hooked)
@@ -495,7 +497,7 @@ def test_a_redrive_calls_the_hook_of_an_imported_package_again_at_run_time(engin
     def with_hook(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(after=FailsFirst()))
 
-    settings = engine.with_settings(command_topic=COMMANDS, retry=RetryPolicy(0))
+    settings = engine.with_settings(command_topic=COMMANDS, max_retries=0)
     publish(engine, "/page")
     with Running(engine.subscriber(target, settings, with_hook)):
         wait_until(lambda: target.ledger.hook_calls.counts() == (0, 1))

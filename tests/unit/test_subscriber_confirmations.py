@@ -15,7 +15,7 @@ from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.confirmations import Confirmations, StatusSender
-from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts
+from mailboat.subscriber.settings import ProcessedPackage, Processors, SubscriberPorts
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
 from support.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
@@ -65,7 +65,7 @@ def test_each_package_is_confirmed_once_whatever_write_of_the_ledger_fails(
     target = MemoryTarget(MemoryStore())
     fault = Faulty(getattr(target.ledger, write), StorageFullError("full"), at_call, is_done=is_done)
     monkeypatch.setattr(target.ledger, write, fault)
-    settings = engine.with_settings(retry=RetryPolicy(max_retries=1))
+    settings = engine.with_settings(max_retries=1)
 
     def with_hook(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(before=HardToPlease()))

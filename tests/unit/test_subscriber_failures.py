@@ -22,7 +22,7 @@ from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.failures import ImportDefectError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import Processors, RetryPolicy
+from mailboat.subscriber.settings import Processors
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from support.engines import PACKAGES, Engine, StopWhen, page_source
@@ -108,7 +108,7 @@ def test_a_package_that_succeeds_at_last_is_confirmed_with_its_attempts(engine: 
 
 def test_without_an_end_of_retries_nothing_is_given_up(engine: Engine, store: MemoryStore) -> None:
     append(engine, absent())
-    one = subscriber(engine, store, engine.with_settings(retry=RetryPolicy(max_retries=None)), observer=(n := Notes()))
+    one = subscriber(engine, store, engine.with_settings(max_retries=None), observer=(n := Notes()))
     n.on_progress = lambda statistics: one.stop() if statistics.attempts >= 30 else None  # type: ignore[method-assign]
     statistics = one.run()
     assert statistics.failed == 0
@@ -272,7 +272,7 @@ def test_trouble_of_the_house_uses_up_none_of_a_packages_retries(engine: Engine,
     publish(engine, "/a")
     house, own = [StorageFullError("no way")] * 12, [BlobMissingError("not yet")] * 2
     target = FailingTarget(store, step, [own[0], *house, own[1]])
-    settings = engine.with_settings(retry=RetryPolicy(max_retries=2))
+    settings = engine.with_settings(max_retries=2)
     statistics = run(engine, store, settings, target=target)
     assert (statistics.imported, statistics.failed, paths_of(store)) == (1, 0, {"/a"})
     assert [one.attempts for one in engine.statuses()] == [3]
@@ -284,7 +284,7 @@ def test_retries_are_used_up_by_a_packages_own_failures_however_many_others_come
     publish(engine, "/a")
     house, own = [StorageFullError("no way")] * 12, BlobMissingError("not there")
     target = FailingTarget(store, "apply", [*house, own, *house, own, *house, own])
-    run(engine, store, engine.with_settings(retry=RetryPolicy(max_retries=2)), target=target)
+    run(engine, store, engine.with_settings(max_retries=2), target=target)
     assert [(entry.attempts, entry.cause.code) for entry in store.errors.values()] == [(3, "BlobMissing")]
 
 

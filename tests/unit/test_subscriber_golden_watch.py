@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.document import StagingConfig
 from mailboat.content.port import Target
 from mailboat.content.progress import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
@@ -32,7 +33,7 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.golden_watch import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
-from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
+from mailboat.subscriber.settings import SubscriberPorts
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
@@ -112,7 +113,8 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         opened.subscribing = opened.with_settings(
             command_topic=COMMANDS,
             discovery_topic=ANNOUNCEMENTS,
-            staging=StagingSettings(GOLDEN, look_seconds=60.0, announcement_seconds=0.0),
+            staging=StagingConfig(GOLDEN, 60.0),
+            announcement_seconds=0.0,
         )
         yield opened
 
@@ -298,7 +300,7 @@ def test_a_clear_ends_the_wait(engine: Engine, target: Target) -> None:
 
 def test_each_look_ends_and_the_next_begins(engine: Engine, target: Target) -> None:
     offset = publish(engine, "/page")
-    short = engine.with_settings(staging=StagingSettings(GOLDEN, look_seconds=0.05, announcement_seconds=0.0))
+    short = engine.with_settings(staging=StagingConfig(GOLDEN, 0.05), announcement_seconds=0.0)
     with Running(engine.subscriber(target, short)) as subscriber:
         wait_until(lambda: waits(subscriber))
         announces(engine, 0, is_editable=False)
@@ -384,7 +386,7 @@ def test_one_that_goes_back_looks_at_all_statuses_again(engine: Engine, target: 
 
 def test_statuses_that_retention_took_unread_are_known_to_be_lost(engine: Engine, target: Target) -> None:
     old = publish(engine, "/page-0")
-    watch = GoldenWatch(StagingSettings(GOLDEN, announcement_seconds=0.0), engine.subscribing, ports_of(engine, target))
+    watch = GoldenWatch(StagingConfig(GOLDEN), engine.with_settings(announcement_seconds=0.0), ports_of(engine, target))
     watch.start_at(Offset(0))
     message = decode_package(engine.records()[old].value)
     assert watch.decide(Offset(old), message) is WAIT
@@ -443,7 +445,7 @@ def test_status_removed_while_the_watch_opens_counts_as_lost(engine: Engine, tar
     says(engine, publish(engine, "/page"))
     announces(engine, 1)
     ports = replace(ports_of(engine, target), journal=TruncatedAtOpening(engine.journal))
-    watch = GoldenWatch(StagingSettings(GOLDEN, announcement_seconds=0.0), engine.subscribing, ports)
+    watch = GoldenWatch(StagingConfig(GOLDEN), engine.with_settings(announcement_seconds=0.0), ports)
     watch.start_at(Offset(0))
     assert watch.decide(Offset(0), decode_package(engine.records()[0].value)) is ACCEPT
     watch.close()

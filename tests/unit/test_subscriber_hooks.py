@@ -13,7 +13,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy
+from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from support.engines import PACKAGES, Engine
@@ -43,7 +43,7 @@ class PlannedHook:
 def run_planned(engine: Engine, store: MemoryStore, *plan: bool, retries: int | None = 3) -> list[int]:
     """The packages that the hook was called for, in order, until the plan is over; waits pass at once."""
     hook = PlannedHook(*plan)
-    settings = engine.with_settings(retry=RetryPolicy(retries, 10.0, 60.0))
+    settings = engine.with_settings(max_retries=retries, first_pause_seconds=10.0, longest_pause_seconds=60.0)
     hook.subscriber = subscriber(engine, store, settings, processors=Processors(after=hook))
     hook.subscriber.run()
     return hook.offsets

@@ -8,7 +8,7 @@ import pytest
 from mailboat.clock import Deadline
 from mailboat.errors import FollowWidenedError, ProcessorFailedError
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
@@ -74,7 +74,7 @@ def test_the_same_package_at_two_offsets_is_harmless(engine: Engine, store: Memo
 def test_reads_are_bounded_by_the_settings(engine: Engine, store: MemoryStore) -> None:
     for number in range(5):
         publish(engine, f"/{number}")
-    run(engine, store, engine.with_settings(read=ReadLimits(max_records=2)))
+    run(engine, store, engine.with_settings(max_batch_records=2))
     assert store.commits == 3
 
 
@@ -88,7 +88,7 @@ def test_publishers_that_are_not_followed_are_skipped_and_never_looked_into(engi
 
 def test_skipped_messages_move_the_position_in_few_commits(engine: Engine, store: MemoryStore) -> None:
     append(engine, *(message(str(number), action=Action.TEST) for number in range(25)))
-    settings = engine.with_settings(read=ReadLimits(max_records=1), skip_commits=SkipCommits(max_records=10))
+    settings = engine.with_settings(max_batch_records=1, skip_commits=SkipCommits(max_records=10))
     statistics = run(engine, store, settings)
     assert (statistics.skipped, store.commits) == (25, 3)  # at 10, at 20, and when it ended
     assert store.position == engine.position(25)

@@ -24,7 +24,6 @@ from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.subscriber.settings import RetryPolicy
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
@@ -345,7 +344,9 @@ def test_the_time_of_a_package_counts_while_it_is_fetched(engine: Engine, hangin
     engine.publisher().publish(add_request([NodePath("/p")]), page_source("/p", text="x" * 900_000))
     engine.blobs.open = hanging.open  # type: ignore[method-assign]  # it hangs from now on
     target = MemoryTarget(MemoryStore())
-    settings = engine.with_settings(package_timeout_seconds=0.0, retry=RetryPolicy(0, 0.0, 0.0))
+    settings = engine.with_settings(
+        package_timeout_seconds=0.0, max_retries=0, first_pause_seconds=0.0, longest_pause_seconds=0.0
+    )
     statistics = engine.subscriber(target, settings).run(Until.CAUGHT_UP)
     assert (statistics.imported, statistics.failed) == (0, 1)
     (entry,) = target.ledger.given_up()

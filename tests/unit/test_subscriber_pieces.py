@@ -9,7 +9,6 @@ from mailboat.config.document import PiecesConfig
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId
 from mailboat.model.pieces import PieceMessage
-from mailboat.subscriber.settings import RetryPolicy
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemoryStore
@@ -51,7 +50,12 @@ def expiry_of(folder: Path, *, is_failing: bool) -> float:
         append_orphan(engine)
         if is_failing:
             append(engine, absent())
-        settings = engine.with_settings(pieces=PiecesConfig(expire_seconds=60.0), retry=RetryPolicy(3, 1000.0, 1000.0))
+        settings = engine.with_settings(
+            pieces=PiecesConfig(expire_seconds=60.0),
+            max_retries=3,
+            first_pause_seconds=1000.0,
+            longest_pause_seconds=1000.0,
+        )
         clock.subscriber = subscriber(engine, MemoryStore(), settings)
         clock.subscriber.run()
     assert clock.expired_at is not None

@@ -12,7 +12,7 @@ from mailboat.errors import (
     MailboatError,
     StorageFullError,
 )
-from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
@@ -238,7 +238,7 @@ def test_a_redrive_waits_while_the_blob_store_is_out_of_order(engine: Engine, st
 def test_a_redriven_package_is_looked_at_among_strange_records(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a")
     engine.journal.append(PACKAGES, [NewRecord(b"\xff", PACKAGE_HEADERS)])
-    run(engine, store, engine.with_settings(read=ReadLimits(max_records=1)), processors=Processors(before=Hook(4)))
+    run(engine, store, engine.with_settings(max_batch_records=1), processors=Processors(before=Hook(4)))
     MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
     publish(engine, "/z")
     assert run(engine, store).redriven == 1

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli.glossary import explanations
+from mailboat.config.document import SubscriberConfig
 from mailboat.errors import (
     BlobAccessDeniedError,
     BlobCorruptError,
@@ -33,10 +34,9 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka_errors import DECISIONS
 from mailboat.subscriber.failures import GiveUp, Stop, TryAgain, decide_retry, is_infrastructure
-from mailboat.subscriber.settings import RetryPolicy
 
-POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
-ENDLESS = RetryPolicy(max_retries=None)
+POLICY = SubscriberConfig(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
+ENDLESS = SubscriberConfig(max_retries=None)
 ENDLESS_PAUSES = replace(POLICY, max_retries=None)
 
 OF_A_PACKAGE = {"BlobMissing", "BlobCorrupt", "ImportTimeout", "ImporterLost", "ProcessorFailed", "UnknownPackageType"}
@@ -167,7 +167,7 @@ def test_failures_that_do_not_count_lengthen_the_pause_and_use_up_no_retries(unc
 
 
 def test_no_retries_means_one_attempt() -> None:
-    assert isinstance(decide_retry(BlobMissingError("x"), 1, RetryPolicy(max_retries=0), jitter()), GiveUp)
+    assert isinstance(decide_retry(BlobMissingError("x"), 1, SubscriberConfig(max_retries=0), jitter()), GiveUp)
 
 
 @given(failures=st.integers(1, 10**6), seed=st.integers())

@@ -15,7 +15,6 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import RetryPolicy
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.wait import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
@@ -28,7 +27,9 @@ FAR_MS = 4_000_000_000_000
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     with Engine(tmp_path) as opened:
-        opened.subscribing = opened.with_settings(command_topic=COMMANDS, retry=RetryPolicy(None, 3600.0, 3600.0))
+        opened.subscribing = opened.with_settings(
+            command_topic=COMMANDS, max_retries=None, first_pause_seconds=3600.0, longest_pause_seconds=3600.0
+        )
         yield opened
 
 

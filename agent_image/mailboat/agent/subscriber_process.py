@@ -16,14 +16,13 @@ from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import Delivery, Expose, HooksConfig
+from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
 from mailboat.discovery.announcements import former_states, states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.errors import MailboatError, RetryableError, TargetOwnedError, UsageError
 from mailboat.frozen import Frozen
-from mailboat.journal.port import ReadLimits
 from mailboat.maintenance.schedule import maintenance_worker, sweep_closed_target
 from mailboat.model.identifiers import AgentName, SlingId, parse_agent_name
 from mailboat.model.messages import (
@@ -37,10 +36,7 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import (
-    ExposureSettings,
     Processors,
-    RetryPolicy,
-    StagingSettings,
     SubscriberPorts,
     SubscriberSettings,
 )
@@ -90,7 +86,7 @@ class Subscription(Frozen):
     is_gap_accepted: bool = False
     is_editable: bool = False
     is_durable: bool = False
-    staging: StagingSettings | None = None
+    staging: StagingConfig | None = None
     expose: Expose | None = None
     hooks: HooksConfig = field(default_factory=HooksConfig)
     roots: tuple[NodePath, ...] = ()
@@ -354,7 +350,8 @@ def announcement(
 
 def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
     """What a subscriber of the configuration is to do. Raises: UsageError for an invalid name."""
-    staging = config.staging
+    if config.staging is not None:
+        parse_agent_name(config.staging.golden)
     return Subscription(
         name=parse_agent_name(config.name),
         target=home.resolve(config.target),
@@ -362,7 +359,7 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
         max_retries=home.config.subscriber.max_retries,
         is_editable=config.editable,
         is_durable=config.durable,
-        staging=None if staging is None else StagingSettings(parse_agent_name(staging.golden), staging.timeout_seconds),
+        staging=config.staging,
         expose=config.expose,
         hooks=config.hooks,
         roots=tuple(map(parse_path, config.roots)),
@@ -388,25 +385,19 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         discovery_topic=workspace.topic(TopicRole.DISCOVERY),
         is_editable=subscription.is_editable,
         staging=subscription.staging,
-        exposure=exposure_settings(config, subscription),
-        readiness=config.readiness,
-        retry=retry_policy(config, subscription.max_retries),
-        read=ReadLimits(config.max_batch_records, config.max_batch_bytes),
+        config=replace(config, max_retries=subscription.max_retries, expose=_expose(config, subscription)),
         limits=workspace.limits,
-        package_timeout_seconds=config.package_timeout_seconds,
-        undecodable=config.undecodable,
-        pieces=config.pieces,
         job_rules=job_rules(workspace.home.config).imported,
         is_gap_accepted=subscription.is_gap_accepted,
     )
 
 
-def exposure_settings(config: SubscriberConfig, subscription: Subscription) -> ExposureSettings | None:
+def _expose(config: SubscriberConfig, subscription: Subscription) -> Expose:
     """When readers see what was imported. Raises: UsageError for a target that shows each commit."""
-    if (subscription.expose or config.expose) is Expose.PACKAGE:
-        return None
-    check_exposable(subscription.name, subscription.target)
-    return ExposureSettings(config.expose_seconds)
+    expose = subscription.expose or config.expose
+    if expose is Expose.BUILD:
+        check_exposable(subscription.name, subscription.target)
+    return expose
 
 
 def check_exposable(name: str, target: str) -> None:
@@ -432,8 +423,3 @@ def _announced_cause(cause: FailureCause | None) -> FailureCause | None:
     message = cause.message[:_ANNOUNCED_CAUSE_CHARACTERS]
     is_cut = cause.is_truncated or cause.trace_excerpt is not None or message != cause.message
     return FailureCause(cause.code, message, cause.path, None, is_cut)
-
-
-def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:
-    """When a failed package is tried again."""
-    return RetryPolicy(max_retries, config.first_pause_seconds, config.longest_pause_seconds)

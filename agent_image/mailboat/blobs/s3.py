@@ -68,13 +68,13 @@ class S3BlobStore:
             user: Whose packages `put` is for; None where that is of no interest.
         """
         self._connection = connection
-        self._bucket = connection.settings.bucket
+        self._bucket = connection.config.bucket
         self._clock = clock
         self._user = user
 
     @property
     def description(self) -> str:
-        return self._connection.settings.description
+        return self._connection.config.description
 
     @property
     def documents(self) -> NamedDocuments:
@@ -137,7 +137,7 @@ class S3BlobStore:
 
     def list(self) -> Iterator[BlobInfo]:
         """See `BlobStore.list`: one request for a thousand. Keys without a blob's name are skipped."""
-        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": f"{self._connection.settings.prefix}{_FOLDER}"}
+        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": f"{self._connection.config.prefix}{_FOLDER}"}
         while True:
             page = self._connection.call("listing the blobs", partial(_list_page, place))
             for found in page.get("Contents", []):
@@ -175,7 +175,7 @@ class S3BlobStore:
 
     def _key(self, digest: Digest) -> str:
         name = digest.hex()
-        return f"{self._connection.settings.prefix}{_FOLDER}{name[:2]}/{name}"
+        return f"{self._connection.config.prefix}{_FOLDER}{name[:2]}/{name}"
 
     def _head(self, digest: Digest) -> _Stored | None:
         try:
@@ -192,7 +192,7 @@ class S3BlobStore:
 
     def _put_unknown(self, content: BinaryIO) -> BlobInfo:
         total = ContentHash()
-        part_bytes = self._connection.settings.part_bytes
+        part_bytes = self._connection.config.multipart_bytes
         with mapped_disk_errors("the folder for temporary files"), SpooledTemporaryFile(part_bytes) as spool:
             while chunk := read_chunk(content):
                 total.update(chunk)
@@ -202,7 +202,7 @@ class S3BlobStore:
 
     def _store(self, content: BinaryIO, digest: Digest) -> int:
         """Store or renew; the content's length."""
-        part_bytes = self._connection.settings.part_bytes
+        part_bytes = self._connection.config.multipart_bytes
         first = read_part(content, part_bytes)
         if len(first) < part_bytes:
             check_expected(hashlib.sha256(first).digest(), digest)
@@ -229,7 +229,7 @@ class S3BlobStore:
             if found.length_bytes == total.length_bytes and self._renew(digest):
                 return total.length_bytes
             content.seek(start)
-        total = _Measured(parts_of(first, content, self._connection.settings.part_bytes))
+        total = _Measured(parts_of(first, content, self._connection.config.multipart_bytes))
         with MultipartUpload(self._connection, self._key(digest), {_DIGEST_NOTE: digest.hex()}) as upload:
             upload.send(total)
             check_expected(total.read(), digest)
@@ -325,10 +325,10 @@ def note_user(connection: S3Connection, user: str) -> None:
 
 def list_users(connection: S3Connection) -> Sequence[str]:
     """The logs; a thousand at most, of which one suffices to stop a sweep. Raises: BlobStoreUnavailableError."""
-    settings = connection.settings
-    prefix = f"{settings.prefix}{_USERS}"
+    config = connection.config
+    prefix = f"{config.prefix}{_USERS}"
     page = connection.call(
-        "listing the journals", lambda client: client.list_objects_v2(Bucket=settings.bucket, Prefix=prefix)
+        "listing the journals", lambda client: client.list_objects_v2(Bucket=config.bucket, Prefix=prefix)
     )
     return sorted(unquote(found["Key"].removeprefix(prefix)) for found in page.get("Contents", []))
 
@@ -340,5 +340,5 @@ def forget_user(connection: S3Connection, user: str) -> None:
 
 
 def _user_place(connection: S3Connection, user: str) -> dict[str, Any]:
-    settings = connection.settings
-    return {"Bucket": settings.bucket, "Key": f"{settings.prefix}{_USERS}{quote(user, safe='')}"}
+    config = connection.config
+    return {"Bucket": config.bucket, "Key": f"{config.prefix}{_USERS}{quote(user, safe='')}"}

@@ -11,14 +11,14 @@ from __future__ import annotations
 import io
 import random
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cache
 from traceback import walk_tb
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import botocore.session
-from botocore.config import Config
+from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
 
@@ -32,15 +32,13 @@ from mailboat.blobs.s3_errors import (
     decide_pause,
 )
 from mailboat.clock import Clock
-from mailboat.config.keys import MEBIBYTE
+from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import GetObjectOutputTypeDef
-from collections.abc import Mapping
-from types import MappingProxyType
 
 # an upload (4), a download (4) and a sweep (8) at once: urllib3 discards connections beyond this number
 CONNECTIONS: Final = 16
@@ -66,45 +64,22 @@ class S3Keys(NamedTuple):
     secret_access_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class S3Settings:
-    """A bucket, and how to talk to its server.
-
-    Attributes:
-        bucket: Its name.
-        prefix: Put before the keys as it is.
-        endpoint_url: Another server than AWS.
-        region: None is what the usual chain finds.
-        path_style: The bucket stands in the path instead of the host name.
-        ca_file: Who signed the server's certificate, PEM; None trusts whom botocore does.
-        part_bytes: Size of the parts of large uploads; what is smaller is stored by one request.
-        max_attempts: Attempts of one request.
-        read_keys: Reads the credentials, again whenever they have expired; None leaves it to the usual chain.
-    """
-
-    bucket: str
-    prefix: str = ""
-    endpoint_url: str | None = None
-    region: str | None = None
-    path_style: bool = False
-    ca_file: str | None = None
-    part_bytes: int = 8 * MEBIBYTE
-    max_attempts: int = 5
-    read_keys: Callable[[], S3Keys] | None = field(default=None, repr=False)
-
-    @property
-    def description(self) -> str:
-        """For people, without secrets."""
-        place = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-        return place if self.endpoint_url is None else f"{place} on {self.endpoint_url}"
-
-
 class S3Connection:
     """Requests to one server."""
 
-    def __init__(self, settings: S3Settings, clock: Clock, jitter: random.Random) -> None:
-        """Connect to nothing yet."""
-        self.settings = settings
+    def __init__(
+        self, config: S3Config, clock: Clock, jitter: random.Random, read_keys: Callable[[], S3Keys] | None = None
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            config: The bucket, and how its server is reached. Its `ca_file` is absolute.
+            clock: For pauses between attempts.
+            jitter: For the length of pauses.
+            read_keys: Reads the credentials, again whenever they have expired; None leaves it to AWS's chain.
+        """
+        self.config: Final = config
+        self._read_keys = read_keys
         self._clock = clock
         self._jitter = jitter
         self._lock = threading.Lock()
@@ -117,7 +92,7 @@ class S3Connection:
         Args:
             doing: For people, such as `reading sha256:…`.
             request: Sends it once; called from this thread.
-            max_attempts: Another number than the settings'.
+            max_attempts: Another number than the configuration's.
 
         Raises:
             RequestAnsweredError: The key is missing, or taken.
@@ -141,15 +116,15 @@ class S3Connection:
                     self._forget(client)
                     continue
                 if max_attempts is not None and attempt >= max_attempts:
-                    raise as_error(failure, doing, self.settings.description) from error
+                    raise as_error(failure, doing, self.config.description) from error
                 self.pause(failure, attempt, doing, error)
                 attempt += 1
 
     def pause(self, failure: Failure, attempt: int, doing: str, cause: Exception) -> None:
         """Wait until the n-th failed attempt may be followed by another. Raises: the failure, when it may not."""
-        pause = decide_pause(failure, attempt, self.settings.max_attempts, self._jitter)
+        pause = decide_pause(failure, attempt, self.config.max_attempts, self._jitter)
         if pause is None or self._clock.wait(self._closing, pause):
-            raise as_error(failure, doing, self.settings.description) from cause
+            raise as_error(failure, doing, self.config.description) from cause
 
     def body(self, key: str, doing: str, span: tuple[int, int] | None = None) -> ResumingBody:
         """The content of an object: all of it, or from the first to before the last byte. Raises: as `call`."""
@@ -168,7 +143,7 @@ class S3Connection:
         with self._lock:
             if self._client is None:
                 try:
-                    self._client = new_client(self.settings)
+                    self._client = new_client(self.config, self._read_keys)
                 except Exception as error:  # botocore lets through what programs, files and variables of others cause
                     raise NoClientError(classify(error)) from error
             return self._client
@@ -256,7 +231,7 @@ class ResumingBody(io.RawIOBase):
             raise vanished(self._doing) from error
 
     def _get(self) -> GetObjectOutputTypeDef:
-        place: dict[str, Any] = {"Bucket": self._connection.settings.bucket, "Key": self._key}
+        place: dict[str, Any] = {"Bucket": self._connection.config.bucket, "Key": self._key}
         if self._span is not None:
             place["Range"] = f"bytes={self._span[0] + self._position}-{self._span[1] - 1}"
         elif self._position:
@@ -288,32 +263,32 @@ def _service_models(search_path: str | None) -> Loader:
     return create_loader(search_path)
 
 
-def new_client(settings: S3Settings) -> S3Client:
+def new_client(config: S3Config, read_keys: Callable[[], S3Keys] | None) -> S3Client:
     """A plain client, which tries nothing again.
 
     Raises: BotoCoreError, ClientError; what `read_keys` raises; OSError and others of AWS's chain.
     """
-    keys = None if settings.read_keys is None else settings.read_keys()
+    keys = None if read_keys is None else read_keys()
     # a session of its own: the chain reads files and instance roles again, and stores share no credentials
     session = botocore.session.get_session()
     session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
     client = session.create_client(
         "s3",
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region,
+        endpoint_url=config.endpoint_url,
+        region_name=config.region,
         aws_access_key_id=None if keys is None else keys.access_key_id,
         aws_secret_access_key=None if keys is None else keys.secret_access_key,
-        verify=settings.ca_file,
-        config=Config(
+        verify=config.ca_file,
+        config=ClientConfig(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,
             max_pool_connections=CONNECTIONS,
             retries={"total_max_attempts": 1},
-            s3={"addressing_style": "path" if settings.path_style else "auto"},
+            s3={"addressing_style": "path" if config.path_style else "auto"},
             response_checksum_validation="when_required",  # every blob is checked by its SHA-256
         ),
     )
-    client.meta.events.register("after-call.s3", answer_check(settings.description))
+    client.meta.events.register("after-call.s3", answer_check(config.description))
     return cast("S3Client", client)
 
 

@@ -21,8 +21,8 @@ class S3Documents:
     def __init__(self, connection: S3Connection, folder: str) -> None:
         """Send no request yet. `folder` ends with a slash."""
         self._connection = connection
-        self._folder = f"{connection.settings.prefix}{folder}"
-        self._settings = connection.settings
+        self._folder = f"{connection.config.prefix}{folder}"
+        self._config = connection.config
 
     def write(self, name: str, document: bytes) -> None:
         """See `NamedDocuments.write`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
@@ -51,7 +51,7 @@ class S3Documents:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
-        wanted: dict[str, Any] = {"Bucket": self._settings.bucket, "Prefix": f"{self._folder}{prefix}"}
+        wanted: dict[str, Any] = {"Bucket": self._config.bucket, "Prefix": f"{self._folder}{prefix}"}
         names = list[str]()
         while True:
             page = self._connection.call("listing the documents", partial(_list, wanted))
@@ -69,7 +69,7 @@ class S3Documents:
         return is_there
 
     def _place(self, name: str) -> dict[str, Any]:
-        return {"Bucket": self._settings.bucket, "Key": f"{self._folder}{parse_agent_name(name)}"}
+        return {"Bucket": self._config.bucket, "Key": f"{self._folder}{parse_agent_name(name)}"}
 
 
 def _list(wanted: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:

@@ -95,7 +95,7 @@ def remove_unrenewed(
 
 def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetime) -> int:
     """Abort the uploads of killed processes; how many."""
-    place: dict[str, Any] = {"Bucket": connection.settings.bucket, "Prefix": f"{connection.settings.prefix}{folder}"}
+    place: dict[str, Any] = {"Bucket": connection.config.bucket, "Prefix": f"{connection.config.prefix}{folder}"}
     count = 0
     while True:
         page = connection.call("listing unfinished uploads", partial(_list_uploads, place))
@@ -123,7 +123,7 @@ def read_announcement(connection: S3Connection) -> Announcement | None:
         age_seconds = (now - found["LastModified"]).total_seconds()
     except (KeyError, TypeError, ValueError) as error:
         raise BlobStoreUnavailableError(
-            f"{connection.settings.description} answers without a time, which sweeps need", next_step=_DATE_STEP
+            f"{connection.config.description} answers without a time, which sweeps need", next_step=_DATE_STEP
         ) from error
     return Announcement(sweeper, frozenset(digests), found["ETag"], age_seconds)
 
@@ -133,10 +133,10 @@ class _Turn:
 
     def __init__(self, connection: S3Connection, clock: Clock) -> None:
         self._connection = connection
-        self._bucket = connection.settings.bucket
+        self._bucket = connection.config.bucket
         self._place: dict[str, Any] = {
             "Bucket": self._bucket,
-            "Key": f"{connection.settings.prefix}{ANNOUNCEMENT}",
+            "Key": f"{connection.config.prefix}{ANNOUNCEMENT}",
         }
         self._sweeper = uuid.uuid4().hex
         # both begin before the announcement is sent, so they end before it expires by the server's clock
@@ -167,7 +167,7 @@ class _Turn:
             return  # it was stored, and the answer was lost
         # takes over the expired announcement of a killed sweeper; IfMatch lets one of several sweepers win
         if found is None or not found.is_expired or not self._store(body, {"IfMatch": found.etag}):
-            raise SweepBusyError(f"another sweep of {self._connection.settings.description} is under way")
+            raise SweepBusyError(f"another sweep of {self._connection.config.description} is under way")
 
     def _store(self, body: str, condition: dict[str, Any]) -> bool:
         try:
@@ -205,6 +205,6 @@ class _Turn:
 
 
 def _read(client: S3Client, connection: S3Connection) -> tuple[GetObjectOutputTypeDef, bytes]:
-    settings = connection.settings
-    found = client.get_object(Bucket=settings.bucket, Key=f"{settings.prefix}{ANNOUNCEMENT}")
+    config = connection.config
+    found = client.get_object(Bucket=config.bucket, Key=f"{config.prefix}{ANNOUNCEMENT}")
     return found, found["Body"].read()

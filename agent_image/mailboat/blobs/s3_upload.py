@@ -48,7 +48,7 @@ class MultipartUpload:
     def __init__(self, connection: S3Connection, key: str, metadata: dict[str, str]) -> None:
         """Begin. Raises: BlobStoreUnavailableError."""
         self._connection = connection
-        self._place: dict[str, Any] = {"Bucket": connection.settings.bucket, "Key": key}
+        self._place: dict[str, Any] = {"Bucket": connection.config.bucket, "Key": key}
         self._doing = f"storing {key}"
         self._parts: list[CompletedPartTypeDef] = []
         self._pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="upload")
@@ -113,7 +113,7 @@ class MultipartUpload:
 
 def abort_upload(connection: S3Connection, key: str, upload_id: str) -> bool:
     """Give the parts of an upload back; whether that worked. What fails is left to the sweeper."""
-    bucket = connection.settings.bucket
+    bucket = connection.config.bucket
     with suppress(RequestAnsweredError, BlobStoreUnavailableError):
         connection.call(
             f"aborting an upload to {key}",

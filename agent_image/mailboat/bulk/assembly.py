@@ -16,7 +16,7 @@ from mailboat.bulk.cutter import Budget
 from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.source_branches import outermost
-from mailboat.composition.package_formats import are_pieces_cut, package_type_of
+from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.sources import absolute_source, open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Transfer
@@ -45,7 +45,7 @@ def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None =
         SourceMissingError: There is no such source.
     """
     config = workspace.home.config
-    if config.publisher.transfer is Transfer.INLINE or are_pieces_cut(config):
+    if transfer_of(config) is not Transfer.REFERENCE:
         raise UsageError(
             "packages of a bulk build travel through the blob store, and this publisher's do not",
             next_step="name a bucket that subscribers can read (blobs.s3), or set publisher.transfer to reference",
@@ -54,7 +54,7 @@ def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None =
         absolute_source(wish.source),
         outermost(_owned_roots(wish)),
         wish.budget,
-        package_type_of(config),
+        config.publisher.package_type_name,
         config.publisher.inline_binary_bytes,
         are_collisions_refused=config.limits.refuse_collisions,
         log=str(workspace.journal.identity(workspace.package_topic)),
@@ -97,7 +97,7 @@ def ports_for(
         stages,
         workspace.publisher(publisher).parts,
         workspace.blobs,
-        workspace.codecs[package_type_of(workspace.home.config)],
+        workspace.codecs[workspace.home.config.publisher.package_type_name],
         this_driver(),
         workspace.clock,
         SilentProgress() if progress is None else progress,

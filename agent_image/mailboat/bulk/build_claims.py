@@ -17,13 +17,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from mailboat.blobs.port import NamedDocuments
-from mailboat.bulk.documents import record_of
-from mailboat.bulk.records import Recipe
+from mailboat.bulk.records import Count, Recipe
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import MailboatError, RetryableError, StopError
 from mailboat.model.identifiers import BuildId
@@ -62,9 +63,9 @@ class Driver:
 
     token: str
     host: str
-    pid: int
+    pid: Count
     started: str
-    renewed_ms: int = 0
+    renewed_ms: Count = 0
 
 
 def this_driver() -> Driver:
@@ -152,7 +153,7 @@ class BuildClaim:
         self._name = f"{self._prefix}{number:0{_DIGITS}d}"
         mine = replace(self._driver, renewed_ms=milliseconds_now(self._clock))
         # False of an own claim: the answer of an earlier attempt at this request was lost
-        if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
+        if not self._documents.create(self._name, msgspec.json.encode(mine)) and not self._is_mine():
             raise self._busy(None)
         # removed after the new one exists: with no claim at all the numbers would begin at 1 again
         for name in names:
@@ -203,7 +204,7 @@ class BuildClaim:
                 if self._is_mine():
                     mine = replace(self._driver, renewed_ms=milliseconds_now(self._clock))
                     # writes its own number only: a newer claim of another driver stays the newest
-                    self._documents.write(self._name, json.dumps(asdict(mine)).encode())
+                    self._documents.write(self._name, msgspec.json.encode(mine))
             except MailboatError:
                 continue  # the next renewal is tried before the lease is over
             except Exception as error:  # noqa: BLE001  # `check` raises it, in the thread that builds
@@ -218,8 +219,8 @@ class BuildClaim:
 def _decoded(document: bytes | None) -> Driver | None:
     """The claim in a document; None where it is missing or can't be decoded, and so is not renewed."""
     try:
-        return None if document is None else record_of(Driver, document)
-    except ValueError:
+        return None if document is None else msgspec.json.decode(document, type=Driver)
+    except (ValueError, RecursionError):
         return None
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
 
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.cutter import Order
-from mailboat.bulk.documents import record_of
 from mailboat.bulk.identity import is_derived
 from mailboat.bulk.manifest import Manifest, ManifestDamagedError
-from mailboat.bulk.records import Problem, Recipe
+from mailboat.bulk.records import COUNTED, Count, Problem, Recipe
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"
@@ -54,19 +54,19 @@ class Build:
 
     build_id: BuildId
     recipe: Recipe
-    created_ms: int
+    created_ms: Count
     revision: str = ""
     state: BuildState = BuildState.BUILDING
     borders: tuple[Order, ...] = ()
-    bins: int = 0
-    present: int = 0
-    total: int = 0
-    scan_from: Offset | None = None
+    bins: Count = 0
+    present: Count = 0
+    total: Count = 0
+    scan_from: Annotated[Offset, COUNTED] | None = None
     problems: tuple[Problem, ...] = ()
     last_package_id: PackageId | None = None
-    last_offset: Offset | None = None
-    completed_ms: int | None = None
-    stored_ms: int | None = None
+    last_offset: Annotated[Offset, COUNTED] | None = None
+    completed_ms: Count | None = None
+    stored_ms: Count | None = None
 
 
 class BuildRegistry:
@@ -83,7 +83,7 @@ class BuildRegistry:
 
     def write(self, build: Build) -> None:
         """Write a build down, in the place of what was known of it; durable on return."""
-        self.documents.write(f"{build.build_id}{_SUFFIX}", json.dumps(asdict(build)).encode())
+        self.documents.write(f"{build.build_id}{_SUFFIX}", msgspec.json.encode(build))
 
     def manifest(self, build: Build) -> Manifest:
         """Its manifest."""
@@ -148,10 +148,10 @@ def _can_go_on(build: Build, revision: str) -> bool:
 
 def _decoded(stored: bytes, build_id: BuildId) -> Build:
     try:
-        build = record_of(Build, stored)
+        build = msgspec.json.decode(stored, type=Build)
         if build.build_id != build_id:
             raise ValueError(f"it is of the build {build.build_id!r:.60}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestDamagedError(
             f"what is known of the build {build_id} can't be read: {error}",
             next_step=f"mailboat bulk forget {build_id}, then build again",

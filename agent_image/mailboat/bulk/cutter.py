@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 
+import msgspec
+
 from mailboat.content.keys import Key, key_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
@@ -34,8 +36,7 @@ _BOUNDARY: Final = 4
 """Of 256: about so many of the skeleton's nodes begin a package, whatever the budget leaves room for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one package may carry; a single node beyond it travels alone.
 
     Attributes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
 
 from mailboat.bulk.cutter import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
@@ -11,10 +13,16 @@ from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 
+COUNTED: Final = msgspec.Meta(ge=0, le=2**63 - 1)
+"""Of a number in a document: it may be stored in SQLite."""
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+Count = Annotated[int, COUNTED]
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the packages of a build are made: everything that decides about their bytes but the content.
+
+    A document with further fields is refused: a later version would build something else.
 
     Attributes:
         source: As a user gives it, made absolute.
@@ -31,7 +39,7 @@ class Recipe:
 
     source: str
     roots: tuple[NodePath, ...]
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = msgspec.field(default_factory=Budget)
     package_type: str = "tree"
     inline_binary_bytes: int = 64 * 1024
     inline_package_bytes: int = 16 * 1024

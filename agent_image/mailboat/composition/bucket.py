@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mailboat.blobs.port import BlobStore, UserNamed
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys
 from mailboat.clock import Clock
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.environment import expanded_path
@@ -20,26 +23,23 @@ _SECTION: Final = "blobs.s3"
 
 def open_bucket(s3: S3Config, folder: Path, clock: Clock, user: UserNamed | None) -> BlobStore:
     """The store of a section without mistakes; no request is sent. Raises: ConfigInvalidError for secrets."""
-    settings = s3_settings(s3, folder)
-    if settings.read_keys is not None:
-        settings.read_keys()  # a secret that can't be read is told now, not by the first package
+    return S3BlobStore(open_connection(s3, folder, clock), clock, user)
+
+
+def open_connection(s3: S3Config, folder: Path, clock: Clock) -> S3Connection:
+    """A connection with the credentials of a section. `folder` is the home, which relative files belong to."""
+    read_keys = key_reader(s3, folder)
+    if read_keys is not None:
+        read_keys()  # a secret that can't be read is reported now, not by the first package
+    if s3.ca_file is not None:
+        s3 = replace(s3, ca_file=str(folder / expanded_path(s3.ca_file)))
     jitter = random.Random()  # noqa: S311  # pauses need no secrecy
-    return S3BlobStore(S3Connection(settings, clock, jitter), clock, user)
+    return S3Connection(s3, clock, jitter, read_keys)
 
 
-def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
-    """The adapter's settings. `folder` is the home, which relative files belong to."""
-    return S3Settings(
-        bucket=s3.bucket,
-        prefix=s3.prefix,
-        endpoint_url=s3.endpoint_url,
-        region=s3.region,
-        path_style=s3.path_style,
-        ca_file=None if s3.ca_file is None else str(folder / expanded_path(s3.ca_file)),
-        part_bytes=s3.multipart_bytes,
-        max_attempts=s3.max_attempts,
-        read_keys=None if s3.access_key_id is None else lambda: _read_keys(s3, folder),
-    )
+def key_reader(s3: S3Config, folder: Path) -> Callable[[], S3Keys] | None:
+    """Reads the credentials that a section names; None if it names none."""
+    return None if s3.access_key_id is None else partial(_read_keys, s3, folder)
 
 
 def _read_keys(s3: S3Config, folder: Path) -> S3Keys:

@@ -12,22 +12,18 @@ from mailboat.packages.codec_registry import PackageRegistry
 from mailboat.packages.port import PackageCodec
 
 
-def are_pieces_cut(config: Config) -> bool:
-    """Whether packages that don't fit a message travel in pieces, instead of through the blob store."""
-    if config.publisher.transfer is Transfer.AUTO:
-        return config.blobs.s3 is None and config.journal.kafka is not None  # who shares no folder shares the journal
-    return config.publisher.transfer is Transfer.CHUNKS
+def transfer_of(config: Config) -> Transfer:
+    """How packages travel that are too large for one message, with `auto` decided."""
+    if config.publisher.transfer is not Transfer.AUTO:
+        return config.publisher.transfer
+    # publishers and subscribers that share no folder share the journal
+    is_shared = config.blobs.s3 is None and config.journal.kafka is not None
+    return Transfer.CHUNKS if is_shared else Transfer.REFERENCE
 
 
 def is_head_kept(config: Config) -> bool:
     """Whether agents apply age and size to the package topic, though the log does so: brokers cut through packages."""
-    return config.journal.kafka is not None and are_pieces_cut(config)
-
-
-def package_type_of(config: Config) -> str:
-    """What the publisher's messages call its package format."""
-    is_filevault = config.publisher.package_type is PackageType.FILEVAULT
-    return config.publisher.filevault_name if is_filevault else config.publisher.package_type
+    return config.journal.kafka is not None and transfer_of(config) is Transfer.CHUNKS
 
 
 def codec_names(config: Config) -> Mapping[str, PackageType]:

@@ -178,6 +178,11 @@ class PublisherConfig(Section):
         default_factory=ThrottleConfig
     )
 
+    @property
+    def package_type_name(self) -> str:
+        """What messages call the package format."""
+        return self.filevault_name if self.package_type is PackageType.FILEVAULT else self.package_type
+
 
 class StagingConfig(Section):
     """Import a package only after a golden subscriber did: what it could not import never gets here."""

@@ -129,6 +129,12 @@ class S3Config(Section):
     ] = 8 * MEBIBYTE
     max_attempts: Annotated[int, Setting("Attempts per request.", minimum=1)] = 5
 
+    @property
+    def description(self) -> str:
+        """For people, without secrets."""
+        place = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        return place if self.endpoint_url is None else f"{place} on {self.endpoint_url}"
+
 
 class BlobsConfig(Section):
     """Where large binaries and large packages are kept, by content hash: a folder, or a bucket."""

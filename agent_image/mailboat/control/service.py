@@ -28,9 +28,9 @@ from mailboat.api.records import (
     StatusView,
 )
 from mailboat.clock import Deadline
-from mailboat.composition.package_formats import are_pieces_cut
+from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import PublisherAgentConfig
+from mailboat.config.document import PublisherAgentConfig, Transfer
 from mailboat.control.build_progress import BuildProgress
 from mailboat.control.builds import BuildsSeen
 from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
@@ -319,7 +319,7 @@ class ControlService:
                 return lag
             return min(lag, self._others.count_from(one.next_offset, follow, known))
         if not is_running:
-            if not (follow or are_pieces_cut(self._workspace.home.config)) or lag > MOST_COUNTED:
+            if not (follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS) or lag > MOST_COUNTED:
                 return lag
             self._journal_state.hear_packages()
             self._journal_state.count_down_to(one.next_offset)

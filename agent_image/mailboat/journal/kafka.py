@@ -202,7 +202,7 @@ class KafkaJournal:
         self.close()
 
     def _plan(self, settings: TopicSettings) -> TopicPlan:
-        return plan_topic(settings, self._settings.replication_factor, self._settings.min_insync_replicas)
+        return plan_topic(settings, self._settings.config.replicas, self._settings.config.min_insync_replicas)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -186,7 +186,7 @@ class KafkaAppender:
         """
         if not records:
             return []
-        deadline = Deadline(self._clock, self._settings.append_seconds)
+        deadline = Deadline(self._clock, self._settings.config.append_seconds)
         client = self._current()
         outcome = _Outcome(len(records))
         client.meet_brokers(topic)
@@ -279,7 +279,7 @@ class KafkaAppender:
             return mapped(error, "appending to", topic)
         reason = (self._log.reason() or error) if error.code() in _GIVEN_UP else error
         confirmed = f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records"
-        when = f" within {self._settings.append_seconds:g} seconds" if error.code() in _GIVEN_UP else ""
+        when = f" within {self._settings.config.append_seconds:g} seconds" if error.code() in _GIVEN_UP else ""
         return AppendUncertainError(
             f"{confirmed}{when}: {reason.str()}",
             next_step="publish again with the same request id: a message in the log is not sent twice",

@@ -84,7 +84,7 @@ class KafkaLookup:
 
     def _await(self, client: Consumer, topic: TopicName, offset: Offset) -> Record | None:
         """Take messages until the one that was asked for, or what proves that there is none."""
-        deadline = Deadline(self._clock, self._settings.request_seconds)
+        deadline = Deadline(self._clock, self._settings.config.request_seconds)
         while not deadline.is_over():
             message = client.poll(min(_POLL_SECONDS, deadline.remaining_seconds()))
             if message is None:
@@ -100,7 +100,8 @@ class KafkaLookup:
             if error.code() not in MISSING and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise mapped(error, "reading", topic)
         raise JournalUnavailableError(
-            f"offset {offset} of topic {topic} was not received within {self._settings.request_seconds:g} seconds",
+            f"offset {offset} of topic {topic} was not received "
+            f"within {self._settings.config.request_seconds:g} seconds",
             topic=topic,
             offset=offset,
         )

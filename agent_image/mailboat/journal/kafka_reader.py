@@ -161,14 +161,14 @@ class KafkaReader:
         if self._is_interrupted.is_set():
             return False
         bounds = self._bounds_around_position()
-        patience = Deadline(self._clock, self._settings.kafka.request_seconds)
+        patience = Deadline(self._clock, self._settings.kafka.config.request_seconds)
         while not self._fetched and max(self._next_offset, self._seen_end) < bounds.next_offset:
             if self._is_interrupted.is_set():
                 return False
             if patience.is_over():
                 raise JournalUnavailableError(
                     f"topic {self._settings.topic} has records from {self._next_offset} to {bounds.next_offset}, "
-                    f"but none came within {self._settings.kafka.request_seconds:g} seconds",
+                    f"but none came within {self._settings.kafka.config.request_seconds:g} seconds",
                     topic=self._settings.topic,
                 )
             self._poll(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""How the Kafka adapter reaches its brokers: frozen records, and their translation to librdkafka's keys.
+"""How the Kafka adapter reaches its brokers: the configuration, and its translation to librdkafka's keys.
 
 The keys of the client library are known here and in the modules that make a client, nowhere else. Secrets stay out of
 `repr`, of messages and of logs. The composition of the agent reads files and environment; this module reads nothing.
@@ -6,11 +6,10 @@ The keys of the client library are known here and in the modules that make a cli
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, SaslMechanism
 
 ClientOptions = dict[str, str | int | float | bool]
 """librdkafka's configuration, by its own names."""
@@ -18,110 +17,45 @@ ClientOptions = dict[str, str | int | float | bool]
 BATCH_BYTES: Final = 128 * 1024
 """What a producer sends as one batch at most, unless a single record is larger. No topic's limit may be below."""
 
+_CLIENT_ID: Final = "mailboat"  # in the brokers' logs and quotas
+_FETCH_WAIT_MS: Final = 500  # a broker holds a fetch that finds nothing; it delays no record
+_READ_BUFFER_BYTES: Final = 8 * 1024 * 1024  # what a reader fetches ahead
 _LARGEST_RECORD_BYTES: Final = 64 * 1024 * 1024
 _RECONNECT_MS: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}
 
 
-class PasswordMechanism(enum.StrEnum):
-    """The SASL mechanisms that take a user and a password."""
-
-    PLAIN = "PLAIN"
-    SCRAM_SHA_256 = "SCRAM-SHA-256"
-    SCRAM_SHA_512 = "SCRAM-SHA-512"
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaTls:
-    """Encryption, and the client's own certificate where the brokers ask for one (mTLS). All files are PEM.
-
-    Attributes:
-        ca_file: Who signed the brokers' certificates; None for those whom the machine trusts.
-        certificate_file: The client's certificate with its chain.
-        key_file: Its private key.
-        key_password: Of the private key.
-        verify_hostname: Whether a broker's certificate must name the host that was asked for.
-    """
-
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-    key_password: str | None = field(default=None, repr=False)
-    verify_hostname: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordLogin:
-    """A user with a password. PLAIN sends it as it is, so use it with TLS only."""
-
-    mechanism: PasswordMechanism
-    user: str
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogin:
-    """OAUTHBEARER: the client fetches tokens by itself (OIDC client credentials) and renews them in time.
-
-    Attributes:
-        token_url: Where tokens are given.
-        client_id: The client's id.
-        client_secret: Its secret.
-        scope: What to ask for; None for what the server gives by default.
-    """
-
-    token_url: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSecurity:
-    """How the connection is protected; None means without."""
-
-    tls: KafkaTls | None = None
-    login: PasswordLogin | TokenLogin | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Everything about the Kafka adapter that can be chosen.
+    """The section `journal.kafka` with its secrets, and the times that tests shorten.
 
     Attributes:
-        bootstrap_servers: `host:port`, separated by commas.
-        security: Encryption and login.
-        client_id: How the brokers' logs and quotas call this process.
-        replication_factor: Of topics that are made; None for the brokers' own default.
-        min_insync_replicas: How many replicas an append waits for; None leaves it to the brokers.
-        append_seconds: How long an append may take before it is given up with an unknown outcome.
-        request_seconds: How long any other request may take, with all its repetitions.
-        fetch_wait_seconds: How long a broker holds a fetch that finds nothing. It delays no record.
-        read_buffer_bytes: What a reader fetches ahead at most.
+        config: Its files are absolute, and `sasl.user` is the user, wherever the section takes it from.
+        password: Of the login; the client secret for OAUTHBEARER.
+        key_password: Of the client certificate's key.
         identity_check_seconds: How long a reader that is never idle may go on without asking which topic it reads. One
             that waited, or reached the end, always asks before it gives records.
         topic_memory_seconds: How long `append` remembers a topic's limits.
     """
 
-    bootstrap_servers: str
-    security: KafkaSecurity = KafkaSecurity()
-    client_id: str = "mailboat"
-    replication_factor: int | None = None
-    min_insync_replicas: int | None = None
-    append_seconds: float = 30.0
-    request_seconds: float = 10.0
-    fetch_wait_seconds: float = 0.5
-    read_buffer_bytes: int = 8 * 1024 * 1024
+    config: KafkaConfig
+    password: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
     identity_check_seconds: float = 1.0
     topic_memory_seconds: float = 5.0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers, as the library takes them and as errors name them."""
+        return ",".join(self.config.bootstrap_servers)
 
 
 def client_options(settings: KafkaSettings) -> ClientOptions:
     """What every client gets."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
-        "client.id": settings.client_id,
+        "client.id": _CLIENT_ID,
         **_RECONNECT_MS,
-        **security_options(settings.security),
+        **security_options(settings),
     }
 
 
@@ -153,7 +87,7 @@ def consumer_options(settings: KafkaSettings) -> ClientOptions:
     """What a reader gets: positions are given and never moved by the client, and no consumer group is ever joined."""
     return {
         **client_options(settings),
-        "group.id": settings.client_id,  # the library wants one even for assigned partitions
+        "group.id": _CLIENT_ID,  # the library wants one even for assigned partitions
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         # a position outside of the topic is an error, never moved
@@ -162,56 +96,43 @@ def consumer_options(settings: KafkaSettings) -> ClientOptions:
         "enable.partition.eof": True,
         "check.crcs": True,
         "isolation.level": "read_committed",
-        "fetch.wait.max.ms": int(settings.fetch_wait_seconds * 1000),
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
         # by default librdkafka pauses for 1000 ms when its queue is full, and for 500 ms after an error
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
         # half of what is fetched ahead is on its way, the other half is being read: a request for each MiB, as the
         # library would ask by itself, makes reader and broker wait for each other
-        "fetch.message.max.bytes": max(1, settings.read_buffer_bytes // 2),
-        "queued.max.messages.kbytes": max(1, settings.read_buffer_bytes // 2048),
+        "fetch.message.max.bytes": _READ_BUFFER_BYTES // 2,
+        "queued.max.messages.kbytes": _READ_BUFFER_BYTES // 2048,
     }
 
 
-def security_options(security: KafkaSecurity) -> ClientOptions:
+def security_options(settings: KafkaSettings) -> ClientOptions:
     """Protocol, certificates and login."""
-    transport = "PLAINTEXT" if security.tls is None else "SSL"
-    options: ClientOptions = {"security.protocol": transport if security.login is None else f"SASL_{transport}"}
-    if security.tls is not None:
-        options |= _tls_options(security.tls)
-    if isinstance(security.login, PasswordLogin):
-        options["sasl.mechanism"] = str(security.login.mechanism)
-        options["sasl.username"] = security.login.user
-        options["sasl.password"] = security.login.password
-    if isinstance(security.login, TokenLogin):
-        options |= _token_options(security.login)
-    return options
-
-
-def _tls_options(tls: KafkaTls) -> ClientOptions:
-    return _given(
-        {
+    tls, sasl = settings.config.tls, settings.config.sasl
+    transport = "PLAINTEXT" if tls is None else "SSL"
+    options: dict[str, object] = {"security.protocol": transport if sasl is None else f"SASL_{transport}"}
+    if tls is not None:
+        options |= {
             "ssl.ca.location": tls.ca_file,
             "ssl.certificate.location": tls.certificate_file,
             "ssl.key.location": tls.key_file,
-            "ssl.key.password": tls.key_password,
+            "ssl.key.password": settings.key_password,
             "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
         }
-    )
-
-
-def _token_options(login: TokenLogin) -> ClientOptions:
-    return _given(
-        {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.token.endpoint.url": login.token_url,
-            "sasl.oauthbearer.client.id": login.client_id,
-            "sasl.oauthbearer.client.secret": login.client_secret,
-            "sasl.oauthbearer.scope": login.scope,
-        }
-    )
-
-
-def _given(options: Mapping[str, object]) -> ClientOptions:
+    if sasl is not None:
+        options |= {"sasl.mechanism": sasl.mechanism, **_login_options(sasl, settings.password)}
     return {key: str(value) for key, value in options.items() if value is not None}
+
+
+def _login_options(sasl: KafkaSaslConfig, password: str | None) -> dict[str, object]:
+    if sasl.mechanism is not SaslMechanism.OAUTHBEARER:
+        return {"sasl.username": sasl.user, "sasl.password": password}
+    # the client fetches tokens itself (OIDC client credentials), and renews them in time
+    return {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": sasl.token_url,
+        "sasl.oauthbearer.client.id": sasl.user,
+        "sasl.oauthbearer.client.secret": password,
+        "sasl.oauthbearer.scope": sasl.scope,
+    }

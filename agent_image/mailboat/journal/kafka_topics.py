@@ -21,10 +21,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from mailboat.clock import Clock, Deadline
+from mailboat.config.storage import KafkaTlsConfig
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_settings import KafkaSettings, KafkaTls, client_options, consumer_options
+from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
 from mailboat.journal.refusals import out_of_range, topic_missing
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
@@ -32,7 +33,7 @@ from mailboat.model.positions import Bounds
 _ADDRESS: Final = re.compile(r"ssl://\[?(?P<host>[^/\]]+?)\]?:(?P<port>\d+)/")
 
 
-def distrust_reason(said: str, tls: KafkaTls, timeout_seconds: float) -> str | None:
+def distrust_reason(said: str, tls: KafkaTlsConfig, timeout_seconds: float) -> str | None:
     """The broker and what is wrong with its certificate, such as `one:9093: certificate has expired`.
 
     Args:
@@ -98,7 +99,7 @@ class KafkaTopics:
         self._settings = settings
         self._clock = clock
         self._log = log
-        self._attempt_seconds = min(_ATTEMPT_SECONDS, settings.request_seconds)
+        self._attempt_seconds = min(_ATTEMPT_SECONDS, settings.config.request_seconds)
         self._cluster_id: str | None = None
         self._closing = threading.Event()
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
@@ -180,7 +181,7 @@ class KafkaTopics:
 
         Raises: UsageError for what the brokers do not grant, JournalUnavailableError, JournalAccessDeniedError.
         """
-        deadline = Deadline(self._clock, self._settings.request_seconds)
+        deadline = Deadline(self._clock, self._settings.config.request_seconds)
         while True:
             try:
                 self.state(topic)
@@ -197,7 +198,7 @@ class KafkaTopics:
         new = NewTopic(
             topic,
             num_partitions=1,
-            replication_factor=-1 if self._settings.replication_factor is None else self._settings.replication_factor,
+            replication_factor=-1 if self._settings.config.replicas is None else self._settings.config.replicas,
             config=dict(configuration),
         )
 
@@ -265,7 +266,7 @@ class KafkaTopics:
                     raise  # what is missing later was removed by an attempt whose answer came too late
 
         self._repeat(delete, "deleting", topic)
-        deadline = Deadline(self._clock, self._settings.request_seconds)
+        deadline = Deadline(self._clock, self._settings.config.request_seconds)
         # The controller answers before all brokers drop the topic from their metadata.
         with suppress(TopicMissingError):
             while not deadline.is_over():
@@ -317,7 +318,7 @@ class KafkaTopics:
             self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def _wait_for(self, topic: TopicName) -> Bounds:
-        deadline = Deadline(self._clock, self._settings.request_seconds)
+        deadline = Deadline(self._clock, self._settings.config.request_seconds)
         while True:
             try:
                 return self.bounds(topic)
@@ -338,7 +339,7 @@ class KafkaTopics:
         `when_missing` raises TopicMissingError when the topic does not exist. It returns when only a client or broker
         lacks the topic's metadata, or when the topic has no leader now.
         """
-        deadline = Deadline(self._clock, self._settings.request_seconds)
+        deadline = Deadline(self._clock, self._settings.config.request_seconds)
         while not self._closing.is_set():
             try:
                 answer = request()
@@ -386,7 +387,7 @@ class KafkaTopics:
 
     def _refused(self, refusal: KafkaError, deadline: Deadline, doing: str, topic: TopicName | None) -> MailboatError:
         """The error of a refusal; for a certificate that is not trusted with the reason."""
-        error, tls = mapped(refusal, doing, topic), self._settings.security.tls
+        error, tls = mapped(refusal, doing, topic), self._settings.config.tls
         if tls is not None and is_distrust(refusal):
             patience_seconds = max(self._attempt_seconds, deadline.remaining_seconds())
             reason = distrust_reason(refusal.str(), tls, patience_seconds)

@@ -246,7 +246,7 @@ class PackageImport:
         end = Offset(max(position.next_offset, ports.target.ledger.pool.end() or 0))
         limit, pieces = self._settings.limits.max_total_bytes, self._pieces()
         with closing(Payloads(ports.blobs, ports.references, pieces, limit)) as payloads, closing(pieces):
-            guard = ImportGuard(ports.clock, self._settings.package_timeout_seconds, self._signal)
+            guard = ImportGuard(ports.clock, self._settings.config.package_timeout_seconds, self._signal)
             redriver = Redriver(self._settings, ports, Importer(self._settings, ports, payloads, guard), None)
             for redriven in redriver.redrive(lambda: position, end):
                 if isinstance(redriven, Redriven):
@@ -288,7 +288,7 @@ class PackageImport:
     def _import(self, attempt: _Attempt, record: Record, message: PackageMessage) -> None:
         call, hooks = attempt.call, self._ports.processors
         signal = _CallSignal(self._signal, call)
-        guard = ImportGuard(self._ports.clock, self._settings.package_timeout_seconds, signal)
+        guard = ImportGuard(self._ports.clock, self._settings.config.package_timeout_seconds, signal)
         # An earlier attempt may have committed: then neither the hook nor the payload is needed.
         if attempt.call.attempt > 1 and self._is_done(attempt, signal):
             return
@@ -354,18 +354,20 @@ class PackageImport:
             return _is_done(target, attempt.offset)
 
     def _importer(self, ports: SubscriberPorts, payloads: Payloads, call: Call, admission: Admission) -> Importer:
-        guard = ImportGuard(self._ports.clock, self._settings.package_timeout_seconds, _CallSignal(self._signal, call))
+        guard = ImportGuard(
+            self._ports.clock, self._settings.config.package_timeout_seconds, _CallSignal(self._signal, call)
+        )
         return Importer(self._settings, ports, payloads, guard, admission, failures_of=lambda _: call.attempt - 1)
 
     def _decoded(self, record: Record) -> PackageMessage:
         try:
             return decode_record(record)
         except MailboatError as error:
-            raise refused_record(record, error, self._settings.undecodable) from error
+            raise refused_record(record, error, self._settings.config.undecodable) from error
 
     def _pieces(self) -> PieceStore:
         settings = self._settings
-        return PieceStore(self._ports.journal, settings.package_topic, self._ports.clock, settings.pieces)
+        return PieceStore(self._ports.journal, settings.package_topic, self._ports.clock, settings.config.pieces)
 
     def _record(self, attempt: _Attempt) -> Record | None:
         """The record of a package; None where it is gone and was done. Raises: JournalTrimmedError."""
@@ -385,7 +387,7 @@ class PackageImport:
 
     def _refuse_lost(self, call: Call) -> None:
         """Raises: ImporterLostError: the attempts ended without a word of their members, so this one would, too."""
-        most = self._settings.retry.max_retries
+        most = self._settings.config.max_retries
         if most is not None and call.attempt > most + 1:
             raise ImporterLostError(f"{call.attempt - 1} attempts to import the package ended without a result")
 
@@ -395,7 +397,7 @@ class PackageImport:
         except MailboatError as defect:
             return self._halted(defect)
         error, attempts = failure.error, attempt.call.attempt
-        decision = decide_retry(error, attempts, self._settings.retry, self._ports.random)
+        decision = decide_retry(error, attempts, self._settings.config, self._ports.random)
         cause = FailureCause.of_error(error, failure.message)
         text = f"{cause.code}: {cause.message}"
         match decision:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference
 from mailboat.clock import milliseconds_now
+from mailboat.config.document import Transfer
 from mailboat.content.binaries import binaries_of
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
@@ -82,7 +83,7 @@ class PackageBuilder:
         """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
-        self._is_self_contained = settings.is_self_contained or settings.are_pieces_cut
+        self._is_self_contained: Final = settings.config.transfer is not Transfer.REFERENCE
 
     def new_package_id(self) -> PackageId:
         """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as in Sling."""
@@ -116,7 +117,7 @@ class PackageBuilder:
         draft = self.draft(request, package_id)
         contents = self._contents(shipment, self._with_stored_binaries, large)
         with TranslatedFailures("the folder for temporary files"):
-            if self._settings.are_pieces_cut:
+            if self._settings.config.transfer is Transfer.CHUNKS:
                 built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
             else:
                 built = self._build_as_a_whole(draft, contents, large)
@@ -137,8 +138,8 @@ class PackageBuilder:
             stream.seek(0)
             if summary.length_bytes <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=stream.read()), summary)
-            if self._settings.are_large_refused:
-                raise _too_large_for_a_message(summary.length_bytes, self._settings.inline_package_bytes)
+            if self._settings.config.transfer is Transfer.INLINE:
+                raise _too_large_for_a_message(summary.length_bytes, self._settings.config.inline_package_bytes)
             # The blob is durable before the message that refers to it is appended.
             return self._referring(draft, summary, self._store_package(draft, stream))
 
@@ -166,7 +167,7 @@ class PackageBuilder:
         return BuiltPackage(message, summary)
 
     def _room_for_package(self, draft: PackageMessage) -> int:
-        return min(self._settings.inline_package_bytes, self.room_in(draft))
+        return min(self._settings.config.inline_package_bytes, self.room_in(draft))
 
     def check(self, request: DistributionRequest, shipment: Shipment) -> None:
         """Refuse what `build` would refuse. Nothing is stored; binaries are read only where a message must hold them.
@@ -175,7 +176,7 @@ class PackageBuilder:
         """
         draft = self.draft(request, PackageId(_LONGEST_ID))
         contents = self._contents(shipment, lambda nodes, _: nodes, {})
-        if self._settings.are_large_refused:
+        if self._settings.config.transfer is Transfer.INLINE:
             # What packing gains is known only when it is done: this ends as soon as there is more than has room.
             self._codec().write(contents, cast("BinaryIO", _LimitedStream(self._room_for_package(draft))))
         else:
@@ -187,9 +188,9 @@ class PackageBuilder:
             shipment.filter,
             stored(shipment.nodes, large),
             tuple(stored(shipment.ancestors, large)),
-            inline_binary_bytes=self._settings.inline_binary_bytes,
+            inline_binary_bytes=self._settings.config.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
-            refuse_collisions=self._settings.refuse_collisions,
+            refuse_collisions=self._settings.limits.refuse_collisions,
             is_for_repositories=self._codec().package_type == FILEVAULT,
             properties=shipped_properties(shipment.properties),
             namespaces=shipment.namespaces,
@@ -199,7 +200,7 @@ class PackageBuilder:
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
         if self._is_self_contained:
             return nodes
-        return with_stored_binaries(nodes, self._settings.inline_binary_bytes, self._ports.blobs, large)
+        return with_stored_binaries(nodes, self._settings.config.inline_binary_bytes, self._ports.blobs, large)
 
     def _store_package(self, draft: PackageMessage, package: BinaryIO) -> str:
         stored = self._ports.blobs.put(package, draft.package_digest)
@@ -208,14 +209,15 @@ class PackageBuilder:
     def _piece_writer(self, package_id: PackageId, check: Callable[[], object]) -> PieceWriter:
         settings, ports = self._settings, self._ports
         largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
-        cut = replace(
-            settings.pieces,
-            piece_bytes=min(settings.pieces.piece_bytes, largest),
-            append_bytes=max(settings.pieces.append_bytes, settings.inline_package_bytes),
-        )
         sender = PieceSender(settings.sling_id, settings.name, package_id)
-        appender = PieceAppender(ports.journal, settings.package_topic, sender, cut.max_attempts)
-        return PieceWriter(appender, cut, ports.failpoints, settings.max_package_bytes, check)
+        return PieceWriter(
+            PieceAppender(ports.journal, settings.package_topic, sender),
+            min(settings.config.piece_bytes, largest),
+            max(settings.append_bytes, settings.config.inline_package_bytes),
+            ports.failpoints,
+            settings.limits.max_total_bytes,
+            check,
+        )
 
     def room_in(self, message: PackageMessage) -> int:
         """Bytes that a payload may still have. Raises: LimitExceededError when the message is too large without."""
@@ -232,8 +234,8 @@ class PackageBuilder:
         return self._settings.max_message_bytes - taken
 
     def _check_length(self, summary: PackageSummary) -> None:
-        limit = self._settings.max_package_bytes
-        if limit is not None and summary.length_bytes > limit:
+        limit = self._settings.limits.max_total_bytes
+        if summary.length_bytes > limit:
             raise LimitExceededError(
                 f"the package has {summary.length_bytes} bytes, the limit is {limit}",
                 next_step="publish in several requests, or with --changed, which cuts by itself",
@@ -246,7 +248,7 @@ class PackageBuilder:
             self._settings.sling_id,
             package_id,
             request.action,
-            self._settings.package_type,
+            self._settings.config.package_type_name,
             self._settings.name,
             paths=request.paths,
             deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
@@ -257,10 +259,11 @@ class PackageBuilder:
         )
 
     def _codec(self) -> PackageCodec:
-        codec = self._ports.codecs.get(self._settings.package_type)
+        name = self._settings.config.package_type_name
+        codec = self._ports.codecs.get(name)
         if codec is None:
             known = ", ".join(sorted(self._ports.codecs))
-            raise UsageError(f"there is no package format {self._settings.package_type!r}; known here: {known}")
+            raise UsageError(f"there is no package format {name!r}; known here: {known}")
         return codec
 
 

@@ -195,7 +195,8 @@ class BulkParts:
                 for change in published.changes()
                 if change.is_removal and not any(is_within(change.path, path) for path in kept)
             )
-            yield from plan_changes(gone, self._settings.changes)
+            settings = self._settings
+            yield from plan_changes(gone, settings.max_change_nodes, settings.config.changed_package_bytes)
 
     def published_parts(self, build_id: BuildId, scan_from: Offset) -> dict[int, Placed]:
         """The parts of a build that stand in the log at or after an offset, by their sequence: the first of each."""

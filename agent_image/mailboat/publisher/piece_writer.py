@@ -12,7 +12,6 @@ import io
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, LimitExceededError
@@ -29,19 +28,7 @@ OVERHEAD_BYTES: Final = 512
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PieceSettings:
-    """How is cut.
-
-    Attributes:
-        piece_bytes: Content of one piece at most; with its overhead it must fit what the journal takes.
-        append_bytes: Content that is appended in one step, about; some three times that is in memory at once.
-        max_attempts: How often an append whose outcome is unknown is made again.
-    """
-
-    piece_bytes: int = 800 * 1024
-    append_bytes: int = 4 * 1024 * 1024
-    max_attempts: int = 3
+_MAX_ATTEMPTS: Final = 3  # of an append whose outcome is unknown
 
 
 class PieceSender(NamedTuple):
@@ -61,12 +48,11 @@ class PieceSender(NamedTuple):
 class PieceAppender:
     """Appends the pieces of one package, in order, and keeps their offsets."""
 
-    def __init__(self, journal: Journal, topic: TopicName, sender: PieceSender, max_attempts: int) -> None:
+    def __init__(self, journal: Journal, topic: TopicName, sender: PieceSender) -> None:
         """Nothing is appended yet."""
         self._journal = journal
         self._topic = topic
         self._sender = sender
-        self._max_attempts = max_attempts
         self._first = self._last = Offset(0)
         self._count = 0
         self._length_bytes = 0
@@ -88,11 +74,11 @@ class PieceAppender:
 
     def _append(self, records: list[NewRecord]) -> Sequence[Offset]:
         """Append again where the outcome is unknown: readers take the first of equal pieces."""
-        for attempt in range(1, self._max_attempts + 1):
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 return self._journal.append(self._topic, records)
             except AppendUncertainError as error:
-                if attempt == self._max_attempts:
+                if attempt == _MAX_ATTEMPTS:
                     raise
                 _LOG.warning("pieces are appended again, as the journal did not answer: %s", error)
         raise JournalUnavailableError("no attempt was made", topic=self._topic)
@@ -107,7 +93,8 @@ class PieceWriter(io.RawIOBase):
     def __init__(
         self,
         appender: PieceAppender,
-        settings: PieceSettings,
+        piece_bytes: int,
+        append_bytes: int,
         failpoints: Failpoints,
         max_bytes: int | None = None,
         check: Callable[[], object] = lambda: None,
@@ -116,14 +103,16 @@ class PieceWriter(io.RawIOBase):
 
         Args:
             appender: Takes the pieces.
-            settings: How they are cut.
+            piece_bytes: Content of one piece at most; with its overhead it must fit what the journal takes.
+            append_bytes: Content that is appended in one step, about; some three times that is in memory at once.
             failpoints: Where tests make it fail.
             max_bytes: Of a package; more is refused when it comes to that.
             check: Called before the first piece of a package that is not complete yet. What it raises ends the package.
         """
         super().__init__()
         self._appender = appender
-        self._settings = settings
+        self._piece_bytes = piece_bytes
+        self._append_bytes = append_bytes
         self._reach = failpoints.reach
         self._max_bytes = max_bytes
         self._check = check
@@ -156,7 +145,7 @@ class PieceWriter(io.RawIOBase):
                 limit=self._max_bytes,
             )
         self._cut(view)
-        if self._waiting_bytes > self._settings.append_bytes:
+        if self._waiting_bytes > self._append_bytes:
             if not self._has_begun:
                 self._check()
             self._begin_step()
@@ -177,7 +166,7 @@ class PieceWriter(io.RawIOBase):
         super().close()
 
     def _cut(self, view: memoryview) -> None:
-        size = self._settings.piece_bytes
+        size = self._piece_bytes
         at = 0
         while at < len(view):
             part = view[at : at + size - self._rest_bytes]

@@ -10,7 +10,8 @@ from typing import Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
-from mailboat.config.document import LimitsConfig
+from mailboat.config.document import LimitsConfig, PublisherConfig
+from mailboat.config.keys import MEBIBYTE
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
@@ -18,22 +19,8 @@ from mailboat.model.messages import Action
 from mailboat.model.requests import MAX_PATHS
 from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.packages.port import PackageCodec
-from mailboat.publisher.piece_writer import PieceSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import NoTracer, Tracer
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBudget:
-    """How much one package of `publish_changed` may carry; a single node beyond it travels alone.
-
-    Attributes:
-        max_nodes: Nodes put or removed. At most the request's limit of paths, as each is named in the message.
-        max_content_bytes: Bytes of the nodes' values and binaries, wherever the binaries travel.
-    """
-
-    max_nodes: int = MAX_PATHS
-    max_content_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +31,25 @@ class PublisherSettings:
         name: The publisher agent.
         sling_id: The instance that it runs in.
         package_topic: Where its packages go.
-        package_type: The codec that it writes with.
-        inline_package_bytes: Packages up to this size travel in the message, if the message then still fits.
-        inline_binary_bytes: Binaries up to this size travel in the package.
+        config: The section `publisher`. Its `transfer` is decided, and never `auto`.
+        limits: What packages may be.
         max_message_bytes: The largest message that the journal takes.
-        max_package_bytes: Larger packages are refused (binaries in the blob store do not count); None sets no limit.
         max_paths: Paths of one request.
-        is_self_contained: Carry all binaries in the package, for readers that share no blob store with us.
-        are_pieces_cut: Packages that don't fit a message travel in pieces through the journal, and carry all binaries:
-            no blob store is needed.
-        are_large_refused: Packages that don't fit a message are refused: for readers that know neither pieces nor our
-            blob store.
-        pieces: How they are cut.
-        refuse_collisions: Refuse what subscribers refuse by default: two names in one folder that differ in case
-            or Unicode form only.
+        max_change_nodes: Nodes put or removed by one package of `publish_changed`; each is a path of its message.
         append_records: How many packages `publish_all` appends in one step at most.
-        append_bytes: And how many bytes of messages, about.
-        changes: How `publish_changed` cuts.
+        append_bytes: And how many bytes of messages, or of pieces, about; some three times that is in memory at once.
     """
 
     name: AgentName
     sling_id: SlingId
     package_topic: TopicName = PACKAGE_TOPIC
-    package_type: str = "tree"
-    inline_package_bytes: int = 819_200
-    inline_binary_bytes: int = 64 * 1024
-    max_message_bytes: int = 1_000_000
-    max_package_bytes: int | None = 64 * 1024**3
-    max_paths: int = MAX_PATHS
-    is_self_contained: bool = False
-    are_pieces_cut: bool = False
-    are_large_refused: bool = False
-    pieces: PieceSettings = field(default_factory=PieceSettings)
-    refuse_collisions: bool = True
+    config: PublisherConfig = field(default_factory=PublisherConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    max_message_bytes: int = 1_000_000
+    max_paths: int = MAX_PATHS
+    max_change_nodes: int = MAX_PATHS
     append_records: int = 100
-    append_bytes: int = 4 * 1024 * 1024
-    changes: ChangeBudget = field(default_factory=ChangeBudget)
+    append_bytes: int = 4 * MEBIBYTE
 
 
 class PublicationMeter(Protocol):

@@ -3,7 +3,7 @@
 How changes are cut is a pure plan (`plan_changes`), in the order in which they must be published. The order is given
 (`published.py`): removals whose parent changes too come first, since a folder may become a file; then what is new or
 different, parents before children; then the other removals, so that readers find the new pages before the old ones go.
-A package takes what comes next until a budget is spent. Its filter owns exactly what changed: single nodes alone, a
+A package takes what comes next until a limit is reached. Its filter owns exactly what changed: single nodes alone, a
 subtree that is wholly new and wholly in the package as one deep root, a removed subtree as one. Filters of one run
 never overlap, and the same changes give the same packages.
 """
@@ -31,7 +31,7 @@ from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
 from mailboat.publisher.published import Change, ChangeDigests, SourceNode, StagedNode
-from mailboat.publisher.settings import ChangeBudget, PublisherPorts, PublisherSettings
+from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class ChangeGroup:
         return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in self.deep_roots) for root in ordered))
 
 
-def plan_changes(changes: Iterable[Change], budget: ChangeBudget) -> Iterator[ChangeGroup]:
-    """Cut changes into groups, one for each package. Memory is bounded by the budget."""
+def plan_changes(changes: Iterable[Change], max_nodes: int, max_content_bytes: int) -> Iterator[ChangeGroup]:
+    """Cut changes into groups, one for each package; a single node beyond the limits is a group. Bounds memory."""
     pending: list[Change] = []
     spent_bytes = 0
     for change in changes:
-        is_full = len(pending) >= budget.max_nodes or spent_bytes + change.content_bytes > budget.max_content_bytes
+        is_full = len(pending) >= max_nodes or spent_bytes + change.content_bytes > max_content_bytes
         if pending and is_full:
             yield _group(pending, change)
             pending, spent_bytes = [], 0
@@ -200,9 +200,9 @@ class ChangeShipper:
         if on_compared is not None:
             on_compared(content_bytes)
         changes = self._published.changes()
-        if self._settings.package_type == FILEVAULT:
+        if self._settings.config.package_type_name == FILEVAULT:
             changes = with_whole_policies(changes, source)
-        yield from plan_changes(changes, self._settings.changes)
+        yield from plan_changes(changes, self._settings.max_change_nodes, self._settings.config.changed_package_bytes)
 
     def checked_groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
         """The same; nodes that the format of the packages can't hold are refused, as shipping them would be."""

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from mailboat.clock import Clock, Deadline, milliseconds_now
+from mailboat.config.document import Expose, SubscriberConfig
 from mailboat.content.port import Batch, Ledger, OpenBuild
 from mailboat.errors import ImportTimeoutError, UntrustedInputError
 from mailboat.journal.port import Record
@@ -27,7 +28,6 @@ from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath, is_within
 from mailboat.subscriber.commands import CommandHandler
 from mailboat.subscriber.golden_watch import GoldenWatch, Precondition
-from mailboat.subscriber.settings import ExposureSettings
 from mailboat.workers import heartbeat
 
 _SLOW_SECONDS: Final = 1.0
@@ -322,9 +322,10 @@ class Exposure:
     notes belong to the target, so they survive a crash. Used in the subscriber's thread.
     """
 
-    def __init__(self, settings: ExposureSettings | None, ledger: Ledger, clock: Clock) -> None:
-        """Nothing is read yet. Without settings no build is opened, and those of earlier runs are shown."""
-        self._settings = settings
+    def __init__(self, config: SubscriberConfig, ledger: Ledger, clock: Clock) -> None:
+        """Nothing is read yet. If packages are exposed one by one, the builds of earlier runs are shown."""
+        self._is_whole: Final = config.expose is Expose.BUILD
+        self._quiet_seconds = config.expose_seconds
         self._ledger = ledger
         self._clock = clock
         self._stored = NO_BUILDS
@@ -344,7 +345,7 @@ class Exposure:
     def begin(self) -> None:
         """Note that a batch begins: what a batch that was rolled back had planned is forgotten."""
         self._settled = None
-        self._planned = NO_BUILDS if self._settings is None else self._stored
+        self._planned = self._stored if self._is_whole else NO_BUILDS
 
     def begins(self, message: PackageMessage) -> bool:
         """Whether no build is open so far, and one is with this package."""
@@ -377,9 +378,9 @@ class Exposure:
         Commit a batch then, though it imports nothing. `is_at_end` says that the log has no more records now.
         """
         self.begin()
-        if self._settings is not None and is_at_end and self._stored:
+        if self._is_whole and is_at_end and self._stored:
             now_ms = milliseconds_now(self._clock)
-            quiet = plan_quiet_builds(self._stored, now_ms, self._settings.quiet_seconds)
+            quiet = plan_quiet_builds(self._stored, now_ms, self._quiet_seconds)
             self._planned = {key: one for key, one in self._stored.items() if key not in quiet}
             for one in quiet.values():
                 _LOG.warning(
@@ -394,5 +395,4 @@ class Exposure:
         return self._planned != self._stored
 
     def _part(self, message: PackageMessage) -> BulkPart | None:
-        is_named = self._settings is not None and message.pub_agent_name is not None
-        return message.bulk if is_named else None
+        return message.bulk if self._is_whole and message.pub_agent_name is not None else None

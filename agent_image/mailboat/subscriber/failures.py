@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mailboat.clock import Backoff, milliseconds_now
+from mailboat.config.document import SubscriberConfig
 from mailboat.content.port import Attempt, Batch, GivenUp
 from mailboat.errors import (
     BlobCorruptError,
@@ -38,7 +39,7 @@ from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.admission import Admission, Exposure, StopAskedError
 from mailboat.subscriber.importer import Importer, Outcome
-from mailboat.subscriber.settings import RetryPolicy, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
 _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
 """All that may pass and is of one package; any other RetryableError is of the journal, a store or this machine."""
@@ -106,7 +107,7 @@ Decision = TryAgain | GiveUp | Stop
 
 
 def decide_retry(
-    error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random, *, uncounted: int = 0
+    error: Exception, failures: int, policy: SubscriberConfig, jitter: random.Random, *, uncounted: int = 0
 ) -> Decision:
     """Decide what to do after a failure.
 
@@ -136,7 +137,7 @@ def is_infrastructure(error: Exception) -> bool:
     return is_transient or _is_permanent_of_infrastructure(error)
 
 
-def pause_seconds(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> float:
+def pause_seconds(error: Exception, failures: int, policy: SubscriberConfig, jitter: random.Random) -> float:
     """Return the pause after so many failures in a row: exponential, with jitter, never above the policy's longest."""
     pause = Backoff(policy.first_pause_seconds, policy.longest_pause_seconds).pause(failures, jitter)
     wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
@@ -225,7 +226,7 @@ class FailureHandler:
         cause = FailureCause.of_error(failure.error, failure.message)
         publisher = None if failure.message is None else failure.message.pub_agent_name
         decision = decide_retry(
-            failure.error, counted, self._settings.retry, self._ports.random, uncounted=self._uncounted
+            failure.error, counted, self._settings.config, self._ports.random, uncounted=self._uncounted
         )
         match decision:
             case Stop():

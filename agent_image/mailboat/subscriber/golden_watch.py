@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 from mailboat.clock import Deadline, milliseconds_now
+from mailboat.config.document import StagingConfig
 from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
-from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 from mailboat.workers import heartbeat
 
@@ -110,14 +111,15 @@ class GoldenStatuses:
 class GoldenWatch:
     """Watches the golden subscriber of one staged subscriber."""
 
-    def __init__(self, staging: StagingSettings, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
+    def __init__(self, staging: StagingConfig, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
         """Nothing is read yet."""
         self._staging = staging
         self._settings = settings
         self._journal = ports.journal
         self._clock = ports.clock
         self._beat = heartbeat(ports.clock)
-        self._mark = staging.golden.encode()
+        self.name: Final = AgentName(staging.golden)
+        self._mark = self.name.encode()
         self._statuses = GoldenStatuses()
         self._reader: JournalReader | None = None
         self._lost_before_ms: int | None = None
@@ -125,7 +127,6 @@ class GoldenWatch:
         self._announcement: Announced | None = None
         self._asked_at = float("-inf")
         self._waits_at: Offset | None = None
-        self.name: Final = staging.golden
 
     def start_at(self, position: Offset) -> None:
         """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
@@ -158,14 +159,14 @@ class GoldenWatch:
 
     def await_word(self, offset: Offset, is_over: Callable[[], bool]) -> None:
         """Wait for the package's status until it is known, the look is over, or `is_over`. Raises: as `wait`."""
-        deadline = Deadline(self._clock, self._staging.look_seconds)
+        deadline = Deadline(self._clock, self._staging.timeout_seconds)
         while not (is_over() or deadline.is_over()):
             if self.wait(offset, min(_WAIT_SECONDS, deadline.remaining_seconds())):
                 return
 
     def obstacle(self, message: PackageMessage) -> FailureCause | None:
         """Why waiting may not help, for people. Raises: the journal's errors."""
-        golden, announced = self._staging.golden, self._announced()
+        golden, announced = self.name, self._announced()
         if announced is None:
             text = f"{golden} has not announced itself lately"
         elif announced.message is None or not announced.message.is_editable:
@@ -235,7 +236,7 @@ class GoldenWatch:
             return
         if (
             isinstance(message, StatusMessage)
-            and message.sub_agent_name == self._staging.golden
+            and message.sub_agent_name == self.name
             and self._is_in_log(message.offset)
         ):
             self._statuses.note(message.offset, message.status)
@@ -264,7 +265,7 @@ class GoldenWatch:
     def _announced(self) -> Announced | None:
         """What the golden subscriber announced last, looked up once a look."""
         now = self._clock.monotonic()
-        if now - self._asked_at >= self._staging.announcement_seconds:
+        if now - self._asked_at >= self._settings.announcement_seconds:
             # Set before the look-up: a failure is not repeated for every package.
             self._asked_at = now
             self._announcement = self._last_announcement()
@@ -289,5 +290,5 @@ class GoldenWatch:
         if self._mark not in record.value:
             return None
         found = heard(record)
-        is_golden = found is not None and found.queue_name.agent_name == self._staging.golden
+        is_golden = found is not None and found.queue_name.agent_name == self.name
         return found if found is not None and found.message is not None and is_golden else None

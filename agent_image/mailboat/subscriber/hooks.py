@@ -116,7 +116,7 @@ class AfterCalls:
         return True
 
     def _failed(self, error: Exception, call: AfterCall) -> None:
-        policy, attempts = self._settings.retry, call.attempts + 1
+        policy, attempts = self._settings.config, call.attempts + 1
         self._failures += 1
         self._cause = FailureCause.of_error(error)
         decision = decide_retry(error, attempts, policy, self._ports.random)

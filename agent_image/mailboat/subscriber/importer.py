@@ -296,7 +296,7 @@ class Importer:
         return decode_record(record)
 
     def _undecodable(self, record: Record, error: Exception) -> Exception:
-        return refused_record(record, error, self._settings.undecodable)
+        return refused_record(record, error, self._settings.config.undecodable)
 
     # ---------------------------------------------------------------------------------------------------- one package
 
@@ -332,7 +332,7 @@ class Importer:
             raise _NotYetError
         outcome.drop(offset)
         staging = self._settings.staging if passage is AdmissionDecision.SKIP else None
-        golden = None if staging is None else staging.golden
+        golden = None if staging is None else AgentName(staging.golden)
         outcome.confirmed(self.confirm(batch, offset, message, PackageStatus.REMOVED, golden))
         return False
 

@@ -54,7 +54,7 @@ class Reporter:
         self._ports = ports
         self._pieces = pieces
         self._after_calls = after_calls
-        self._gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
+        self._gauge: Final = ReadinessGauge(settings.config.readiness, ports.clock)
         self._lock = threading.Lock()
         self._snapshot = SubscriberStatistics()
         self._is_at_end = False

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mailboat.clock import Deadline
+from mailboat.config.document import Expose
 from mailboat.content.pending_jobs import PendingJobs
 from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
-from mailboat.journal.port import Journal, JournalReader, Record
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.jobs import MAX_BATCH
 from mailboat.model.messages import FailureCause, Suspension
 from mailboat.subscriber.admission import Admission, Exposure, ImportGuard, StopAskedError, StopSignal
@@ -100,21 +101,22 @@ class ImportRun:
         """
         ledger, clock = ports.target.ledger, ports.clock
         self._settings = settings
+        self._limits = ReadLimits(settings.config.max_batch_records, settings.config.max_batch_bytes)
         self._ports = ports
         self._target = ports.target
         self._reach = ports.failpoints.reach
         self._signal = signal = StopSignal()
-        self._pieces = PieceStore(ports.journal, settings.package_topic, clock, settings.pieces)
+        self._pieces = PieceStore(ports.journal, settings.package_topic, clock, settings.config.pieces)
         self._payloads = Payloads(ports.blobs, ports.references, self._pieces, settings.limits.max_total_bytes)
         self._after_calls = AfterCalls(settings, ports)
         self._reporter = reporter = Reporter(settings, ports, self._pieces, self._after_calls)
         self._recorder = ImportRecorder(settings, ports)
         self._commands = commands = CommandHandler(settings, ports, signal.wake)
         self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
-        self._exposure = Exposure(settings.exposure, ledger, clock)
+        self._exposure = Exposure(settings.config, ledger, clock)
         admission = _admission(settings, commands, self._golden, self._exposure)
         is_cleared = None if admission is None else admission.is_cleared
-        self._guard = ImportGuard(clock, settings.package_timeout_seconds, signal, is_cleared, reporter.is_slow)
+        self._guard = ImportGuard(clock, settings.config.package_timeout_seconds, signal, is_cleared, reporter.is_slow)
         self._failures = FailureHandler(settings, ports, self._exposure)
         self._importer = Importer(
             settings, ports, self._payloads, self._guard, admission, failures_of=self._failures.failures_of
@@ -258,7 +260,7 @@ class ImportRun:
                 failures += 1
                 self._state.lost()
                 self._payloads.forget()
-                pause = pause_seconds(error, failures, self._settings.retry, self._ports.random)
+                pause = pause_seconds(error, failures, self._settings.config, self._ports.random)
                 self._reporter.pauses(SubscriberPhase.WAITING, pause, FailureCause.of_error(error))
                 self._pause(pause)
             else:
@@ -328,7 +330,7 @@ class ImportRun:
         state = self._state
         try:
             # the first read returns at once: it shows whether the position fits, and a run to the end may have to end
-            batch = self._reader.read(self._settings.read, _READ_SECONDS if state.has_read else 0.0)
+            batch = self._reader.read(self._limits, _READ_SECONDS if state.has_read else 0.0)
         except PositionOutOfRangeError as error:
             self._open(is_gap_accepted=state.may_replay, refusal=error)  # or raises the named state
             return
@@ -451,7 +453,7 @@ class ImportRun:
             self._state.backlog.narrow(0)
             # never longer than the policy's longest pause, whatever the wall clock said when it was stored
             rest = attempt.next_try_ms / 1000 - self._ports.clock.now().timestamp()
-            pause = min(max(0.0, rest), self._settings.retry.longest_pause_seconds)
+            pause = min(max(0.0, rest), self._settings.config.longest_pause_seconds)
             self._reporter.pauses(SubscriberPhase.RETRYING, pause, attempt.cause, FailingPackage(attempt.count))
             self._pause(pause)
 
@@ -540,6 +542,7 @@ def _admission(
 ) -> Admission | None:
     """Return what decides about packages; None where nothing does, so that all are imported as they come."""
     has_clears = settings.is_editable or golden is not None
-    if not has_clears and settings.exposure is None:
+    is_whole = settings.config.expose is Expose.BUILD
+    if not has_clears and not is_whole:
         return None
-    return Admission(commands if has_clears else None, golden, None if settings.exposure is None else exposure)
+    return Admission(commands if has_clears else None, golden, exposure if is_whole else None)

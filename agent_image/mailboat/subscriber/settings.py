@@ -10,11 +10,11 @@ from typing import Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
-from mailboat.config.document import LimitsConfig, PiecesConfig, ReadinessConfig, Undecodable
+from mailboat.config.document import LimitsConfig, StagingConfig, SubscriberConfig
 from mailboat.content.port import Target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.frozen import Frozen
-from mailboat.journal.port import Journal, ReadLimits
+from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, PackageMessage
@@ -37,44 +37,6 @@ class SkipCommits(Frozen):
     max_seconds: float = 5.0
 
 
-class StagingSettings(Frozen):
-    """Import a package only after another subscriber did.
-
-    Attributes:
-        golden: That subscriber's name, in whatever instance it runs.
-        look_seconds: One wait for its confirmation lasts so long; then the wait is reported again.
-        announcement_seconds: How long its last announcement is believed before it is looked up again.
-    """
-
-    golden: AgentName
-    look_seconds: float = 60.0
-    announcement_seconds: float = 10.0
-
-
-class ExposureSettings(Frozen):
-    """Show readers a bulk build only when it is complete.
-
-    Attributes:
-        quiet_seconds: A build without a new package for so long is no longer waited for; None waits without limit.
-    """
-
-    quiet_seconds: float | None = 3600.0
-
-
-class RetryPolicy(Frozen):
-    """When a failed package is tried again.
-
-    Attributes:
-        max_retries: Attempts after the first; then it is given up. None never gives up.
-        first_pause_seconds: The pause after the first failure; it doubles with each.
-        longest_pause_seconds: The longest pause.
-    """
-
-    max_retries: int | None = 10
-    first_pause_seconds: float = 1.0
-    longest_pause_seconds: float = 300.0
-
-
 class SubscriberSettings(Frozen):
     """The settings of one subscriber.
 
@@ -89,15 +51,10 @@ class SubscriberSettings(Frozen):
         discovery_topic: Where a golden subscriber's announcements are; None asks for none.
         is_editable: Take clear commands, and confirm every package, not only those given up.
         staging: Wait for a golden subscriber; None does not wait.
-        exposure: Show bulk builds as a whole; None shows every package when it is imported.
-        readiness: When this one counts as ready to serve.
-        retry: When a failed package is tried again, and when it is given up.
-        read: How much is read, and imported in one transaction, at most.
+        announcement_seconds: How long the golden subscriber's last announcement is believed before it is read again.
+        config: The section `subscriber`; `max_retries` and `expose` are this subscriber's own.
         limits: What packages may be.
-        package_timeout_seconds: Time that importing one package may take; None sets no limit.
-        undecodable: What happens to a record that can't be decoded.
         skip_commits: How often the position is stored when all is skipped.
-        pieces: How much is collected of packages in pieces while they go by.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         job_rules: Jobs to add for packages that were imported.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
@@ -112,16 +69,11 @@ class SubscriberSettings(Frozen):
     command_topic: TopicName | None = None
     discovery_topic: TopicName | None = None
     is_editable: bool = False
-    staging: StagingSettings | None = None
-    exposure: ExposureSettings | None = None
-    readiness: ReadinessConfig = field(default_factory=ReadinessConfig)
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    read: ReadLimits = field(default_factory=ReadLimits)
+    staging: StagingConfig | None = None
+    announcement_seconds: float = 10.0
+    config: SubscriberConfig = field(default_factory=SubscriberConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
-    package_timeout_seconds: float | None = 3600.0
-    undecodable: Undecodable = Undecodable.GIVE_UP
     skip_commits: SkipCommits = field(default_factory=SkipCommits)
-    pieces: PiecesConfig = field(default_factory=PiecesConfig)
     heavy_bytes: int = 64 * 1024 * 1024
     job_rules: tuple[JobRule, ...] = ()
     is_gap_accepted: bool = False

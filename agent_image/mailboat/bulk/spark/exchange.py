@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -67,11 +67,6 @@ class BuildWork:
     place: ExecutorWorkspace
     recipe: Recipe
     bins: tuple[Bin, ...]
-
-
-def document_of(work: Any) -> bytes:
-    """Work as JSON; `record_of` reads it."""
-    return json.dumps(asdict(work), default=bytes.hex).encode()
 
 
 # ------------------------------------------------------------------------------------------------------------ errors

@@ -17,10 +17,11 @@ from contextlib import closing
 from itertools import chain
 from typing import Final, NamedTuple
 
+import msgspec
+
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.cutter import Bin, Loose, finish_cut
-from mailboat.bulk.documents import record_of
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.source_branches import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.spark.exchange import (
@@ -34,7 +35,6 @@ from mailboat.bulk.spark.exchange import (
     build_row,
     cut_of,
     cut_row,
-    document_of,
     error_row,
     result_of,
 )
@@ -228,7 +228,7 @@ def _weight(one: Bin) -> int:
 
 def cut_stage(recipe: Recipe, branches: Sequence[Branch], tasks: int) -> tuple[Stage, list[bytes]]:
     """The stage that cuts some branches, and its work: runs of neighbours, so that walks stay near each other."""
-    works = [document_of(CutWork(recipe, tuple(run))) for run in runs_of(branches, tasks)]
+    works = [msgspec.json.encode(CutWork(recipe, tuple(run))) for run in runs_of(branches, tasks)]
     return Stage("cut", CUT_COLUMNS, cut_work), works
 
 
@@ -237,13 +237,13 @@ def build_stage(
 ) -> tuple[Stage, list[bytes]]:
     """The stage that builds some bins, and its work: groups of about equal weight, the heaviest first."""
     groups = even_groups([_weight(one) for one in bins], parallelism * TASKS_PER_CORE)
-    works = [document_of(BuildWork(place, recipe, tuple(bins[index] for index in group))) for group in groups]
+    works = [msgspec.json.encode(BuildWork(place, recipe, tuple(bins[index] for index in group))) for group in groups]
     return Stage("build", BUILD_COLUMNS, build_work), works
 
 
 def cut_work(work: bytes) -> Iterator[CutRow]:
     """Cut some branches: what a task does."""
-    given = record_of(CutWork, work)
+    given = msgspec.json.decode(work, type=CutWork)
     try:
         with closing(source_of(given.recipe)) as source:
             for branch in given.branches:
@@ -255,7 +255,7 @@ def cut_work(work: bytes) -> Iterator[CutRow]:
 
 def build_work(work: bytes) -> Iterator[BuildRow]:
     """Build some bins: what a task does. Raises: as `built_rows`."""
-    given = record_of(BuildWork, work)
+    given = msgspec.json.decode(work, type=BuildWork)
     return built_rows(given.place, given.recipe, given.bins)
 
 

@@ -13,12 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
-from mailboat.bulk.documents import record_of
 from mailboat.bulk.source_branches import Branch, plan_branches
 from mailboat.bulk.spark.columns import Column
-from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
 from mailboat.composition.sources import open_source
 from mailboat.content.branches import children_of
@@ -113,7 +112,7 @@ def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, l
     works += [
         CompareWork(replace(comparison, targets=(one,)), whole) for one in comparison.targets if one not in opened
     ]
-    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(document_of, works))
+    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(msgspec.json.encode, works))
 
 
 def _opens(target: str) -> bool:
@@ -126,7 +125,7 @@ def _opens(target: str) -> bool:
 
 def compare_work(work: bytes) -> Iterator[TargetDifference]:
     """Compare some branches with every target: what a task does."""
-    given = record_of(CompareWork, work)
+    given = msgspec.json.decode(work, type=CompareWork)
     comparison, branches = given.comparison, given.branches
     with closing(open_source(comparison.source)) as source:
         for target in comparison.targets:
