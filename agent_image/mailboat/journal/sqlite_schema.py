@@ -4,8 +4,6 @@ One file holds all topics. A topic has a row with its bounds and a table of its 
 go to the right edge of one B-tree, a batch is one range scan, and removing a topic is dropping a table. Numbers of
 topics are never used twice (AUTOINCREMENT), so a recreated topic has another table.
 
-Form 2 added `retention_bytes`; a file of form 1 gets it when it is opened.
-
 A new file is filled under a temporary name in the same folder and then linked to its path, so that no process ever
 opens an incomplete journal.
 """
@@ -22,30 +20,28 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalCorruptError, JournalMissingError, JournalTooNewError
 from mailboat.folder_handle import make_file, make_path
 from mailboat.journal.sqlite_connection import connect, mapped_errors
+from mailboat.sqlite_file import Schema, application_of, apply_schema, transaction, upgrade, version_of
 
-APPLICATION_ID: Final = 0x4D426A6C  # "MBjl", so that `file` and we know our files
-SCHEMA_VERSION: Final = 2
-
-_TABLES: Final = (
-    """
-    CREATE TABLE journal (
-        uuid TEXT NOT NULL,
-        created_ms INTEGER NOT NULL
-    ) STRICT
-    """,
-    """
-    CREATE TABLE topic (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL UNIQUE,
-        uuid TEXT NOT NULL,
-        earliest_offset INTEGER NOT NULL DEFAULT 0,
-        next_offset INTEGER NOT NULL DEFAULT 0,
-        retention_seconds REAL,
-        max_message_bytes INTEGER NOT NULL,
-        retention_bytes INTEGER,
-        CHECK (0 <= earliest_offset AND earliest_offset <= next_offset)
-    ) STRICT
-    """,
+SCHEMA: Final = Schema(
+    0x4D426A6C,  # "MBjl"
+    (
+        (
+            "CREATE TABLE journal (uuid TEXT NOT NULL, created_ms INTEGER NOT NULL) STRICT",
+            """
+            CREATE TABLE topic (
+                number INTEGER PRIMARY KEY AUTOINCREMENT,
+                name TEXT NOT NULL UNIQUE,
+                uuid TEXT NOT NULL,
+                earliest_offset INTEGER NOT NULL DEFAULT 0,
+                next_offset INTEGER NOT NULL DEFAULT 0,
+                retention_seconds REAL,
+                max_message_bytes INTEGER NOT NULL,
+                CHECK (0 <= earliest_offset AND earliest_offset <= next_offset)
+            ) STRICT
+            """,
+        ),
+        ("ALTER TABLE topic ADD COLUMN retention_bytes INTEGER",),
+    ),
 )
 
 
@@ -104,7 +100,7 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
     try:
         with mapped_errors(path):
             identity = _check(connection, path)
-            _upgrade(connection)
+            upgrade(connection, SCHEMA)
             return connection, identity
     except BaseException:
         connection.close()
@@ -121,14 +117,10 @@ def _fill(draft: Path, clock: Clock) -> None:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        for table in _TABLES:
-            connection.execute(table)
-        created_ms = milliseconds_now(clock)
-        connection.execute("INSERT INTO journal (uuid, created_ms) VALUES (?, ?)", (str(uuid.uuid4()), created_ms))
-        connection.execute("COMMIT")
+        with transaction(connection):
+            apply_schema(connection, SCHEMA)
+            identity = str(uuid.uuid4()), milliseconds_now(clock)
+            connection.execute("INSERT INTO journal (uuid, created_ms) VALUES (?, ?)", identity)
     finally:
         connection.close()  # the last connection moves the write-ahead log into the file
 
@@ -147,35 +139,13 @@ def _link(draft: Path, path: Path) -> None:
         os.close(folder)
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a file of an older form to this one; of several processes one does it."""
-    if _version(connection) == SCHEMA_VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # Read again under the write lock: another process may have upgraded the file since.
-        if _version(connection) < SCHEMA_VERSION:
-            connection.execute("ALTER TABLE topic ADD COLUMN retention_bytes INTEGER")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
 def _check(connection: sqlite3.Connection, path: Path) -> str:
-    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    version = _version(connection)
-    if application_id != APPLICATION_ID:
+    version = version_of(connection)
+    if application_of(connection) != SCHEMA.application_id:
         raise JournalCorruptError(f"{path} is an SQLite file, but no Mailboat journal", path=path)
-    if version > SCHEMA_VERSION:
+    if version > SCHEMA.version:
         raise JournalTooNewError(
-            f"{path} has the form {version} of a newer Mailboat; this version supports up to {SCHEMA_VERSION}",
+            f"{path} has the form {version} of a newer Mailboat; this version supports up to {SCHEMA.version}",
             path=path,
         )
     rows = connection.execute("SELECT uuid FROM journal").fetchall()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,6 +31,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.packages.prefixes import prefixes_of
 from mailboat.publisher.state_file import translated_failures
+from mailboat.sqlite_file import transaction
 
 AC_HANDLING: Final = "acHandling"
 _AC_OF_ALL: Final = frozenset({"overwrite", "clear"})
@@ -323,9 +323,9 @@ class PublishedTrees:
         rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
         # Read outside of `translated_failures`: a failure of the source is not one of this file.
         while chunk := list(islice(rows, _CHUNK)):
-            with translated_failures(self._file), self._transaction():
+            with translated_failures(self._file), transaction(self._connection, "BEGIN"):
                 self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
-        with translated_failures(self._file), self._transaction():
+        with translated_failures(self._file), transaction(self._connection, "BEGIN"):
             self._rank_changes(-1 if source_id is None else source_id, roots)
             (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
         return int(total)
@@ -351,16 +351,6 @@ class PublishedTrees:
             if len(page) < _PAGE:
                 return
 
-    @contextmanager
-    def _transaction(self, begin: str = "BEGIN") -> Iterator[None]:
-        self._connection.execute(begin)
-        try:
-            yield
-        except BaseException:
-            self._connection.rollback()
-            raise
-        self._connection.commit()
-
     def _store_staged(self, package_id: PackageId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
         self._insert_staged([(package_id, nodes)], source_ids)
 
@@ -378,7 +368,7 @@ class PublishedTrees:
             for one in nodes
             for source_id in source_ids
         )
-        with translated_failures(self._file), self._transaction("BEGIN IMMEDIATE"):
+        with translated_failures(self._file), transaction(self._connection):
             if anew:
                 stale = [(package_id,) for package_id, _ in changes]
                 self._connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)

@@ -24,56 +24,53 @@ from mailboat.errors import (
 )
 from mailboat.faults import Fault, fault_at
 from mailboat.folder_handle import make_file, make_path
-from mailboat.write_ahead import turn_on_write_ahead_log
+from mailboat.sqlite_file import Schema, application_of, apply_schema, transaction, turn_on_write_ahead_log, version_of
 
-APPLICATION_ID: Final = 0x4D425042  # "MBPB"
-SCHEMA_VERSION: Final = 3
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 
 Synchronous = Literal["FULL", "OFF"]
 """OFF is for tests whose crashes are not those of a machine."""
 
-_SCHEMA: Final = """
-CREATE TABLE intents (
+_FIRST_SCHEMA: Final = (
+    """CREATE TABLE intents (
     request_id TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, package_id TEXT NOT NULL,
     cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, scan_from INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE receipts (
+) WITHOUT ROWID""",
+    """CREATE TABLE receipts (
     request_id TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, fingerprint BLOB NOT NULL,
     package_id TEXT NOT NULL, at_offset INTEGER NOT NULL, PRIMARY KEY (request_id, cluster_id, topic_id)
-) WITHOUT ROWID;
-CREATE INDEX receipts_by_offset ON receipts (cluster_id, topic_id, at_offset);
-CREATE TABLE sources (
+) WITHOUT ROWID""",
+    "CREATE INDEX receipts_by_offset ON receipts (cluster_id, topic_id, at_offset)",
+    """CREATE TABLE sources (
     id INTEGER PRIMARY KEY, uri TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL,
-    packages INTEGER NOT NULL DEFAULT 0, at_offset INTEGER, package_id TEXT, UNIQUE (uri, cluster_id, topic_id)
-);
-CREATE TABLE published (
+    packages INTEGER NOT NULL DEFAULT 0, UNIQUE (uri, cluster_id, topic_id)
+)""",
+    """CREATE TABLE published (
     source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (source_id, key)
-) WITHOUT ROWID;
-"""
-_STAGED: Final = """
-CREATE TABLE staged (
+) WITHOUT ROWID""",
+)
+# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it again.
+_STAGED_SCHEMA: Final = (
+    "DROP TABLE IF EXISTS staged",
+    "ALTER TABLE sources ADD COLUMN at_offset INTEGER",
+    "ALTER TABLE sources ADD COLUMN package_id TEXT",
+    """CREATE TABLE staged (
     rank INTEGER PRIMARY KEY, package_id TEXT NOT NULL, source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB,
     staged_ms INTEGER NOT NULL
-);
-CREATE INDEX staged_by_package ON staged (package_id, rank);
-"""
-_EVENTS: Final = """
-CREATE TABLE event_cursors (
+)""",
+    "CREATE INDEX staged_by_package ON staged (package_id, rank)",
+)
+_EVENT_SCHEMA: Final = (
+    """CREATE TABLE event_cursors (
     reader TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL,
     event_offset INTEGER NOT NULL, PRIMARY KEY (reader, cluster_id, topic_id)
-) WITHOUT ROWID;
-CREATE TABLE event_audience (
+) WITHOUT ROWID""",
+    """CREATE TABLE event_audience (
     sling_id TEXT NOT NULL, name TEXT NOT NULL, since_ms INTEGER NOT NULL, left_ms INTEGER, next_offset INTEGER,
     PRIMARY KEY (sling_id, name, since_ms)
-) WITHOUT ROWID;
-"""
-# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it again.
-_FROM_VERSION_1: Final = """
-DROP TABLE staged;
-ALTER TABLE sources ADD COLUMN at_offset INTEGER;
-ALTER TABLE sources ADD COLUMN package_id TEXT;
-"""
+) WITHOUT ROWID""",
+)
+SCHEMA: Final = Schema(0x4D425042, (_FIRST_SCHEMA, _STAGED_SCHEMA, _EVENT_SCHEMA))  # "MBPB"
 
 
 class PublisherStateCorruptError(StopError):
@@ -104,7 +101,10 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             # The file may be foreign: https://www.sqlite.org/pragma.html#pragma_trusted_schema
             connection.execute("PRAGMA trusted_schema = OFF")
-            _prepare(connection, file)
+            # under the write lock: another process may be making the schema of a new file
+            with transaction(connection):
+                _check(connection, file)
+                apply_schema(connection, SCHEMA)
         except BaseException:
             connection.close()
             raise
@@ -132,15 +132,8 @@ class StateFile:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All of what is done inside, durable at the end, or nothing of it."""
-        with self.guard, translated_failures(self.path):
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.connection
-                self.connection.commit()
-            except BaseException:
-                # a failed commit may leave the transaction open, and the next one could not begin
-                self.connection.rollback()
-                raise
+        with self.guard, translated_failures(self.path), transaction(self.connection):
+            yield self.connection
 
 
 @contextmanager
@@ -152,30 +145,13 @@ def translated_failures(file: Path) -> Iterator[None]:
         raise _translated(error, file) from error
 
 
-def _prepare(connection: sqlite3.Connection, file: Path) -> None:
-    # Several processes may open a new file at once: one makes the schema, the others wait and find it.
-    connection.execute("BEGIN IMMEDIATE")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
-    if is_empty and application == 0:
-        _change(connection, _SCHEMA + _STAGED + _EVENTS)
-    elif application == APPLICATION_ID and version == 1:
-        _change(connection, _FROM_VERSION_1 + _STAGED + _EVENTS)
-    elif application == APPLICATION_ID and version == 2:
-        _change(connection, _EVENTS)
-    elif application != APPLICATION_ID or version > SCHEMA_VERSION:
+def _check(connection: sqlite3.Connection, file: Path) -> None:
+    application, version = application_of(connection), version_of(connection)
+    is_empty = application == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    if not is_empty and (application != SCHEMA.application_id or version > SCHEMA.version):
         raise PublisherStateCorruptError(
             f"{file} is not a publisher's state of a supported version", application=application, version=version
         )
-    connection.execute("COMMIT")
-
-
-def _change(connection: sqlite3.Connection, schema: str) -> None:
-    for statement in schema.split(";"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _translated(error: sqlite3.Error | OSError | UnicodeDecodeError, file: Path) -> MailboatError:

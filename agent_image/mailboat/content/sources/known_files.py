@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from mailboat.content.sources.folder_entries import FileSignature
 from mailboat.folder_handle import make_file
 from mailboat.model.paths import NodePath
-from mailboat.write_ahead import turn_on_write_ahead_log
+from mailboat.sqlite_file import turn_on_write_ahead_log
 
 MAX_FILES: Final = 1_000_000
 """With more of them, most are of folders that are gone: all are forgotten."""

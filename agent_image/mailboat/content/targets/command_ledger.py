@@ -14,6 +14,7 @@ from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, CommandVerb, Suspension
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.sqlite_file import transaction
 from mailboat.wire import headers
 from mailboat.wire.messages import decode_message, encode_message
 
@@ -122,15 +123,8 @@ class TargetCommands:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, TranslatedFailures(self._uri):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, TranslatedFailures(self._uri), transaction(self._connection):
+            yield self._connection
 
 
 def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:

@@ -22,74 +22,76 @@ from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
 from mailboat.content.targets.pool_ledger import POOL_SCHEMA
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError, is_same_entry
-from mailboat.write_ahead import turn_on_write_ahead_log
+from mailboat.sqlite_file import (
+    Schema,
+    application_of,
+    apply_schema,
+    transaction,
+    turn_on_write_ahead_log,
+    upgrade,
+    version_of,
+)
 
-APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 10
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
 
-_SCHEMA: Final = """
-CREATE TABLE nodes (key TEXT PRIMARY KEY, stamp INTEGER NOT NULL, held, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE VIEW content AS SELECT replace(key, char(1), '/') AS path, body FROM nodes;
-CREATE TABLE state (
+_FIRST_SCHEMA: Final = (
+    "CREATE TABLE nodes (key TEXT PRIMARY KEY, stamp INTEGER NOT NULL, held, body BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE VIEW content AS SELECT replace(key, char(1), '/') AS path, body FROM nodes",
+    """CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, owner TEXT, cluster_id TEXT, topic_id TEXT,
     next_offset INTEGER, leader_epoch INTEGER, changes INTEGER NOT NULL DEFAULT 0, generations TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE attempt (
+)""",
+    """CREATE TABLE attempt (
     id INTEGER PRIMARY KEY CHECK (id = 1), at_offset INTEGER NOT NULL, count INTEGER NOT NULL, cause TEXT NOT NULL,
     next_try_ms INTEGER NOT NULL
-);
-CREATE TABLE pending_status (sequence INTEGER PRIMARY KEY AUTOINCREMENT, message BLOB NOT NULL);
-CREATE TABLE given_up (
+)""",
+    "CREATE TABLE pending_status (sequence INTEGER PRIMARY KEY AUTOINCREMENT, message BLOB NOT NULL)",
+    """CREATE TABLE given_up (
     at_offset INTEGER PRIMARY KEY, package_id TEXT NOT NULL, pub_agent_name TEXT, paths TEXT NOT NULL,
     cause TEXT NOT NULL, attempts INTEGER NOT NULL, given_up_ms INTEGER NOT NULL, is_redrive INTEGER NOT NULL DEFAULT 0
-);
-"""
+)""",
+)
 
 # Also noted by the file targets: the nodes that differ between the table and the disk (`staged_intake.py`). The
 # statement that fires a trigger decides about conflicts within it, hence no OR IGNORE.
-REDO_SCHEMA: Final = """
-CREATE TABLE redo (key TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER put_node AFTER INSERT ON nodes BEGIN
-    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END;
-CREATE TRIGGER change_node AFTER UPDATE OF body ON nodes WHEN old.body IS NOT new.body BEGIN
-    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END;
-CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN
-    INSERT INTO redo SELECT old.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = old.key); END;
-"""
+REDO_SCHEMA: Final = (
+    "CREATE TABLE redo (key TEXT PRIMARY KEY) WITHOUT ROWID",
+    """CREATE TRIGGER put_node AFTER INSERT ON nodes BEGIN
+    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END""",
+    """CREATE TRIGGER change_node AFTER UPDATE OF body ON nodes WHEN old.body IS NOT new.body BEGIN
+    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END""",
+    """CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN
+    INSERT INTO redo SELECT old.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = old.key); END""",
+)
 
-
-BUILD_SCHEMA: Final = (
+_BUILD_SCHEMA: Final = (
     """CREATE TABLE open_build (
         pub_agent_name TEXT NOT NULL, build_id TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER NOT NULL,
         last_ms INTEGER NOT NULL, PRIMARY KEY (pub_agent_name, build_id)
     )""",
 )
-"""What version 3 of the schema adds."""
 
-PASSED_OVER_SCHEMA: Final = ("CREATE TABLE IF NOT EXISTS passed_over (publisher TEXT PRIMARY KEY) WITHOUT ROWID",)
-"""What version 4 of the schema adds."""
-
-REPORT_SCHEMA: Final = ("ALTER TABLE state ADD COLUMN reports TEXT NOT NULL DEFAULT '{}'",)
-"""What version 5 of the schema adds."""
-
-_ADDITIONS: Final = {
-    2: COMMAND_SCHEMA,
-    3: BUILD_SCHEMA,
-    4: PASSED_OVER_SCHEMA,
-    5: REPORT_SCHEMA,
-    6: AFTER_SCHEMA,
-    7: NAMESPACE_SCHEMA,
-    8: JOB_SCHEMA,
-    9: SUSPENSION_SCHEMA,
-    10: POOL_SCHEMA,
-}
+SCHEMA: Final = Schema(
+    0x4D424F54,  # "MBOT"
+    (
+        _FIRST_SCHEMA,
+        COMMAND_SCHEMA,
+        _BUILD_SCHEMA,
+        ("CREATE TABLE IF NOT EXISTS passed_over (publisher TEXT PRIMARY KEY) WITHOUT ROWID",),
+        ("ALTER TABLE state ADD COLUMN reports TEXT NOT NULL DEFAULT '{}'",),
+        AFTER_SCHEMA,
+        NAMESPACE_SCHEMA,
+        JOB_SCHEMA,
+        SUSPENSION_SCHEMA,
+        POOL_SCHEMA,
+    ),
+)
 
 
 def create_database(
-    folder: FolderHandle, name: str, kind: str, extra_schema: str = "", *, mode: int = PRIVATE_FILE
+    folder: FolderHandle, name: str, kind: str, extra_schema: tuple[str, ...] = (), *, mode: int = PRIVATE_FILE
 ) -> None:
     """Make an empty target database of that kind. Raises: OSError, sqlite3.Error; nothing is left then."""
     half = f"{name}.new"
@@ -101,12 +103,11 @@ def create_database(
         # EXTRA also synchronises the folder after the journal is removed:
         # https://www.sqlite.org/pragma.html#pragma_synchronous
         connection.execute("PRAGMA synchronous = EXTRA")
-        connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
-        _add_since(connection, 1)
-        connection.execute("INSERT INTO state (id, kind) VALUES (1, ?)", (kind,))
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
+        with transaction(connection):
+            apply_schema(connection, SCHEMA)
+            for statement in extra_schema:
+                connection.execute(statement)
+            connection.execute("INSERT INTO state (id, kind) VALUES (1, ?)", (kind,))
     finally:
         connection.close()
     folder.move(half, folder, name)
@@ -140,7 +141,7 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
             turn_on_write_ahead_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            _bring_up_to_date(connection)
+            upgrade(connection, SCHEMA)
         except BaseException:
             connection.close()
             raise
@@ -202,36 +203,13 @@ def _own_status(file: Path) -> os.stat_result:
     return status
 
 
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Add what a database of an older version lacks, as a whole or not at all."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # read again inside the transaction: another process may have upgraded the file since
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version < SCHEMA_VERSION:
-            _add_since(connection, version)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _add_since(connection: sqlite3.Connection, version: int) -> None:
-    for statements in (_ADDITIONS[one] for one in range(version + 1, SCHEMA_VERSION + 1)):
-        for statement in statements:
-            connection.execute(statement)
-
-
 def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str, *, is_known: bool) -> None:
-    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    if application_of(connection) != SCHEMA.application_id:
         raise UsageError(f"{file} is a SQLite database, but not one of Mailboat's targets")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
+    version = version_of(connection)
+    if version > SCHEMA.version:
         raise UsageError(
-            f"{uri} has the format {version}, this version supports formats up to {SCHEMA_VERSION}",
+            f"{uri} has the format {version}, this version supports formats up to {SCHEMA.version}",
             next_step="use the version of Mailboat that wrote it, or a newer one",
         )
     if not is_known and file.stat().st_size <= QUICK_CHECK_BYTES:

@@ -12,6 +12,7 @@ from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause
+from mailboat.sqlite_file import transaction
 
 AFTER_SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS after_call (
@@ -53,14 +54,9 @@ class TargetHookCalls:
 
     def forget(self, offsets: Iterable[Offset]) -> None:
         with self._lock, TranslatedFailures(self._uri):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                rows = [(offset,) for offset in offsets]
+            rows = [(offset,) for offset in offsets]
+            with transaction(self._connection):
                 self._connection.executemany("DELETE FROM after_call WHERE at_offset = ?", rows)
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
 
     def resume(self) -> None:
         with self._lock, TranslatedFailures(self._uri):

@@ -13,7 +13,7 @@ from mailboat.content.targets.database import connect_database, create_database
 from mailboat.errors import MailboatError
 from mailboat.folder_handle import FolderHandle
 from mailboat.publisher.state_file import open_database
-from mailboat.write_ahead import turn_on_write_ahead_log
+from mailboat.sqlite_file import turn_on_write_ahead_log
 
 
 def make_target(file: Path) -> None:
