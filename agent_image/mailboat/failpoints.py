@@ -35,6 +35,7 @@ class Failpoint(enum.StrEnum):
     EVENTS_CURSOR_STORED = "events-cursor-stored"
     WEBHOOK_POSTED = "webhook-posted"
     WEBHOOK_CURSOR_STORED = "webhook-cursor-stored"
+    JOB_EVENTS_APPENDED = "job-events-appended"
 
     SUBSCRIBER_BATCH_READ = "subscriber-batch-read"
     SUBSCRIBER_BATCH_BEGUN = "subscriber-batch-begun"

@@ -231,6 +231,10 @@ def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
             "events.webhooks[0].paths[0]: ",
         ),
         (
+            {"events": {"jobs": ["a..b"]}},
+            "events.jobs[0]: ",
+        ),
+        (
             {"events": {"webhooks": [{"name": "a", "url": "http://h/", "jobs": ["a..b"]}]}},
             "events.webhooks[0].jobs[0]: ",
         ),

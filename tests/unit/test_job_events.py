@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.clock import SystemClock
 from mailboat.config.document import WebhookFormat
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.jobs.source import CallId, Offer
 from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.topics import EVENT_TOPIC, JOB_TOPIC
+from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
+from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.journal_harness import FOREVER
+from mailboat.testing.wait import wait_until
 
 
 @pytest.fixture
@@ -141,3 +149,49 @@ def test_a_place_that_no_checkpoint_covers_is_named(jobs: JobService, log: Memor
     with pytest.raises(JobLogIncompleteError):
         source.open(Offset(1))
     assert posted(log, source.first()) == []
+
+
+class FailOnce:
+    """Fails the first time that events were appended, as a process does that ends before it stores its place."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+
+    def reach(self, _: Failpoint) -> None:
+        self.reached += 1
+        if self.reached == 1:
+            raise OSError("the process ends")
+
+
+@contextmanager
+def appending(log: MemoryJournal, memory: EventMemory, failpoints: Failpoints, *patterns: str) -> Iterator[None]:
+    clock = SystemClock()
+    source = JobEvents(log, patterns, WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    appended = JobEventLog(source, EVENT_TOPIC, JobEventLogPorts(log.another_handle(), memory, clock, failpoints))
+    appended.start()
+    yield
+    appended.stop()
+
+
+@pytest.mark.parametrize("failpoints", [NoFailpoints(), FailOnce()])
+def test_the_event_topic_holds_each_event_of_a_job_once(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock, tmp_path: Path, failpoints: Failpoints
+) -> None:
+    log.ensure_topic(EVENT_TOPIC, FOREVER)
+
+    def on_topic() -> list[Any]:
+        return [json.loads(record.value) for record in records_of(log, EVENT_TOPIC)]
+
+    with closing(EventMemory(tmp_path / "author.db")) as memory:
+        with appending(log, memory, failpoints, "mail"):
+            history(jobs, clock)
+            expected = posted(log, 0, "mail")
+            wait_until(lambda: len(on_topic()) >= len(expected))
+        history(jobs, clock, "while no agent runs")
+        expected = posted(log, 0, "mail")
+        with appending(log, memory, failpoints, "mail"):
+            wait_until(lambda: len(on_topic()) >= len(expected))
+    assert on_topic() == expected
+    first = next(records_of(log, EVENT_TOPIC))
+    shown = summary_of(decode_record(first, is_event=True))
+    assert shown == f"dev.mailboat.job.added.v1 job {expected[0]['subject']}"

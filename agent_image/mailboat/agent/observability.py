@@ -6,7 +6,7 @@ the control service: they need a process that stays. Everything is stopped withi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,11 +16,11 @@ from mailboat.clock import Clock, Deadline, milliseconds_now, milliseconds_of
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoder import ConfigInvalidError
-from mailboat.config.document import WebhookConfig, WebhookEvents
+from mailboat.config.document import WebhookConfig, WebhookEvents, WebhookFormat
 from mailboat.errors import UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
-from mailboat.model.identifiers import parse_agent_name
+from mailboat.model.identifiers import TopicName, parse_agent_name
 from mailboat.model.jobs import parse_pattern
 from mailboat.model.messages import TopicRole
 from mailboat.model.path_patterns import parse_subtree
@@ -31,6 +31,7 @@ from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
+from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.publisher_metrics import PublisherMetrics
@@ -67,7 +68,7 @@ class Observability:
         self._metrics = AgentMetrics(clock)
         self._metrics.watch_disk(home.path)
         self._publishers: dict[str, PublisherMetrics] = {}
-        self._running: list[DistributedNotifier | Webhook] = []
+        self._running: list[DistributedNotifier | JobEventLog | Webhook] = []
         self._opened = ExitStack()
         self.upkeep: Final = UpkeepFigures()
         self.retention: Final = RetentionFigures()
@@ -155,12 +156,25 @@ class Observability:
             meter.watch_webhook(config.name, partial(_statistics_of, webhook))
             webhook.start()  # before the first event is raised: it posts what comes from now on
             self._running.append(webhook)
+        if is_first and self._home.config.events.jobs:
+            self._start_job_events(self._home.config.events.jobs, workspace, memory, settings.event_topic)
         notifier = DistributedNotifier(
             settings, NotifierPorts(workspace.journal, memory, workspace.clock, NoFailpoints())
         )
         meter.events = lambda: notifier.statistics
         notifier.start()
         self._running.append(notifier)
+
+    def _start_job_events(
+        self, patterns: Sequence[str], workspace: Workspace, memory: EventMemory, event_topic: TopicName
+    ) -> None:
+        for pattern in patterns:
+            _check_pattern(pattern, "events.jobs")
+        source = JobEvents(workspace.journal, patterns, WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+        ports = JobEventLogPorts(workspace.journal, memory, self._clock, NoFailpoints())
+        log = JobEventLog(source, event_topic, ports)
+        log.start()
+        self._running.append(log)
 
     def _webhook_settings(self, key: str, config: WebhookConfig, events: EventSettings) -> WebhookSettings:
         """What a webhook posts, and where. Raises: ConfigInvalidError, also for a secret that is not there."""

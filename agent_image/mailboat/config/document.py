@@ -397,6 +397,10 @@ class EventsConfig(Section):
         ),
     ] = 300.0
     webhooks: Annotated[tuple[WebhookConfig, ...], Setting("Webhooks that events are posted to.")] = ()
+    jobs: Annotated[
+        tuple[str, ...],
+        Setting("Patterns of topics of jobs, such as purge.**: their events are appended to the event topic, too."),
+    ] = ()
 
 
 class JobRuleConfig(Section):

@@ -188,6 +188,8 @@ def _webhook_problems(config: Config) -> Iterator[Mistake]:
             yield from _refusals(f"{key}.jobs[{place}]", lambda pattern=pattern: parse_pattern(pattern))
         for place, pattern in enumerate(webhook.paths):
             yield from _refusals(f"{key}.paths[{place}]", lambda pattern=pattern: parse_subtree(pattern))
+    for place, pattern in enumerate(config.events.jobs):
+        yield from _refusals(f"events.jobs[{place}]", lambda pattern=pattern: parse_pattern(pattern))
 
 
 def _broker_problems(home: Home) -> Iterator[Mistake]:

@@ -31,7 +31,7 @@ from mailboat.model.messages import (
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.wire.events import decode_event
+from mailboat.wire.events import RecordedJobEvent, decode_event, decode_job_event
 from mailboat.wire.messages import decode_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 
@@ -91,12 +91,11 @@ def readable(record: Record) -> Message | None:
         return None
 
 
-def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:
+def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent | RecordedJobEvent:
     """What a record says. Raises: MessageCorruptError."""
     if not is_event:
         return decode_message(record.headers, record.value)
-
-    return decode_event(record.headers, record.value)
+    return decode_job_event(record.headers, record.value) or decode_event(record.headers, record.value)
 
 
 def journal_damage(journal: Journal) -> Sequence[Finding]:
@@ -218,7 +217,7 @@ def _payload_problems(message: PackageMessage, payload: bytes) -> Iterator[str]:
         yield "the package does not have the digest that the message promises"
 
 
-def summary_of(message: Message | DistributedEvent) -> str:
+def summary_of(message: Message | DistributedEvent | RecordedJobEvent) -> str:
     """One line that says what a message is about."""
     match message:
         case PackageMessage() | PieceMessage():
@@ -232,7 +231,7 @@ def summary_of(message: Message | DistributedEvent) -> str:
             return f"{message.sub_agent_name}: {_command_summary(message)}"
         case DistributedEvent():
             return f"distributed {message.package_id} offset {message.offset}"
-    return "ping"
+    return "ping" if not isinstance(message, RecordedJobEvent) else f"{message.type} job {message.job}"
 
 
 def _package_summary(message: PackageMessage | PieceMessage) -> str:

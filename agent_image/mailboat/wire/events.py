@@ -1,14 +1,15 @@
-"""The event topic: JSON with Sling's keys in their order, and no more.
+"""The event topic: JSON with Sling's keys in their order, and no more; and events of jobs, where they are asked for.
 
 Sling refuses a document with an unknown key. So our additions are in headers, which it does not
 read, and only where there is something to say: `missed`, the subscribers that do not have the content, as JSON, and
-`traceparent`.
+`traceparent`. Events of jobs are CloudEvents with the header that the Kafka protocol binding gives them:
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 """
 
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Final, NamedTuple
 
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
@@ -19,6 +20,14 @@ from mailboat.wire.headers import Headers
 
 MISSED_HEADER: Final = "missed"
 TRACE_HEADER: Final = "traceparent"
+JOB_EVENT_HEADERS: Final[Headers] = (("content-type", b"application/cloudevents+json; charset=UTF-8"),)
+
+
+class RecordedJobEvent(NamedTuple):
+    """An event of a job on the event topic: its type, and the job's id."""
+
+    type: str
+    job: str
 
 
 def encode_event(event: DistributedEvent) -> tuple[Headers, bytes]:
@@ -61,6 +70,17 @@ def decode_event(headers: Headers, value: bytes) -> DistributedEvent:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
+
+
+def decode_job_event(headers: Headers, value: bytes) -> RecordedJobEvent | None:
+    """Decode an event of a job; None for any other record. Raises: MessageCorruptError."""
+    if tuple(headers) != JOB_EVENT_HEADERS:
+        return None
+    try:
+        document = json.loads(value)
+        return RecordedJobEvent(_text(document["type"]), _text(document["subject"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MessageCorruptError(f"{len(value)} bytes are not an event of a job: {error!r:.200}") from error
 
 
 def _original_document(event: DistributedEvent) -> dict[str, object]:
