@@ -34,7 +34,9 @@ API_VERSIONS = {
     **dict.fromkeys(("ConfigMap", "Namespace", "Node", "PersistentVolumeClaim", "Pod", "Secret", "Service"), "v1"),
     "ServiceAccount": "v1",
     **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), "rbac.authorization.k8s.io/v1"),
-    **dict.fromkeys(("Journal", "Topic", "Publisher", "SubscriberPool", "Distribution", "PackageBuild"), OWN),
+    **dict.fromkeys(
+        ("Journal", "Topic", "Publisher", "SubscriberPool", "Distribution", "PackageBuild", "JobQueue"), OWN
+    ),
     "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
     "HorizontalPodAutoscaler": "autoscaling/v2",
