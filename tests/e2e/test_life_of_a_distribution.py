@@ -462,7 +462,6 @@ def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.long("job-workers-in-pods")
 def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_running_job_is_cut_off(
     story: Story, keda: None
 ) -> None:
