@@ -8,7 +8,7 @@ Making one takes a few microseconds longer: what is made for each package or nod
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, dataclass_transform
 
 
@@ -22,7 +22,8 @@ class Frozen:
 
     def __init_subclass__(cls) -> None:
         dataclass(init=False, repr=False, eq=False)(cls)
-        known = cls.__dataclass_fields__.values()
+        known = fields(cls)
+        cls.__dataclass_fields__ = {one.name: one for one in known}  # without class variables: they take no value
         cls._constants = {one.name: one.default for one in known if one.default is not MISSING}
         cls._makers = {one.name: one.default_factory for one in known if one.default_factory is not MISSING}
 

@@ -6,9 +6,9 @@ and nowhere else. Used from one event loop.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeVar, cast
 
@@ -19,6 +19,7 @@ from mailboat.api.operations import PREFIX, Operation, read_answer
 from mailboat.api.problems import Problem, read_problem
 from mailboat.api.records import BuildView, DistributionView, StatusView
 from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachableError, MailboatError
+from mailboat.frozen import Frozen
 from mailboat.model.requests import DistributionRequest
 
 from mailboat_operator.buckets import reason_of as transport_reason
@@ -44,8 +45,7 @@ _REFUSED: Final = frozenset({400, 409, 413, 422})
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentAddress:
+class AgentAddress(Frozen):
     """Where a publisher's agent is, and how to be let in.
 
     Attributes:
@@ -81,7 +81,9 @@ class Agents:
         self._url_of = url_of
         self._waiting = waiting
         # the token is for the agent's Service alone: no redirects, and no proxy of the environment
-        self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
+        # agents have no TLS within the cluster: a context that trusts no certificate spares loading those of the system
+        nothing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._client = httpx2.AsyncClient(verify=nothing, trust_env=False, follow_redirects=False)
 
     async def fleet(self, address: AgentAddress) -> StatusView:
         """The status of the publisher's journal. Raises: AgentUnreachableError, AgentRefusedError."""

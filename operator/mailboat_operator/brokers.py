@@ -17,7 +17,6 @@ import re
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -38,6 +37,7 @@ from mailboat.errors import (
     SecretMalformedError,
     SecretMissingError,
 )
+from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.topic.plan import TopicFound
@@ -67,8 +67,7 @@ Credentials = Mapping[str, Mapping[str, str]]
 """Entries of Secrets, by the Secret's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFound:
+class ClusterFound(Frozen):
     """What the brokers say of themselves.
 
     Attributes:

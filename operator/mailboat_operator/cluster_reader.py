@@ -206,9 +206,14 @@ class ClusterReader:
         """The pods with these labels, in order of their names."""
         return Pods(present(await self.cluster.list("Pod", namespace, labels=labels)))
 
-    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
+    async def claim(self, namespace: str, name: str) -> Manifest | None:
+        """A claim of the user's. Operators may list claims, and not get one."""
+        found = await self.cluster.list("PersistentVolumeClaim", namespace, fields={"metadata.name": name})
+        return next(iter(found), None)
+
+    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume | None) -> Claims:
         """The claims of a workload whose volumes were enlarged since it was made, and why one may not grow."""
-        if not is_enlarged(children, name, wanted):
+        if wanted is None or not is_enlarged(children, name, wanted):
             return Claims()
         workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
         labels = workload["spec"]["selector"]["matchLabels"]

@@ -15,6 +15,7 @@ from typing import Final
 
 from mailboat.api.records import CauseView, JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import AgentUnreachableError, MailboatError
+from mailboat.frozen import Frozen
 
 ASKED_AT_ONCE: Final = 8
 ANSWER_SECONDS: Final = 4.0
@@ -24,8 +25,7 @@ _KEPT: Final = timedelta(hours=1)
 _MOST_SUBSCRIBERS: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class AgentState:
+class AgentState(Frozen):
     """What is known of one agent.
 
     Attributes:

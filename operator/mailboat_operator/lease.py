@@ -15,11 +15,11 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition import GROUP
@@ -31,8 +31,7 @@ _VERSION: Final = f"{GROUP}/operator-version"
 """Annotation of the lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
+class LeaseSettings(Frozen):
     """Which lease, and its times.
 
     Attributes:
@@ -56,8 +55,7 @@ class LeaseSettings:
     patience_seconds: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Frozen):
     """A lease's record, and when it was first seen like this, by our own clock.
 
     Attributes:

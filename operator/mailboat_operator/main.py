@@ -35,7 +35,7 @@ from mailboat_operator.reconciliation import Reconciler
 from mailboat_operator.resync import Resync
 from mailboat_operator.settings import OperatorSettings, read_settings
 from mailboat_operator.systems import Systems
-from mailboat_operator.watches import Watched, kopf_settings, registry_of
+from mailboat_operator.watches import DefinitionGone, Watched, kopf_settings, registry_of
 from mailboat_operator.workers import Slots, Workers
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
@@ -166,6 +166,7 @@ def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettin
 def configure_logs(level: str) -> None:
     """One JSON object a line, to standard error; requests of the clients are not logged."""
     handler = logging.StreamHandler()
+    handler.addFilter(DefinitionGone())
     handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in ("httpx2", "httpcore2", "kopf", "asyncio"):

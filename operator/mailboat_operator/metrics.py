@@ -39,7 +39,7 @@ class OperatorMetrics:
         self._pools = {
             name: Gauge(f"mailboat_operator_{name}", text, ["namespace", "name"], registry=self._registry)
             for name, text in (
-                ("pool_lag_packages", "Packages that the slowest member of a pool is behind."),
+                ("pool_lag_packages", "Packages that a pool is behind: its slowest member, or all of a shared one."),
                 ("pool_blocked_members", "Members of a pool that are blocked by a package."),
             )
         }

@@ -7,16 +7,16 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mailboat.errors import UsageError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.fleet_page import SHORTEST_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSettings:
+class OperatorSettings(Frozen):
     """All that can be chosen.
 
     Attributes:

@@ -6,9 +6,11 @@ Nothing here needs to outlive the process: the next one connects and lists claim
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.connections import Connections, Waiting
 from mailboat_operator.plan.manifest import Manifest
@@ -57,8 +59,7 @@ def _question(claim: Manifest, size: str) -> tuple[str, str]:
     return claim["metadata"]["resourceVersion"], size
 
 
-@dataclass(frozen=True, slots=True)
-class Systems:
+class Systems(Frozen):
     """All that looks share.
 
     Attributes:

@@ -7,11 +7,11 @@ Journals, of two namespaces too, count as one where they lead to the same broker
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.errors import UntrustedInputError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.decoder import decode
@@ -25,8 +25,7 @@ Place = tuple[str, str]
 """Namespace and name of an object."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(Frozen):
     """What is known of a Topic."""
 
     place: Place
@@ -39,8 +38,7 @@ class _Claim:
     is_reclaimed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Lead:
+class _Lead(Frozen):
     """Where a Journal leads to."""
 
     prefix: str

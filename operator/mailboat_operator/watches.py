@@ -7,7 +7,9 @@ listed. Called by `main`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import kopf
@@ -18,6 +20,8 @@ from mailboat_operator.plan.labels import FIELD_MANAGER, MANAGED_BY
 from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
+
+_LOG: Final = logging.getLogger("mailboat.operator")
 
 # Streams can go silent without an error: https://github.com/nolar/kopf/issues/810. 70 s: https://github.com/nolar/kopf/pull/1268
 INACTIVITY_SECONDS: Final = 70.0
@@ -161,6 +165,19 @@ def kopf_settings(*, is_clusterwide: bool, inactivity_seconds: float = INACTIVIT
         settings.watching.label_selectors[group, version, plural] = f"{MANAGED_BY}={FIELD_MANAGER}"
     settings.process.ultimate_exiting_timeout = 10.0
     return settings
+
+
+class DefinitionGone(logging.Filter):
+    """Logs the deletion of a definition as one line. kopf's watch of the kind fails, and begins again with the kind."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log the record as it is."""
+        error = record.exc_info[1] if record.exc_info else None
+        if getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
+            return True
+        watch = record.getMessage().partition(" has failed")[0]
+        _LOG.warning("a definition was deleted: its objects are watched again when it exists (%s)", watch)
+        return False
 
 
 def key_of_object(body: Mapping[str, Any]) -> ObjectKey:

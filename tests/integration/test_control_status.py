@@ -22,6 +22,7 @@ from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
     Action,
+    Backlog,
     DiscoveryMessage,
     PackageMessage,
     SubscriberState,
@@ -115,6 +116,14 @@ class TestStatus:
         assert (seen(service).lag, queue_of(service).count) == (0, 0)
         edge.announce(0)
         assert (seen(service).lag, queue_of(service).count) == (2, 2)
+
+    def test_lag_of_a_shared_pool_is_what_no_member_has_imported(
+        self, harbour: Harbour, service: ControlService
+    ) -> None:
+        publish(service, 6)
+        # at offset 1; the packages at 1 and 3 are in the queue, that at 2 is done, two are not in the queue yet
+        harbour.subscriber().announce(0, next_offset=Offset(1), backlog=Backlog(Offset(4), 2))
+        assert seen(service).lag == 4
 
     @pytest.mark.parametrize("is_running", [True, False])
     def test_lag_counts_packages_and_not_their_pieces(self, harbour: Harbour, is_running: bool) -> None:

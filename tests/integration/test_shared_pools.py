@@ -26,7 +26,7 @@ from mailboat.model.jobs import NewJob, QueueSettings, pool_queue, pool_topic
 from mailboat.model.messages import CommandMessage, CommandState, PackageStatus, RedriveMessage, SuspendMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.pools.member import PoolTargetDiffersError
+from mailboat.pools.member import PoolForgottenError, PoolTargetDiffersError
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors
@@ -341,6 +341,40 @@ def test_a_pool_whose_job_topic_is_gone_imports_nothing_twice(
     members.stop()
     stores.member("m2").run(is_endless=False)
     assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(3)]
+
+
+def test_a_pool_that_was_forgotten_begins_again_at_the_position_of_its_target(
+    engine: Engine, stores: Stores, members: Members, log: MemoryJournal
+) -> None:
+    publish(engine, "/a", "/b")
+    first = stores.member("m1")
+    members.start(first)
+    wait_until(lambda: first.statistics.phase is SubscriberPhase.CURRENT)
+    service = JobService(log.another_handle, SystemClock(), random.Random(1))
+    service.forget_pool(POOL, ["another target"])
+    assert pool_queue(POOL) in {one.queue for one in service.queues()}
+    assert first.sling_id is not None
+    service.forget_pool(POOL, [first.sling_id])
+    members.join()
+    assert [type(error) for error in members.errors] == [PoolForgottenError]
+    members.errors.clear()
+    publish(engine, "/c")
+    assert stores.member("m2").run(is_endless=False).imported == 1
+    assert outcomes(engine) == [(offset, PackageStatus.IMPORTED) for offset in range(3)]
+    service.close()
+
+
+def test_the_lag_of_a_pool_leaves_out_what_is_done_above_its_position(
+    engine: Engine, stores: Stores, members: Members
+) -> None:
+    publish(engine, "/h", "/a", "/b", "/c")
+    hook = Hook(holding="/h")
+    member = stores.member("m1", processors=Processors(before=hook))
+    members.start(member)
+    wait_until(lambda: len(engine.statuses()) == 3)
+    wait_until(lambda: member.statistics.lag == 1)
+    assert member.statistics.next_offset == 0
+    hook.release.set()
 
 
 def test_what_is_done_is_forgotten_when_the_position_has_passed_it(

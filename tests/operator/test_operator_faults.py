@@ -225,3 +225,5 @@ def test_a_definition_that_went_and_came_again_is_served_again(clusterwide_repli
     # for a moment the server may go by the definition that went
     replicas.wait(lambda: replicas.server.create(replicas.namespace, late).status_code == 201)
     replicas.wait(lambda: replicas.has_workload("late"))
+    assert "Traceback" not in replicas.log("one")
+    assert "a definition was deleted" in replicas.log("one")

@@ -174,6 +174,35 @@ def test_a_pool_becomes_its_children_with_one_write_each_and_one_of_its_status(b
         bench.found(kind, name)
 
 
+def test_a_shared_pool_starts_on_a_claim_that_members_can_share_and_follows_its_scale(bench: Bench) -> None:
+    def claim(name: str, mode: str) -> None:
+        spec = {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}
+        document = {"metadata": {"name": name}, "spec": spec}
+        bench.http.post(bench.url("PersistentVolumeClaim"), json=document).raise_for_status()
+
+    bench.make("Journal", "main", JOURNAL)
+    target = {"files": {"claim": {"name": "content"}}}
+    bench.make("SubscriberPool", "web", {**POOL, "delivery": "shared", "target": target})
+    claim("own", "ReadWriteOnce")
+    bench.reconcile("SubscriberPool", "web")
+    assert bench.condition("SubscriberPool", "web", "Ready")["reason"] == "ClaimMissing"
+    bench.patch("SubscriberPool", "web", {"spec": {"target": {"files": {"claim": {"name": "own"}}}}})
+    bench.reconcile("SubscriberPool", "web")
+    assert bench.condition("SubscriberPool", "web", "Ready")["reason"] == "ClaimNotShared"
+    claim("content", "ReadWriteMany")
+    bench.patch("SubscriberPool", "web", {"spec": {"target": target}})
+    bench.reconcile("SubscriberPool", "web")
+    made = bench.found("StatefulSet", "web")["spec"]
+    assert (made["replicas"], made.get("volumeClaimTemplates")) == (3, None)
+    bench.reconcile("SubscriberPool", "web")  # notes the highest number of members
+    assert bench.reconcile("SubscriberPool", "web") == 0
+    bench.patch("SubscriberPool", "web", {"spec": {"replicas": 1}}, "/scale")
+    bench.reconcile("SubscriberPool", "web")
+    assert bench.found("StatefulSet", "web")["spec"]["replicas"] == 1
+    with pytest.raises(httpx2.HTTPStatusError, match="422"):
+        bench.patch("SubscriberPool", "web", {"spec": {"delivery": "broadcast"}})
+
+
 def test_the_configuration_is_one_that_the_agent_reads(boat: Bench) -> None:
     text = boat.found("ConfigMap", "author-config")["data"]["mailboat.yaml"]
     config = decode_config(json.loads(text))

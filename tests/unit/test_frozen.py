@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from mailboat.frozen import Frozen
@@ -13,6 +13,8 @@ from mailboat.frozen import Frozen
 
 class Login(Frozen):
     """A record with all kinds of fields."""
+
+    RULES: ClassVar[tuple[str, ...]] = ("no field",)
 
     user: str
     secret: str = field(default="none", repr=False)

@@ -89,11 +89,29 @@ def test_no_command_and_no_queue_of_a_user_touches_the_packages_of_a_pool() -> N
     log.put(JobsCommanded(JobAction.REMOVE, [job]))
     log.put(JobsCommanded(JobAction.STOP, [job]))
     log.put(QueueCommanded(QueueAction.CLEAR, queue))
-    log.put(QueueRemoved(queue))
     log.put(QueueDefined(QueueSettings(queue)))
     assert log.queue_length() == 2
     assert log.fold.queue(job).settings.name == queue
     assert log.fold.queues[queue].settings.retries == -1
+
+
+def test_a_pool_that_is_forgotten_drops_its_packages_and_may_begin_again() -> None:
+    log = Log()
+    offset = log.put(added(1, 0, 1))
+    active, waiting = JobId(offset * 256), JobId(offset * 256 + 1)
+    token = Token(log.put(JobsClaimed("m1", [[active]])))
+    log.put(QueueRemoved(pool_queue(POOL)))
+    assert log.fold.feeds.find(POOL) is None
+    assert pool_queue(POOL) not in log.fold.queues
+    assert log.fold.table.state(waiting) is None
+    log.put(added(2, 2))
+    assert log.fold.feeds.find(POOL) is None, "a member that stood still does not bring the pool back"
+    log.put(added(1, 0))
+    assert log.queue_length() == 1
+    log.put(JobsFinished([JobResult(active, token, Outcome.FAIL, 0)]))
+    assert log.fold.table.state(active) is JobState.STOPPED, "its package is not queued again"
+    restored = JobFold(decode_checkpoint(encode_checkpoint(log.fold.capture(Offset(99)))))
+    assert restored.feeds.all() == [feed(1, 1)]
 
 
 def test_a_package_is_tried_without_end_until_a_member_says_that_it_is_done() -> None:

@@ -16,6 +16,7 @@ from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, Re
 from mailboat.model.messages import (
     Action,
     AfterCall,
+    Backlog,
     BulkPart,
     CommandMessage,
     CommandResult,
@@ -247,6 +248,14 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + data(4, number(1, 0) + number(2, -1))
         + text(20, "suspended")
         + data(34, number(1, 1_767_225_600_000) + number(2, 1_767_229_200_000)),
+    ),
+    "discovery-of-a-pool": (
+        DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), backlog=Backlog(Offset(42), 7)),
+        1,
+        text(1, OTHER_ID)
+        + text(2, "edge-2")
+        + data(4, number(1, 0) + number(2, -1))
+        + data(35, number(1, 42) + number(2, 7)),
     ),
     "discovery-hook-calls": (
         DiscoveryMessage(

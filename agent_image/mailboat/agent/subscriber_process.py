@@ -345,6 +345,7 @@ def announcement(
         reports=None if subscription.follow else statistics.report_starts.get(None),
         former=former_states(statistics.report_starts),
         suspension=statistics.suspension,
+        backlog=statistics.backlog,
     )
 
 

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from mailboat.frozen import Frozen
@@ -74,8 +75,17 @@ class Key(NamedTuple):
         return issubclass(self.kind, enum.StrEnum)
 
 
-def keys_of(record: type) -> Iterator[Key]:
+def keys_of(record: type) -> tuple[Key, ...]:
     """The keys of a section, in order."""
+    return _read_keys(record)
+
+
+@cache  # reading the hints of all sections takes milliseconds; the operator writes a configuration at each look
+def _read_keys(record: type) -> tuple[Key, ...]:
+    return tuple(_keys(record))
+
+
+def _keys(record: type) -> Iterator[Key]:
     hints = typing.get_type_hints(record, include_extras=True)
     for one in fields(record):
         kind, setting = _parts_of(hints[one.name])

@@ -42,7 +42,7 @@ from mailboat.jobs.selection import position, shown_state, why_pending
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, Listener, open_job_topic
 from mailboat.journal.port import Journal
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.jobs import (
     MAX_BATCH,
     POOL_QUEUE,
@@ -264,6 +264,15 @@ class JobService:
             raise UsageError("the default queue cannot be removed")
         _refuse_pool(queue)
         return self._change(queue, QueueRemoved(queue))
+
+    def forget_pool(self, pool: AgentName, instances: Collection[SlingId]) -> None:
+        """Remove the queue of a shared pool, with its jobs, if the pool is one of these instances."""
+        if self._source is None and JOB_TOPIC not in self._journal().topics():
+            return
+        with self._opened() as source:
+            feed = source.topic.fold.feeds.find(pool)
+            if feed is not None and feed.target in instances:
+                _append(source.topic, QueueRemoved(feed.queue))
 
     def suspend(self, queue: str, seconds: float | None = None) -> QueueChangeView:
         with self._opened() as source:

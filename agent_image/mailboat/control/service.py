@@ -302,30 +302,35 @@ class ControlService:
         return self._answers_to([self._commands.resume(found.queue_name)], wait_seconds)[0]
 
     def forget(self, subscriber: str) -> ForgottenView:
-        return forget_subscriber(self._workspace, parse_agent_name(subscriber))
+        return forget_subscriber(self._workspace, parse_agent_name(subscriber), self.jobs.forget_pool)
 
     def _lag(self, one: SubscriberStatus, end: Offset, known: AbstractSet[AgentName]) -> int | None:
-        """Packages that it has still to import, without those of publishers that it does not follow.
+        """Packages that it has still to import; None before it has a position, or beyond the end of the log."""
+        start = one.pending_from
+        if start is None or start > end:
+            return None
+        return one.queued + (self._pending(one, start, end, known) if start < end else 0)
+
+    def _pending(self, one: SubscriberStatus, start: Offset, end: Offset, known: AbstractSet[AgentName]) -> int:
+        """Packages of the log from an offset on, without those of publishers that it does not follow.
 
         The log is read for that: on a home where it may hold pieces or packages of such publishers, and in an agent
         for publishers of other processes. `known` are the publishers that any subscriber follows.
         """
-        lag, view = one.lag(end), self._journal_state.view
-        if not lag or one.next_offset is None:
-            return lag
+        count, view = end - start, self._journal_state.view
         follow, is_running = frozenset(one.follow), self._followers.are_running
         if not follow <= view.publishers:
-            if lag > MOST_COUNTED:
-                return lag
-            return min(lag, self._others.count_from(one.next_offset, follow, known))
+            if count > MOST_COUNTED:
+                return count
+            return min(count, self._others.count_from(start, follow, known))
         if not is_running:
-            if not (follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS) or lag > MOST_COUNTED:
-                return lag
+            if not (follow or transfer_of(self._workspace.home.config) is Transfer.CHUNKS) or count > MOST_COUNTED:
+                return count
             self._journal_state.hear_packages()
-            self._journal_state.count_down_to(one.next_offset)
+            self._journal_state.count_down_to(start)
         if follow:
-            return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in follow))
-        return min(lag, view.messages_from(one.next_offset))
+            return min(count, sum(view.size_after(name, start - 1).count for name in follow))
+        return min(count, view.messages_from(start))
 
     def _subscriber(self, name: str) -> SubscriberStatus:
         self._hear_announcements()

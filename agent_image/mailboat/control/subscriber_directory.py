@@ -8,7 +8,7 @@ and by commands that must name the subscribers that would lose packages.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -25,6 +25,7 @@ from mailboat.errors import AgentMissingError, MailboatError, SourceMissingError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId, natural_key
 from mailboat.model.messages import (
+    Backlog,
     DiscoveryMessage,
     FailureCause,
     HookCalls,
@@ -82,6 +83,7 @@ class SubscriberStatus:
         claims: The positions that it announced, and when; or what its target says.
         report_starts: From where on it reports packages that it passes without importing them.
         suspension: Of one whose imports are suspended.
+        backlog: Of a shared pool, as far as it announced itself.
     """
 
     key: AgentKey
@@ -105,6 +107,7 @@ class SubscriberStatus:
     claims: Claims = field(default_factory=Claims)
     report_starts: ReportStarts = field(default_factory=dict)
     suspension: Suspension | None = None
+    backlog: Backlog | None = None
 
     @property
     def name(self) -> AgentName:
@@ -126,11 +129,15 @@ class SubscriberStatus:
         """Whether publishers show queues for it: it is alive, or registered in this home."""
         return self.is_alive or self.is_registered
 
-    def lag(self, next_of_log: Offset) -> int | None:
-        """Packages between its position and the end of the log; None before it has a position, or beyond that end."""
-        if self.next_offset is None or self.next_offset > next_of_log:
-            return None
-        return next_of_log - self.next_offset
+    @property
+    def queued(self) -> int:
+        """Packages in the queue of a shared pool; 0 for a subscriber with a target of its own."""
+        return 0 if self.backlog is None else self.backlog.queued
+
+    @property
+    def pending_from(self) -> Offset | None:
+        """All packages before it are done, but for those in the queue of a pool; None before it has a position."""
+        return self.next_offset if self.backlog is None else self.backlog.next_offset
 
     def follows(self, publisher: AgentName) -> bool:
         """Whether it imports what this publisher publishes."""
@@ -223,6 +230,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
         | {one.pub_agent_name: one.reports for one in message.states}
         | ({} if message.reports is None else {None: message.reports}),
         suspension=message.suspension if is_running else None,
+        backlog=message.backlog,
     )
 
 
@@ -363,10 +371,17 @@ def _state(one: SubscriberStatus, lag: int | None) -> str:
     return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
 
 
-def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
+def forget_subscriber(
+    workspace: Workspace, name: AgentName, forget_pool: Callable[[AgentName, Collection[SlingId]], None]
+) -> ForgottenView:
     """Remove a subscriber from the home's registry and from discovery; its target stays as it is.
 
     Until then `publish --wait` waits for it, `status` shows it, and its position may hold back retention.
+
+    Args:
+        workspace: The home, or what an agent runs in.
+        name: The subscriber.
+        forget_pool: Removes the queue of the shared pool of that name, if it is one of these instances.
 
     Raises:
         AgentMissingError: No subscriber of that name is known.
@@ -379,6 +394,8 @@ def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
                 f"{name} is {one.state}: a running subscriber would announce itself again", next_step="stop it first"
             )
     instances = tuple(one.key.sling_id for one in members if one.heard_ms is not None)
+    # first: a subscriber that is no longer known cannot be forgotten again after a crash
+    forget_pool(name, [one.key.sling_id for one in members])
     for instance in instances:
         _withdraw(workspace, instance, name)
     was_registered = workspace.home.forget_subscriber(name)

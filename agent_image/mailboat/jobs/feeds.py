@@ -40,6 +40,11 @@ class Feeds:
         self._feeds[feed.pool] = feed
         return True
 
+    def forget(self, queue: str) -> bool:
+        """Forget the pool of this queue, which may begin again; False for the queue of no pool."""
+        pool = next((each.pool for each in self._feeds.values() if each.queue == queue), None)
+        return pool is not None and self._feeds.pop(pool, None) is not None
+
 
 def queue_of(feed: Feed) -> QueueSettings:
     """The queue of a pool."""

@@ -295,8 +295,8 @@ class JobFold:
                 self._command_queue(record, into)
             case QueueDefined() if not is_of_pool(record.settings.name):
                 self._define(record.settings)
-            case QueueRemoved() if not is_of_pool(record.name):
-                self._remove_queue(record.name)
+            case QueueRemoved():
+                self._remove_queue(record.name, into)
             case WorkerSeen():
                 self._see(record)
 
@@ -534,10 +534,12 @@ class JobFold:
         elif record.action is QueueAction.RESUME:
             queue.resume()
         elif not is_of_pool(record.queue):
-            waiting = [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]
-            for job in waiting:
-                self._leave(queue, job)
-                into.append(self._end(queue, job, JobState.DROPPED, "cleared"))
+            self._clear(queue, into)
+
+    def _clear(self, queue: Queue, into: list[Transition]) -> None:
+        for job in [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]:
+            self._leave(queue, job)
+            into.append(self._end(queue, job, JobState.DROPPED, "cleared"))
 
     # Queues and workers
 
@@ -555,10 +557,15 @@ class JobFold:
         due = self.table.due_ms(job) <= self.now_ms or self.table.tries(job) > 0
         return due and self.queue(job) is queue and self.table.state(job) in (JobState.QUEUED, JobState.ACTIVE)
 
-    def _remove_queue(self, name: str) -> None:
+    def _remove_queue(self, name: str, into: list[Transition]) -> None:
         if name != DEFAULT_QUEUE and (queue := self.queues.pop(name, None)) is not None:
             queue.resume()  # its jobs stay in it until they end
             self._queue_of_topic.clear()
+            if self.feeds.forget(name):  # if the pool begins again, it takes the packages from the log
+                self._clear(queue, into)
+                # otherwise a job of a member that died would be queued again when its lease ends
+                for lease in (lease for job, lease in self.leases.items() if self.queue(job) is queue):
+                    lease.request_stop()
 
     def _see(self, record: WorkerSeen) -> None:
         if not record.slots:

@@ -277,6 +277,18 @@ class Suspension(Frozen):
         return self.until_ms is not None and self.until_ms <= now_ms
 
 
+class Backlog(Frozen):
+    """The packages of a shared pool that no member has imported (ours).
+
+    Attributes:
+        next_offset: Packages from here on are not in the queue of the pool.
+        queued: Packages in that queue, also those that a member imports at the moment.
+    """
+
+    next_offset: Offset
+    queued: int
+
+
 class DiscoveryMessage(Frozen):
     """A subscriber's announcement, on the discovery topic.
 
@@ -300,6 +312,7 @@ class DiscoveryMessage(Frozen):
         former: Ours. Publishers that were followed, with the last offset while they were; an empty name stands for all
             that no other state names.
         suspension: Ours. Of one whose imports are suspended.
+        backlog: Ours. Of a shared pool.
     """
 
     sub_sling_id: SlingId
@@ -322,6 +335,7 @@ class DiscoveryMessage(Frozen):
     after_calls: HookCalls | None = None
     former: tuple[SubscriberState, ...] = ()
     suspension: Suspension | None = None
+    backlog: Backlog | None = None
 
     @property
     def takes_leave(self) -> bool:

@@ -25,9 +25,9 @@ from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.jobs.worker import JobWorker, WorkerSettings
 from mailboat.model.identifiers import Offset, SlingId, TopicName
 from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
-from mailboat.model.messages import FailureCause, Suspension
+from mailboat.model.messages import Backlog, FailureCause, Suspension
 from mailboat.model.paths import ROOT
-from mailboat.model.positions import LogIdentity, Position
+from mailboat.model.positions import Position
 from mailboat.model.topics import JOB_TOPIC
 from mailboat.pools.follower import PackageFollower, Unfed
 from mailboat.pools.package_import import PackageImport, PoolPorts, PoolView
@@ -59,6 +59,10 @@ class PoolTargetDiffersError(StopError):
 
     If it was lost, restore a snapshot or use `--accept-gap`.
     """
+
+
+class PoolForgottenError(StopError):
+    """The pool was removed from the registry while this member stood still. Start the member again."""
 
 
 class MemberSettings(Frozen):
@@ -283,7 +287,11 @@ class PoolMember:
         topic = source.topic
         feed = topic.fold.feeds.find(self._settings.subscriber.name)
         if feed is None:
-            raise ValueError("a pool never loses its feed")
+            raise PoolForgottenError(
+                f"the pool {self._settings.subscriber.name} was removed from the registry",
+                next_step="start the member again: the pool then goes on from the position of its target",
+                subscriber=self._settings.subscriber.name,
+            )
         if feed.target != self._sling_id:
             raise PoolTargetDiffersError(f"another target was given to the pool {feed.pool}", subscriber=feed.pool)
         unfed = follower.unfed(feed.next_offset)
@@ -295,7 +303,7 @@ class PoolMember:
         self._passed_over = follower.passed_over
         if self._import is not None:
             self._import.show(PoolView(feed.log, low_water, self._passed_over))
-        self._show_progress(feed.log, low_water, unfed, follower)
+        self._show_progress(feed, low_water, unfed, follower)
         worker.turn()
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
@@ -361,7 +369,7 @@ class PoolMember:
 
     # ------------------------------------------------------------------------------------------------------ figures
 
-    def _show_progress(self, log: LogIdentity, low_water: Offset, unfed: Unfed, follower: PackageFollower) -> None:
+    def _show_progress(self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower) -> None:
         counts = self._import.counts if self._import is not None else None
         end = unfed.next_offset
         is_current = low_water >= end
@@ -376,7 +384,8 @@ class PoolMember:
         self._show(
             phase=phase,
             suspension=suspension,
-            identity=log,
+            identity=feed.log,
+            backlog=Backlog(feed.next_offset, len(self._unfinished)),
             next_offset=low_water,
             stored_offset=low_water,
             log_next_offset=end,

@@ -31,7 +31,7 @@ from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import BulkPart, FailureCause, Suspension
+from mailboat.model.messages import Backlog, BulkPart, FailureCause, Suspension
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.queue_state import BLOCKING_ATTEMPTS
 from mailboat.subscriber.pieces import PieceFigures
@@ -120,6 +120,7 @@ class SubscriberStatistics(Frozen):
         pieces: Figures of packages in pieces; None before there is a run.
         report_starts: From where on it reports packages that it passes without importing them.
         suspension: Of one whose imports are suspended.
+        backlog: Of a shared pool.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -152,6 +153,7 @@ class SubscriberStatistics(Frozen):
     pieces: PieceFigures | None = None
     report_starts: ReportStarts = field(default_factory=dict)
     suspension: Suspension | None = None
+    backlog: Backlog | None = None
 
     @property
     def state(self) -> str:
@@ -160,9 +162,11 @@ class SubscriberStatistics(Frozen):
 
     @property
     def lag(self) -> int | None:
-        """Offsets between the position and the end of the log; None before both are known."""
+        """Offsets that are not done: from the position to the end of the log; None before both are known."""
         if self.next_offset is None or self.log_next_offset is None:
             return None
+        if self.backlog is not None:  # a pool has done packages above its position, too
+            return self.backlog.queued + max(0, self.log_next_offset - self.backlog.next_offset)
         return max(0, self.log_next_offset - self.next_offset)
 
 

@@ -16,6 +16,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     MAX_ANNOUNCED_CALLS,
     AfterCall,
+    Backlog,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -124,6 +125,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         after_calls=_encode_calls(message.after_calls),
         former_state=map(_encode_state, message.former),
         suspension=_encode_suspension(message.suspension),
+        backlog=_encode_backlog(message.backlog),
     ).SerializeToString(deterministic=True)
 
 
@@ -153,7 +155,12 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         _decode_calls(wire.after_calls) if wire.HasField("after_calls") else None,
         tuple(map(_decode_state, wire.former_state)),
         _decode_suspension(wire.suspension) if wire.HasField("suspension") else None,
+        Backlog(_offset(wire.backlog.next_offset), _count(wire.backlog.queued)) if wire.HasField("backlog") else None,
     )
+
+
+def _encode_backlog(backlog: Backlog | None) -> pb.Backlog | None:
+    return None if backlog is None else pb.Backlog(next_offset=backlog.next_offset, queued=backlog.queued)
 
 
 def _encode_suspension(suspension: Suspension | None) -> pb.Suspension | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Form
 
@@ -20,8 +21,7 @@ class ConditionStatus(enum.StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(Frozen):
     """One thing that holds, does not hold, or is not known."""
 
     type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
@@ -41,6 +41,15 @@ class ReclaimPolicy(enum.StrEnum):
     DELETE = "Delete"
 
 
-CONDITIONS = Field("Conditions of the object. Ready comes first.", max_items=16, key="type")
-OBSERVED_GENERATION = Field("Generation of the spec that the status describes.", minimum=0)
-SUSPEND = Field("Pause reconciliation: nothing is created, changed or corrected.")
+class Status(Frozen):
+    """What the status of every kind begins with."""
+
+    observed_generation: Annotated[
+        int | None, Field("Generation of the spec that the status describes.", minimum=0)
+    ] = None
+    conditions: Annotated[
+        tuple[Condition, ...], Field("Conditions of the object. Ready comes first.", max_items=16, key="type")
+    ] = ()
+
+
+Suspend = Annotated[bool, Field("Pause reconciliation: nothing is created, changed or corrected.")]

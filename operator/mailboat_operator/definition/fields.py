@@ -13,10 +13,12 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from mailboat.frozen import Frozen
 
 REQUIRED: Final = object()
 """The default of a field that has none: the manifest must say it."""
@@ -25,8 +27,7 @@ LONGEST_TEXT: Final = 1024
 """Of a text that says nothing of its length."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Frozen):
     """What a value must fulfil beyond its form.
 
     Attributes:
@@ -73,8 +74,7 @@ def unchangeable(name: str, why: str) -> Rule:
     return Rule(expression, f"{name} can't be changed: {why}", f".{name}")
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Frozen):
     """How a text looks, and what is made of it.
 
     Attributes:
@@ -94,8 +94,7 @@ class Form:
     ending: str = ""
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Frozen):
     """What is said of one field.
 
     Attributes:

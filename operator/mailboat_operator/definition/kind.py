@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Generic, TypeVar
 
+from mailboat.frozen import Frozen
+
 from mailboat_operator.definition.fields import Rule
 
 R = TypeVar("R")
@@ -24,8 +26,7 @@ NAMES_AGENTS = Rule(
 )
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Frozen):
     """A column of `kubectl get`.
 
     Attributes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
+from mailboat.frozen import Frozen
 
-@dataclass(frozen=True)
-class Metadata:
+
+class Metadata(Frozen):
     """The metadata of an object.
 
     Attributes:

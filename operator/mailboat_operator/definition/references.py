@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field
 from mailboat_operator.definition.forms import NAME
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(Frozen):
     """Another custom resource of the same namespace."""
 
     name: Annotated[str, Field("Its name.", form=NAME)]
 
 
-@dataclass(frozen=True)
-class SecretReference:
+class SecretReference(Frozen):
     """A Secret of the same namespace."""
 
     name: Annotated[str, Field("Its name.", form=NAME)]
 
 
-@dataclass(frozen=True)
-class ConfigMapReference:
+class ConfigMapReference(Frozen):
     """A ConfigMap of the same namespace."""
 
     name: Annotated[str, Field("Its name.", form=NAME)]

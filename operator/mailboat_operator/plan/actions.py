@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueSettings, Schedule
 
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.manifest import ChildKey, Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Frozen):
     """Make a child, or make it as it should be."""
 
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Frozen):
     """Make a child once, and never touch it again: a Secret with a generated value.
 
     Attributes:
@@ -33,8 +32,7 @@ class Create:
     generated: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Frozen):
     """Remove an object that is not wanted any more: the very one that was observed, and no other of its name.
 
     Attributes:
@@ -46,8 +44,7 @@ class Delete:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Enlarge:
+class Enlarge(Frozen):
     """Request a larger volume for a claim.
 
     Attributes:
@@ -59,8 +56,7 @@ class Enlarge:
     size: str
 
 
-@dataclass(frozen=True, slots=True)
-class Deregister:
+class Deregister(Frozen):
     """Deregister a subscriber permanently through the first publisher that answers.
 
     Attributes:
@@ -79,8 +75,7 @@ class Severity(enum.StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Frozen):
     """An Event about the object."""
 
     severity: Severity
@@ -88,8 +83,7 @@ class Report:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicWanted:
+class TopicWanted(Frozen):
     """A topic as it should be.
 
     Attributes:
@@ -105,8 +99,7 @@ class TopicWanted:
     config: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(Frozen):
     """Make a topic on the brokers."""
 
     topic: TopicWanted
@@ -122,8 +115,7 @@ class CreateTopic:
         return f"making topic {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Grow:
+class Grow(Frozen):
     """Give a topic more partitions."""
 
     name: str
@@ -135,8 +127,7 @@ class Grow:
         return f"adding partitions to topic {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Configure:
+class Configure(Frozen):
     """Set keys of a topic's configuration, and leave the others."""
 
     name: str
@@ -148,8 +139,7 @@ class Configure:
         return f"configuring topic {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopic(Frozen):
     """Remove a topic from the brokers, with everything that it holds."""
 
     name: str
@@ -160,8 +150,7 @@ class DeleteTopic:
         return f"deleting topic {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Frozen):
     """Put our finalizer on the object, or take it off, so that it can go.
 
     Attributes:
@@ -171,20 +160,17 @@ class Hold:
     is_held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPackage:
+class RequestPackage(Frozen):
     """Send the request of a Distribution to its publisher's agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetQueue:
+class SetQueue(Frozen):
     """Write the settings of a queue of jobs into the journal."""
 
     settings: QueueSettings
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendQueue:
+class SuspendQueue(Frozen):
     """Let a queue start no jobs, or let it go on.
 
     Attributes:
@@ -196,22 +182,19 @@ class SuspendQueue:
     suspended: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveQueue:
+class RemoveQueue(Frozen):
     """Drop the queued jobs of a queue, and remove it from the journal."""
 
     queue: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetSchedule:
+class SetSchedule(Frozen):
     """Write a schedule of jobs into the journal."""
 
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSchedule:
+class RemoveSchedule(Frozen):
     """Remove a schedule from the journal; jobs that it added stay."""
 
     schedule: str
@@ -222,8 +205,7 @@ TopicAction = CreateTopic | Grow | Configure | DeleteTopic
 Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage | JobAction
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """What one reconciliation does.
 
     Attributes:

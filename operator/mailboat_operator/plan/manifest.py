@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.definition.metadata import Metadata
@@ -48,8 +49,7 @@ class ChildKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Frozen):
     """Whose children are rendered.
 
     Attributes:

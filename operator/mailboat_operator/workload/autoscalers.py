@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import Finding
-from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.plan.manifest import ChildKey, Manifest
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 SCALED_OBJECT: Final = "ScaledObject"
@@ -18,6 +19,22 @@ _WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
 _OFF: Final = "ScalingDisabled"
 """Kubernetes' reason while a workload has no pod: not a fault."""
 _LONGEST_ERROR: Final = 400
+
+
+def metrics_trigger(url: str, member: str, target: int, authentication: str) -> Manifest:
+    """A trigger of KEDA that reads one number of a document of an agent, with the token of that authentication."""
+    return {
+        "type": "metrics-api",
+        "metadata": {"url": url, "valueLocation": member, "targetValue": str(target), "authMode": "bearer"},
+        "authenticationRef": {"name": authentication},
+    }
+
+
+def external_metric(name: str, labels: Mapping[str, str], target: int) -> Manifest:
+    """A metric of a HorizontalPodAutoscaler, with its target per pod."""
+    selector = {"selector": {"matchLabels": dict(labels)}} if labels else {}
+    average = {"type": "AverageValue", "averageValue": str(target)}
+    return {"type": "External", "external": {"metric": {"name": name, **selector}, "target": average}}
 
 
 def autoscaler_health(name: str, live: Live) -> Finding:

@@ -29,6 +29,7 @@ from mailboat_operator.definition.references import SecretReference
 from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
 from mailboat_operator.workload.template import AGENT_PORT
 
+CONFIG_ENDING: Final = "config"
 CONFIG_FOLDER: Final = "/etc/mailboat"
 CONFIG_FILE: Final = "mailboat.yaml"
 SECRETS_FOLDER: Final = "/run/mailboat"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Final
 
 from mailboat.api.records import StatusView
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.metadata import Metadata
@@ -45,8 +46,7 @@ _NOT_CHECKED: Final = "JournalNotChecked"
 _NOT_CHECKED_SECONDS: Final = 2.0  # a new status of the Journal wakes no other object
 
 
-@dataclass(frozen=True, slots=True)
-class SecretFound:
+class SecretFound(Frozen):
     """A Secret, without what it holds.
 
     Attributes:
@@ -58,21 +58,21 @@ class SecretFound:
     keys: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenPool:
+class GoldenPool(Frozen):
     """A pool that another one waits for.
 
     Attributes:
         is_editable: Whether it confirms each package.
         waits_for: The pool that it waits for itself; None for no pool.
+        is_shared: Whether its members share their work.
     """
 
     is_editable: bool
     waits_for: str | None
+    is_shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadContext:
+class WorkloadContext(Frozen):
     """What was observed around a publisher or a pool.
 
     Attributes:
@@ -88,6 +88,7 @@ class WorkloadContext:
         publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
         claims: Those of the workload; none unless its volumes were enlarged since it was made.
+        shared_claim: The claim that all members of a pool mount; None if there is none, or none was asked for.
         is_journal_checked: Whether agents may start or change, see `is_checked`.
         answering: Publishers of the journal that are ready, through which members can be deregistered.
         policy: What the operator's settings say of all agents.
@@ -105,6 +106,7 @@ class WorkloadContext:
     publishers: frozenset[str] = frozenset()
     pods: Pods = field(default_factory=Pods)
     claims: Claims = field(default_factory=Claims)
+    shared_claim: Manifest | None = None
     answering: Sequence[Publisher] = ()
     is_journal_checked: bool = True
     policy: AgentPolicy = field(default_factory=AgentPolicy)

@@ -32,9 +32,14 @@ def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusVi
     return [one for one in status.subscribers if not one.follow or publisher in one.follow]
 
 
-def members_of(status: StatusView, pool: str) -> Sequence[SubscriberStatusView]:
-    """The subscribers that are named like the pods of a pool."""
-    return [one for one in status.subscribers if ordinal_of(one.name, pool) is not None]
+def subscribers_of(pool: str, members: int, *, is_shared: bool) -> Sequence[str]:
+    """The subscribers of a pool: one for each member, or one that all members of a shared pool are together."""
+    return [pool][:members] if is_shared else [f"{pool}-{number}" for number in range(members)]
+
+
+def is_of_pool(subscriber: str, pool: str, *, is_shared: bool) -> bool:
+    """Whether a pool of this name, and of any size, has a subscriber of that name."""
+    return subscriber == pool if is_shared else ordinal_of(subscriber, pool) is not None
 
 
 def published_at(status: StatusView) -> Mapping[str, datetime]:

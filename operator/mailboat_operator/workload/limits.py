@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from mailboat.config.document import LimitsConfig, ThrottleConfig, WebhookConfig, WebhookEvents, WebhookFormat
 from mailboat.config.storage import Secret
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Renamed, Rule
 from mailboat_operator.definition.forms import (
@@ -23,8 +23,7 @@ from mailboat_operator.definition.references import SecretReference
 _DEFAULTS = LimitsConfig()
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Frozen):
     """Limits of one package. Input beyond a limit is refused before anything is written."""
 
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
@@ -61,8 +60,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True)
-class Throttle:
+class Throttle(Frozen):
     """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
 
     RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
@@ -81,8 +79,7 @@ class Throttle:
         return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
 
 
-@dataclass(frozen=True)
-class Webhook:
+class Webhook(Frozen):
     """A receiver that distributed events are posted to."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -117,8 +114,7 @@ class Webhook:
         return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.only, self.paths)
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(Frozen):
     """Events that a publisher sends when all subscribers have a package."""
 
     silent_seconds: Annotated[

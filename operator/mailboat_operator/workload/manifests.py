@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from mailboat.config.document import Config
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.plan.manifest import Manifest, Owner
-from mailboat_operator.workload.configuration import CONFIG_FILE, HTTP_PORT, config_text
+from mailboat_operator.workload.configuration import CONFIG_ENDING, CONFIG_FILE, HTTP_PORT, config_text
 from mailboat_operator.workload.pods import HTTP_PORT_NAME, AgentPod, pod_template
 from mailboat_operator.workload.template import Template, Volume
 
-CONFIG_ENDING = "config"
 TOKEN_ENDING = "token"  # noqa: S105  # the end of a name
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPolicy:
+class AgentPolicy(Frozen):
     """What the operator's settings say of all agents.
 
     Attributes:
@@ -31,8 +30,7 @@ class AgentPolicy:
     ingress: Sequence[Mapping[str, Any]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Frozen):
     """What the children of a publisher or pool depend on, other than the specs.
 
     Attributes:
@@ -55,27 +53,6 @@ class Choice:
     def volume(self, volume: Volume) -> Volume:
         """The volume as the claim template has it."""
         return volume if self.claim_bytes is None else replace(volume, size_bytes=self.claim_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """The pods of one owner.
-
-    Attributes:
-        pod: Each of them.
-        replicas: How many.
-        service: Name of the headless Service that gives each a name.
-        volume: The claim of each.
-        when_deleted: Whether the claims outlive the owner: `Retain` or `Delete`.
-        when_scaled: And of those of members that are too many.
-    """
-
-    pod: AgentPod
-    replicas: int
-    service: str
-    volume: Volume
-    when_deleted: str
-    when_scaled: str
 
 
 def config_map(owner: Owner, config: Config) -> Manifest:
@@ -118,28 +95,38 @@ def network_policies(owner: Owner, template: Template, policy: AgentPolicy) -> S
     return [owner.child("NetworkPolicy", "", {"spec": spec})]
 
 
-def stateful_set(owner: Owner, members: Members) -> Manifest:
-    """Pods that keep their names and claims, and with them what they are to the others."""
-    spec = {
-        "replicas": members.replicas,
-        "serviceName": members.service,
+def stateful_set(
+    pod: AgentPod, replicas: int, service: str, volume: Volume | None, *, when_deleted: str, when_scaled: str = "Retain"
+) -> Manifest:
+    """Pods that keep their names and claims, and with them what they are to the others.
+
+    Args:
+        pod: Each of them.
+        replicas: How many.
+        service: Name of the headless Service that gives each a name.
+        volume: The claim of each; None where they need none.
+        when_deleted: Whether the claims outlive the owner: `Retain` or `Delete`.
+        when_scaled: And of those of members that are too many.
+    """
+    owner = pod.owner
+    spec: Manifest = {
+        "replicas": replicas,
+        "serviceName": service,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": owner.selector},
-        "template": pod_template(members.pod, owner.labels),
-        "volumeClaimTemplates": [_claim(owner, members)],
-        "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": members.when_deleted,
-            "whenScaled": members.when_scaled,
-        },
+        "template": pod_template(pod),
     }
+    if volume is not None:
+        spec["volumeClaimTemplates"] = [_claim(pod, volume)]
+        spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": when_deleted, "whenScaled": when_scaled}
     return owner.child("StatefulSet", "", {"spec": spec})
 
 
-def _claim(owner: Owner, members: Members) -> Mapping[str, Any]:
+def _claim(pod: AgentPod, volume: Volume) -> Mapping[str, Any]:
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": format_size(members.volume.size_bytes)}},
+        "resources": {"requests": {"storage": format_size(volume.size_bytes)}},
     }
-    if members.volume.storage_class_name is not None:
-        spec["storageClassName"] = members.volume.storage_class_name
-    return {"metadata": {"name": members.pod.volume, "labels": owner.labels}, "spec": spec}
+    if volume.storage_class_name is not None:
+        spec["storageClassName"] = volume.storage_class_name
+    return {"metadata": {"name": pod.volume, "labels": pod.owner.labels}, "spec": spec}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import LABEL_KEY, NAME
@@ -36,8 +38,7 @@ class TaintEffect(enum.StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-@dataclass(frozen=True)
-class Toleration:
+class Toleration(Frozen):
     """A tolerated taint of nodes."""
 
     key: Annotated[str | None, Field("Key of the taint. Default: every taint.", form=LABEL_KEY)] = None
@@ -66,8 +67,7 @@ class LabelOperator(enum.StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
-@dataclass(frozen=True)
-class NodeRequirement:
+class NodeRequirement(Frozen):
     """A requirement on a label of nodes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -84,30 +84,26 @@ class NodeRequirement:
     values: Annotated[tuple[str, ...], Field("Values to compare with.", max_length=63, max_items=_FEW)] = ()
 
 
-@dataclass(frozen=True)
-class NodeTerm:
+class NodeTerm(Frozen):
     """Requirements that a node must meet together."""
 
     match_expressions: Annotated[tuple[NodeRequirement, ...], Field("The requirements.", min_items=1, max_items=_FEW)]
 
 
-@dataclass(frozen=True)
-class NodeSelector:
+class NodeSelector(Frozen):
     """Nodes that meet at least one of several terms."""
 
     node_selector_terms: Annotated[tuple[NodeTerm, ...], Field("The terms.", min_items=1, max_items=_FEW)]
 
 
-@dataclass(frozen=True)
-class NodePreference:
+class NodePreference(Frozen):
     """Nodes that are preferred."""
 
     weight: Annotated[int, Field("Weight.", minimum=1, maximum=_WEIGHT)]
     preference: Annotated[NodeTerm, Field("The nodes.")]
 
 
-@dataclass(frozen=True)
-class NodeAffinity:
+class NodeAffinity(Frozen):
     """Nodes by their labels."""
 
     required: Annotated[
@@ -119,8 +115,7 @@ class NodeAffinity:
     ] = ()
 
 
-@dataclass(frozen=True)
-class LabelRequirement:
+class LabelRequirement(Frozen):
     """A requirement on a label of pods."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -137,8 +132,7 @@ class LabelRequirement:
     values: Annotated[tuple[str, ...], Field("Values to compare with.", max_length=63, max_items=_FEW)] = ()
 
 
-@dataclass(frozen=True)
-class LabelSelector:
+class LabelSelector(Frozen):
     """Pods of the same namespace by their labels."""
 
     match_labels: Annotated[
@@ -147,8 +141,7 @@ class LabelSelector:
     match_expressions: Annotated[tuple[LabelRequirement, ...], Field("Requirements.", max_items=_FEW)] = ()
 
 
-@dataclass(frozen=True)
-class PodTerm:
+class PodTerm(Frozen):
     """Places where certain pods run."""
 
     topology_key: Annotated[
@@ -157,16 +150,14 @@ class PodTerm:
     label_selector: Annotated[LabelSelector, Field("The pods.")]
 
 
-@dataclass(frozen=True)
-class PodPreference:
+class PodPreference(Frozen):
     """Places that are preferred."""
 
     weight: Annotated[int, Field("Weight.", minimum=1, maximum=_WEIGHT)]
     pod_affinity_term: Annotated[PodTerm, Field("The places.")]
 
 
-@dataclass(frozen=True)
-class PodAffinity:
+class PodAffinity(Frozen):
     """Places by the pods that run there."""
 
     required: Annotated[
@@ -179,8 +170,7 @@ class PodAffinity:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Affinity:
+class Affinity(Frozen):
     """Affinity to nodes and other pods."""
 
     node_affinity: Annotated[NodeAffinity | None, Field("Nodes by their labels.")] = None
@@ -195,8 +185,7 @@ class Unsatisfiable(enum.StrEnum):
     SCHEDULE_ANYWAY = "ScheduleAnyway"
 
 
-@dataclass(frozen=True)
-class SpreadConstraint:
+class SpreadConstraint(Frozen):
     """How pods are spread over places."""
 
     topology_key: Annotated[
@@ -211,8 +200,7 @@ class SpreadConstraint:
     label_selector: Annotated[LabelSelector | None, Field("Pods that count. Default: the object's own.")] = None
 
 
-@dataclass(frozen=True)
-class PodSecurity:
+class PodSecurity(Frozen):
     """Ids under which a pod runs. The rest of the security context is the restricted profile's."""
 
     run_as_user: Annotated[
@@ -227,8 +215,7 @@ class PodSecurity:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Frozen):
     """Security context and placement of the pods."""
 
     image_pull_secrets: Annotated[tuple[SecretReference, ...], Field("Secrets to pull images with.", max_items=8)] = ()

@@ -7,9 +7,10 @@ write of the status. Pure; called by `workload`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.plan.manifest import Manifest
@@ -29,8 +30,7 @@ _NOT_CREATED: Final = "FailedCreate"
 _LONGEST_TEXT: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
+class Pods(Frozen):
     """The pods of a workload, and the Events of what has not started.
 
     Attributes:

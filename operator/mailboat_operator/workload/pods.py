@@ -7,21 +7,26 @@ container alike, so that nothing of a template can weaken it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from mailboat.config.document import Config
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.encoder import encode, encode_field
 from mailboat_operator.definition.fields import keys_of
 from mailboat_operator.plan.labels import COMPONENT, CONFIG_DIGEST, INSTANCE, NAME
-from mailboat_operator.plan.manifest import digest_of
+from mailboat_operator.plan.manifest import Owner, digest_of
 from mailboat_operator.workload.configuration import (
+    CONFIG_ENDING,
     CONFIG_FILE,
     CONFIG_FOLDER,
     HOME_FOLDER,
     HTTP_PORT,
     SECRETS_FOLDER,
     SecretMount,
+    config_text,
 )
 from mailboat_operator.workload.placement import Placement
 from mailboat_operator.workload.template import (
@@ -36,8 +41,11 @@ from mailboat_operator.workload.template import (
 )
 
 HTTP_PORT_NAME: Final = "mailboat"
-GRACE_SECONDS: Final = 45
-"""For the current package (25 s at most by the agent's own default), the farewell, and a margin."""
+STOP_SECONDS: Final = 25
+"""In which an agent stops, by its own default: it finishes the current package, and announces its end."""
+
+_MARGIN_SECONDS: Final = 20
+"""Between that and SIGKILL."""
 
 CONTAINER_SECURITY: Final = MappingProxyType(
     {
@@ -65,8 +73,7 @@ _LONGEST_NAME: Final = 63
 _READ_ONLY_FILES: Final = 0o440
 
 
-@dataclass(frozen=True, slots=True)
-class AgentImage:
+class AgentImage(Frozen):
     """What agents run.
 
     Attributes:
@@ -82,61 +89,76 @@ class AgentImage:
         return self if name is None else replace(self, name=name)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPod:
+class AgentSpec(Protocol):
+    """What the specs of Publishers and SubscriberPools say of their pods."""
+
+    @property
+    def image(self) -> str | None: ...
+    @property
+    def resources(self) -> Resources: ...
+    @property
+    def template(self) -> Template: ...
+    @property
+    def service_account_name(self) -> str | None: ...
+
+
+class AgentPod(Frozen):
     """A pod to render.
 
     Attributes:
-        image: What the agent runs.
-        config_map: Name of the ConfigMap with the configuration.
-        config_digest: Of everything that the agent reads at its start.
+        owner: Whose pod it is.
+        spec: Of the owner.
+        image: What the agent runs unless the spec names another image.
+        config: What the agent reads.
         secrets: That the agent reads.
-        volume: Name of the claim template with the agent's home.
+        secrets_digest: Changes with what is in those that the agent reads at its start.
+        volume: Name of the volume with the agent's home.
         arguments: Of `mailboat agent run`, besides configuration and home.
-        resources: Of the agent.
         volumes: More volumes of the pod.
         agent_mounts: Of these, in the agent.
         user_mounts: Of these, in each of the user's containers.
         preparation: Arguments of `mailboat` that run before the agent, with its configuration and home; none: nothing.
-        service_account: Of the pod; None for the namespace's default.
         is_spread: Whether members go to different nodes as far as that is possible.
         drain_seconds: The user's containers are stopped so long after the pod was taken out of its Service.
-        template: The user's containers, and where pods may run.
+        finish_seconds: In which the agent stops.
     """
 
+    owner: Owner
+    spec: AgentSpec
     image: AgentImage
-    config_map: str
-    config_digest: str
+    config: Config
     secrets: Sequence[SecretMount]
+    secrets_digest: str
     volume: str
-    arguments: Sequence[str]
-    resources: Resources
-    template: Template
+    arguments: Sequence[str] = ()
     volumes: Sequence[Mapping[str, Any]] = ()
     agent_mounts: Sequence[Mapping[str, Any]] = ()
     user_mounts: Sequence[Mapping[str, Any]] = ()
     preparation: Sequence[str] = ()
-    service_account: str | None = None
     is_spread: bool = False
     drain_seconds: int = 0
+    finish_seconds: int = STOP_SECONDS
 
 
-def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
+def pod_template(pod: AgentPod) -> dict[str, Any]:
     """The pod template of a workload."""
-    wanted = pod.template
+    wanted, labels, account = pod.spec.template, pod.owner.labels, pod.spec.service_account_name
     before = [*([_preparation(pod)] if pod.preparation else []), *map(init_container, wanted.spec.init_containers)]
     return {
         "metadata": {
             "labels": {**wanted.metadata.labels, **labels},
-            "annotations": {**wanted.metadata.annotations, CONFIG_DIGEST: pod.config_digest},
+            "annotations": {
+                **wanted.metadata.annotations,
+                CONFIG_DIGEST: digest_of([config_text(pod.config), pod.secrets_digest]),
+            },
         },
         "spec": {
             **placed(wanted.spec, labels, is_spread=pod.is_spread),
-            **({} if pod.service_account is None else {"serviceAccountName": pod.service_account}),
+            **({} if account is None else {"serviceAccountName": account}),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             # the grace period includes the preStop hooks, which sleep for the drain
-            "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
+            "terminationGracePeriodSeconds": pod.finish_seconds + _MARGIN_SECONDS + pod.drain_seconds,
             **({"initContainers": before} if before else {}),
             "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
             "volumes": _volumes(pod),
@@ -171,10 +193,10 @@ def promised(resources: Resources) -> Resources:
 
 
 def _agent(pod: AgentPod) -> dict[str, Any]:
-    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
+    config, image = f"{CONFIG_FOLDER}/{CONFIG_FILE}", pod.image.of(pod.spec.image)
     container: dict[str, Any] = {
         "name": AGENT_CONTAINER,
-        "image": pod.image.name,
+        "image": image.name,
         "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
         "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
@@ -182,7 +204,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
-        "resources": encode(promised(pod.resources)),
+        "resources": encode(promised(pod.spec.resources)),
         "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": pod.volume, "mountPath": HOME_FOLDER},
@@ -192,8 +214,8 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
             *pod.agent_mounts,
         ],
     }
-    if pod.image.pull_policy is not None:
-        container["imagePullPolicy"] = pod.image.pull_policy
+    if image.pull_policy is not None:
+        container["imagePullPolicy"] = image.pull_policy
     return container
 
 
@@ -234,11 +256,11 @@ def init_container(container: InitContainer) -> dict[str, Any]:
 
 def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
     return [
-        {"name": "config", "configMap": {"name": pod.config_map}},
+        {"name": "config", "configMap": {"name": pod.owner.name_of(CONFIG_ENDING)}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
         *(secret_volume(one) for one in pod.secrets),
         *pod.volumes,
-        *map(user_volume, pod.template.spec.volumes),
+        *map(user_volume, pod.spec.template.spec.volumes),
     ]
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MOUNT_PATH, NAME, SIZE, VARIABLE
@@ -26,24 +28,21 @@ AGENT_PORT = 8080
 """Where the agent's own HTTP API listens; the containers of a pod share its ports."""
 
 
-@dataclass(frozen=True)
-class Amounts:
+class Amounts(Frozen):
     """CPU and memory."""
 
     cpu: Annotated[str | None, Field("CPU.", form=CPU)] = None
     memory_bytes: Annotated[int | None, Field("Memory.", form=SIZE)] = None
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(Frozen):
     """What a container is promised, and what it may use."""
 
     requests: Annotated[Amounts | None, Field("Requests.")] = None
     limits: Annotated[Amounts | None, Field("Limits.")] = None
 
 
-@dataclass(frozen=True)
-class Volume:
+class Volume(Frozen):
     """A claim for each agent."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -59,16 +58,35 @@ class Volume:
     storage_class_name: Annotated[str | None, Field("Its class. Default: the cluster's default.", form=NAME)] = None
 
 
-@dataclass(frozen=True)
-class KeyReference:
+class VolumeClaim(Frozen):
+    """An existing claim with content."""
+
+    name: Annotated[str, Field("Its name, in the same namespace.", form=NAME)]
+    folder: Annotated[str | None, Field("The folder within it. Default: all of it.", form=FOLDER)] = None
+
+
+AgentImageName = Annotated[
+    str | None,
+    Field("Image of the agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+]
+ServiceAccountName = Annotated[
+    str | None,
+    Field(
+        "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
+        "Default: the namespace's default account.",
+        form=NAME,
+    ),
+]
+
+
+class KeyReference(Frozen):
     """One entry of a Secret or ConfigMap of the same namespace."""
 
     name: Annotated[str, Field("Name of the object.", form=NAME)]
     key: Annotated[str, Field("Name of the entry.", max_length=253)]
 
 
-@dataclass(frozen=True)
-class VariableSource:
+class VariableSource(Frozen):
     """Where a variable's value comes from."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -83,8 +101,7 @@ class VariableSource:
     config_map_key_ref: Annotated[KeyReference | None, Field("An entry of a ConfigMap.")] = None
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(Frozen):
     """A variable of a container's environment."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -100,8 +117,7 @@ class Variable:
     value_from: Annotated[VariableSource | None, Field("Where its value comes from.")] = None
 
 
-@dataclass(frozen=True)
-class VariablesSource:
+class VariablesSource(Frozen):
     """A Secret or ConfigMap whose entries are variables."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -124,8 +140,7 @@ class PortProtocol(enum.StrEnum):
     UDP = "UDP"
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(Frozen):
     """A port of a container. The first of a template is what the serving Service leads to."""
 
     container_port: Annotated[int, Field("Its number.", minimum=1, maximum=65_535)]
@@ -133,30 +148,26 @@ class Port:
     protocol: Annotated[PortProtocol, Field("Protocol.")] = PortProtocol.TCP
 
 
-@dataclass(frozen=True)
-class HttpProbe:
+class HttpProbe(Frozen):
     """A GET that must be answered with a status below 400."""
 
     port: Annotated[int, Field("Port.", minimum=1, maximum=65_535)]
     path: Annotated[str, Field("Path.", max_length=512)] = "/"
 
 
-@dataclass(frozen=True)
-class TcpProbe:
+class TcpProbe(Frozen):
     """A connection that must be accepted."""
 
     port: Annotated[int, Field("Port.", minimum=1, maximum=65_535)]
 
 
-@dataclass(frozen=True)
-class CommandProbe:
+class CommandProbe(Frozen):
     """A command in the container that must end with exit code 0."""
 
     command: Annotated[tuple[str, ...], Field("The command and its arguments.", min_items=1, max_items=50)]
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Frozen):
     """How to find out whether a container is well."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -176,8 +187,7 @@ class Probe:
     failure_threshold: Annotated[int, Field("Failures in a row that count.", minimum=1, maximum=1000)] = 3
 
 
-@dataclass(frozen=True)
-class Mount:
+class Mount(Frozen):
     """A volume of the template in a container."""
 
     name: Annotated[str, Field("Name of the volume.", form=LABEL)]
@@ -186,8 +196,7 @@ class Mount:
     read_only: Annotated[bool, Field("Whether it can't be written.")] = False
 
 
-@dataclass(frozen=True)
-class ContainerSecurity:
+class ContainerSecurity(Frozen):
     """Under whose id a container runs. The rest of the security context is the restricted profile's."""
 
     run_as_user: Annotated[
@@ -217,8 +226,7 @@ _ONE_EACH = Rule(
 )
 
 
-@dataclass(frozen=True)
-class InitContainer:
+class InitContainer(Frozen):
     """A container of the user's that runs to its end before the others start, without the content."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (_OWN_NAMES, _OWN_PATH, _ONE_EACH)
@@ -238,7 +246,6 @@ class InitContainer:
     )
 
 
-@dataclass(frozen=True)
 class Container(InitContainer):
     """A container of the user's, such as a web server: unprivileged, with the content read-only in `/content`."""
 
@@ -258,23 +265,20 @@ class Container(InitContainer):
     startup_probe: Annotated[Probe | None, Field("Whether it has started.")] = None
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(Frozen):
     """Space that lives as long as the pod."""
 
     size_limit_bytes: Annotated[int | None, Field("Size limit.", form=SIZE)] = None
 
 
-@dataclass(frozen=True)
-class ClaimReference:
+class ClaimReference(Frozen):
     """An existing claim of the same namespace."""
 
     claim_name: Annotated[str, Field("Its name.", form=NAME)]
     read_only: Annotated[bool, Field("Whether it can't be written.")] = False
 
 
-@dataclass(frozen=True)
-class CsiVolume:
+class CsiVolume(Frozen):
     """A volume that a CSI driver makes for the pod, such as one with secrets of a vault."""
 
     driver: Annotated[str, Field("Name of the driver.", form=NAME)]
@@ -284,8 +288,7 @@ class CsiVolume:
     ] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class NamedVolume:
+class NamedVolume(Frozen):
     """A volume for the template's containers."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -313,8 +316,7 @@ class NamedVolume:
     csi: Annotated[CsiVolume | None, Field("A volume of a CSI driver.")] = None
 
 
-@dataclass(frozen=True)
-class TemplateMetadata:
+class TemplateMetadata(Frozen):
     """Labels and annotations of the pods. Labels of `app.kubernetes.io` and `mailboat.dev` are the operator's own."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -350,7 +352,6 @@ def _mounts_known_volumes(name: str) -> Rule:
     )
 
 
-@dataclass(frozen=True)
 class TemplateSpec(Placement):
     """Additional containers, and placement of the pods."""
 
@@ -374,8 +375,7 @@ class TemplateSpec(Placement):
     volumes: Annotated[tuple[NamedVolume, ...], Field("Volumes for them.", max_items=16, key="name")] = ()
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(Frozen):
     """A pod template, as far as the restricted profile goes."""
 
     metadata: Annotated[TemplateMetadata, Field("Labels and annotations.")] = field(default_factory=TemplateMetadata)

@@ -7,8 +7,9 @@ those of new members too, once they exist. Claims are read only if the spec diff
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.definition.conditions import ConditionStatus
@@ -22,8 +23,7 @@ VOLUMES_RESIZED: Final = "VolumesResized"
 _LONGEST_TEXT: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Frozen):
     """The claims of a workload whose volumes were enlarged since it was made.
 
     Attributes:

@@ -399,6 +399,7 @@ class DiscoveryMessage(_message.Message):
     AFTER_CALLS_FIELD_NUMBER: _builtins.int
     FORMER_STATE_FIELD_NUMBER: _builtins.int
     SUSPENSION_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -436,6 +437,10 @@ class DiscoveryMessage(_message.Message):
     def suspension(self) -> Global___Suspension:
         """while the subscriber is suspended"""
 
+    @_builtins.property
+    def backlog(self) -> Global___Backlog:
+        """of a shared pool"""
+
     def __init__(
         self,
         *,
@@ -458,14 +463,41 @@ class DiscoveryMessage(_message.Message):
         after_calls: Global___HookCalls | None = ...,
         former_state: _abc.Iterable[Global___SubscriberState] | None = ...,
         suspension: Global___Suspension | None = ...,
+        backlog: Global___Backlog | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "backlog", b"backlog", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "backlog", b"backlog", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "suspension", b"suspension", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscoveryMessage: _TypeAlias = DiscoveryMessage  # noqa: Y015
+
+@_typing.final
+class Backlog(_message.Message):
+    """Packages of a shared pool that are not imported. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """packages from here on are not in its queue"""
+    queued: _builtins.int
+    """packages in its queue, also those that a member imports"""
+    def __init__(
+        self,
+        *,
+        next_offset: _builtins.int | None = ...,
+        queued: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_offset", b"next_offset", "queued", b"queued"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_offset", b"next_offset", "queued", b"queued"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Backlog: _TypeAlias = Backlog  # noqa: Y015
 
 @_typing.final
 class Suspension(_message.Message):

@@ -7,12 +7,13 @@ that have not announced themselves. It does not wait for members that a pool no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.api.records import DistributionView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
@@ -27,7 +28,7 @@ from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage,
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.finished import pause_after_finishing, plan_finished
 from mailboat_operator.workload.context import is_paused
-from mailboat_operator.workload.fleet import ordinal_of, problem_of
+from mailboat_operator.workload.fleet import is_of_pool, problem_of, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
@@ -43,21 +44,30 @@ _NOT_FOLLOWED: Final = "not-followed"
 _MAX_POOLS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSize:
+class PoolSize(Frozen):
     """A pool that gets what the publisher publishes.
 
     Attributes:
         name: Of the pool.
         replicas: Members that it should have.
+        is_shared: Whether they are one subscriber.
     """
 
     name: str
     replicas: int
+    is_shared: bool = False
+
+    @property
+    def subscribers(self) -> Sequence[str]:
+        """The names of its subscribers."""
+        return subscribers_of(self.name, self.replicas, is_shared=self.is_shared)
+
+    def has_scaled_away(self, subscriber: str) -> bool:
+        """Whether the subscriber is one of its own that it should no longer have."""
+        return is_of_pool(subscriber, self.name, is_shared=self.is_shared) and subscriber not in self.subscribers
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionObservation:
+class DistributionObservation(Frozen):
     """What was observed around a Distribution.
 
     Attributes:
@@ -140,7 +150,7 @@ def plan_progress(
     before = distribution.status
     # members that never announced themselves are unknown to the publisher, and would be missed
     missing = [one for one in _expected(pools) if one not in _named(delivery)]
-    waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
+    waiting = [*(one for one in delivery.waiting if not any(pool.has_scaled_away(one) for pool in pools)), *missing]
     failed = {one.subscriber: problem_of(one.cause) for one in delivery.failed}
     missed = _missed(delivery, pools)
     total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
@@ -241,12 +251,7 @@ def _late(distribution: Distribution) -> str:
 
 
 def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
-    return (f"{one.name}-{number}" for one in pools for number in range(one.replicas))
-
-
-def _is_scaled_away(member: str, pools: Sequence[PoolSize]) -> bool:
-    places = ((ordinal_of(member, one.name), one.replicas) for one in pools)
-    return any(number is not None and number >= replicas for number, replicas in places)
+    return (name for one in pools for name in one.subscribers)
 
 
 def _named(delivery: DistributionView) -> set[str]:
@@ -277,12 +282,12 @@ def _missed_text(missed: Mapping[str, str]) -> str:
 def _progress(
     pool: PoolSize, delivery: DistributionView, waiting: Sequence[str], missed: Mapping[str, str]
 ) -> PoolProgress:
-    members = [f"{pool.name}-{number}" for number in range(pool.replicas)]
+    members = pool.subscribers
     imported, failed = set(delivery.imported), {one.subscriber for one in delivery.failed}
     return PoolProgress(
         name=pool.name,
         done=sum(one in imported for one in members),
-        members=pool.replicas,
+        members=len(members),
         waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
         failed=tuple(one for one in members if one in failed)[:_SHOWN],
         missed=tuple(one for one in members if one in missed)[:_SHOWN],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CANT_BE_CONTENT, CONTENT_PATH, can_be_content, can_be_content_in_cel
 from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
@@ -36,8 +38,7 @@ class DistributionState(enum.StrEnum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True)
-class DistributedPath:
+class DistributedPath(Frozen):
     """One path."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -53,8 +54,7 @@ class DistributedPath:
     deep: Annotated[bool, Field("Include everything below the path; a Delete is always deep.")] = False
 
 
-@dataclass(frozen=True)
-class DistributionSpec:
+class DistributionSpec(Frozen):
     """What is asked for."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -93,8 +93,7 @@ class DistributionSpec:
     ] = None
 
 
-@dataclass(frozen=True)
-class PoolProgress:
+class PoolProgress(Frozen):
     """How far one pool got."""
 
     name: Annotated[str, Field("Name of the SubscriberPool.")]
@@ -108,12 +107,9 @@ class PoolProgress:
     ] = ()
 
 
-@dataclass(frozen=True)
-class DistributionStatus:
+class DistributionStatus(Status):
     """State of the request."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     state: Annotated[DistributionState | None, Field("State of the request.")] = None
     package_id: Annotated[str | None, Field("Id of its package.")] = None
     offset: Annotated[int | None, Field("Offset of the package in the journal.", minimum=0)] = None
@@ -123,8 +119,7 @@ class DistributionStatus:
     finished_at: Annotated[datetime | None, Field("Time when it was distributed, or failed.")] = None
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Frozen):
     """A Distribution as it is stored."""
 
     metadata: Metadata

@@ -13,7 +13,13 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
 from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, WORKERS, selector_labels
 from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
-from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.workload.autoscalers import (
+    AUTHENTICATION,
+    AUTOSCALER,
+    SCALED_OBJECT,
+    external_metric,
+    metrics_trigger,
+)
 from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import (
@@ -191,28 +197,18 @@ def _scaled_object(queue: JobQueue, workers: Workers) -> Manifest:
 
 
 def _trigger(queue: JobQueue, member: str, target: int) -> Manifest:
-    return {
-        "type": "metrics-api",
-        "metadata": {
-            "url": f"{_agent_url(queue)}/api/v1/jobs/queues/{queue.metadata.name}",
-            "valueLocation": member,
-            "targetValue": str(target),
-            "authMode": "bearer",
-        },
-        "authenticationRef": {"name": owner_of_queue(queue).name_of(ENDING)},
-    }
+    url = f"{_agent_url(queue)}/api/v1/jobs/queues/{queue.metadata.name}"
+    return metrics_trigger(url, member, target, owner_of_queue(queue).name_of(ENDING))
 
 
 def _autoscaler(queue: JobQueue, workers: Workers) -> Manifest:
     """Without KEDA: at least one worker, since a HorizontalPodAutoscaler does not scale to zero."""
     owner = owner_of_queue(queue)
-    metric = {"name": DUE_METRIC, "selector": {"matchLabels": {"queue": queue.metadata.name}}}
-    average = {"type": "AverageValue", "averageValue": str(workers.backlog_per_worker)}
     spec = {
         "scaleTargetRef": _target(owner),
         "minReplicas": max(workers.min, 1),
         "maxReplicas": workers.max,
-        "metrics": [{"type": "External", "external": {"metric": metric, "target": average}}],
+        "metrics": [external_metric(DUE_METRIC, {"queue": queue.metadata.name}, workers.backlog_per_worker)],
         "behavior": _behavior(workers),
     }
     return owner.child(AUTOSCALER, ENDING, {"spec": spec})

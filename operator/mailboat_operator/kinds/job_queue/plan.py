@@ -7,13 +7,14 @@ spec changed since they were written last, and when the agent shows other ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
 from mailboat.api.job_records import JobQueueView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueKind, QueueSettings
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
@@ -62,8 +63,7 @@ _SHOWN: Final = 5
 _LARGEST: Final = 2**53 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class JobQueueObservation:
+class JobQueueObservation(Frozen):
     """What was observed around a JobQueue.
 
     Attributes:

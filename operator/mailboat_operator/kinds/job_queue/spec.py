@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, Condition, ReclaimPolicy
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import ReclaimPolicy, Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     DAY,
@@ -16,14 +18,20 @@ from mailboat_operator.definition.forms import (
     HISTORY,
     IMAGE,
     JOB_PATTERN,
-    NAME,
     PYTHON_MODULE,
     SCALE_DOWN,
 )
 from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.references import Reference, SecretReference
-from mailboat_operator.workload.template import Mount, Resources, Template, Variable, VariablesSource
+from mailboat_operator.workload.template import (
+    Mount,
+    Resources,
+    ServiceAccountName,
+    Template,
+    Variable,
+    VariablesSource,
+)
 
 _MOST = 1_000_000
 
@@ -37,16 +45,14 @@ class QueueType(enum.StrEnum):
     FAIR = "fair"
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(Frozen):
     """A limit on starts."""
 
     starts: Annotated[int, Field("Starts within the period.", minimum=1, maximum=_MOST)]
     period_seconds: Annotated[float, Field("The period.", form=DAY)] = 1.0
 
 
-@dataclass(frozen=True)
-class Merge:
+class Merge(Frozen):
     """One call takes several queued jobs of one key."""
 
     jobs: Annotated[int, Field("Maximum number of jobs per call.", minimum=2, maximum=256)]
@@ -55,8 +61,7 @@ class Merge:
     )
 
 
-@dataclass(frozen=True)
-class JobRetries:
+class JobRetries(Frozen):
     """Retries of jobs that fail, unless the job sets its own."""
 
     max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=30_000)] = 10
@@ -67,16 +72,14 @@ class JobRetries:
     longest_pause_seconds: Annotated[float, Field("Maximum delay between retries.", form=DAY)] = 300.0
 
 
-@dataclass(frozen=True)
-class JobHandler:
+class JobHandler(Frozen):
     """A command that runs jobs: JSON on standard input, exit code 75 for a retry."""
 
     topics: Annotated[str, Field("Pattern of the topics that it takes, such as `purge.*`.", form=JOB_PATTERN)]
     command: Annotated[str, Field("Command line, without a shell.", max_length=4096)]
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(Frozen):
     """Pods that run the jobs of the queue, as many as are due."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -145,18 +148,10 @@ class Workers:
     template: Annotated[Template, Field("Additional containers and volumes, and pod placement.")] = field(
         default_factory=Template
     )
-    service_account_name: Annotated[
-        str | None,
-        Field(
-            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
-            "Default: the namespace's default account.",
-            form=NAME,
-        ),
-    ] = None
+    service_account_name: ServiceAccountName = None
 
 
-@dataclass(frozen=True)
-class JobQueueSpec:
+class JobQueueSpec(Frozen):
     """Which jobs the queue takes, how they start, and where they run."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -204,12 +199,9 @@ class JobQueueSpec:
     suspend: Annotated[bool, Field("Start no job of the queue; running ones go on.")] = False
 
 
-@dataclass(frozen=True)
-class JobQueueStatus:
+class JobQueueStatus(Status):
     """Counts of the queue, and its workers."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     queued: Annotated[
         int | None, Field("Jobs that wait, also those due later, rounded up to two digits.", minimum=0)
     ] = None
@@ -222,8 +214,7 @@ class JobQueueStatus:
     suspended: Annotated[bool | None, Field("Whether this object suspended the queue.")] = None
 
 
-@dataclass(frozen=True)
-class JobQueue:
+class JobQueue(Frozen):
     """A JobQueue as it is stored."""
 
     metadata: Metadata

@@ -7,12 +7,13 @@ schedule: the finalizer is there before the schedule is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.api.job_records import JobScheduleView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
+from mailboat.frozen import Frozen
 from mailboat.model.jobs import Missed, NewJob, Schedule
 
 from mailboat_operator.definition.encoder import encode
@@ -32,8 +33,7 @@ _SOON_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class JobScheduleObservation:
+class JobScheduleObservation(Frozen):
     """What was observed around a JobSchedule.
 
     Attributes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CRON, DURATION_OF_SECONDS, JOB_TOPIC, LABEL, TIME_ZONE
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
@@ -27,8 +29,7 @@ class MissedPolicy(enum.StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True)
-class JobScheduleSpec:
+class JobScheduleSpec(Frozen):
     """Which job, and when."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -64,18 +65,14 @@ class JobScheduleSpec:
     suspend: Annotated[bool, Field("Add no jobs. Due times in the meantime are skipped.")] = False
 
 
-@dataclass(frozen=True)
-class JobScheduleStatus:
+class JobScheduleStatus(Status):
     """Progress of the schedule."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     next_at: Annotated[datetime | None, Field("Next due time.")] = None
     applied: Annotated[str | None, Field("Digest of the schedule that was applied last.", max_length=64)] = None
 
 
-@dataclass(frozen=True)
-class JobSchedule:
+class JobSchedule(Frozen):
     """A JobSchedule as it is stored."""
 
     metadata: Metadata

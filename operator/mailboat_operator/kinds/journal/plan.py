@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
+from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
@@ -35,8 +36,7 @@ from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
 from mailboat_operator.workload.context import is_paused
 
 
-@dataclass(frozen=True, slots=True)
-class BrokersFound:
+class BrokersFound(Frozen):
     """What came of asking the brokers.
 
     Attributes:
@@ -54,8 +54,7 @@ class BrokersFound:
     again_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JournalObservation:
+class JournalObservation(Frozen):
     """What was observed around a Journal.
 
     Attributes:

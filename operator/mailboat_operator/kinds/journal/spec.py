@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Final
 
 from mailboat.config.storage import SaslMechanism
+from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
@@ -18,8 +19,7 @@ from mailboat_operator.kinds.topic.retention import JournalRetention
 from mailboat_operator.kinds.topic.spec import JournalRole
 
 
-@dataclass(frozen=True)
-class KafkaTls:
+class KafkaTls(Frozen):
     """Encryption of the connections to the brokers."""
 
     RENAMED: ClassVar = (Renamed("isHostChecked", "verifyHostname", default=True),)
@@ -34,8 +34,7 @@ class KafkaTls:
     verify_hostname: Annotated[bool, Field("Verify that a broker's certificate names its host.")] = True
 
 
-@dataclass(frozen=True)
-class KafkaSasl:
+class KafkaSasl(Frozen):
     """Login at the brokers."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -61,8 +60,7 @@ class KafkaSasl:
     scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
 
 
-@dataclass(frozen=True)
-class Kafka:
+class Kafka(Frozen):
     """The brokers."""
 
     bootstrap_servers: Annotated[
@@ -72,8 +70,7 @@ class Kafka:
     sasl: Annotated[KafkaSasl | None, Field("Login. Default: none.")] = None
 
 
-@dataclass(frozen=True)
-class S3:
+class S3(Frozen):
     """A bucket."""
 
     RENAMED: ClassVar = (Renamed("isPathStyle", "pathStyle", default=False),)
@@ -94,15 +91,13 @@ class S3:
     ] = None
 
 
-@dataclass(frozen=True)
-class Blobs:
+class Blobs(Frozen):
     """Where large binaries and large packages are kept."""
 
     s3: Annotated[S3, Field("A bucket of an S3 server.")]
 
 
-@dataclass(frozen=True)
-class JournalTopicNames:
+class JournalTopicNames(Frozen):
     """Names of single topics, where they are not the prefix and the role."""
 
     package: Annotated[str | None, Field("Topic of packages.", form=TOPIC_NAME)] = None
@@ -122,8 +117,7 @@ _JOB_NAME_IN_CEL: Final = "(has(self.prefix) ? self.prefix : '') + 'job'"
 _NAMES_IN_CEL: Final = f"[{', '.join([*map(_name_in_cel, TopicRole), _JOB_NAME_IN_CEL])}]"
 
 
-@dataclass(frozen=True)
-class JournalTopics:
+class JournalTopics(Frozen):
     """The topics of the five roles of packages, and of jobs."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -179,8 +173,7 @@ class JournalTopics:
         return f"{self.prefix or ''}{role}" if own is None else own
 
 
-@dataclass(frozen=True)
-class JournalSpec:
+class JournalSpec(Frozen):
     """Where messages go."""
 
     kafka: Annotated[Kafka, Field("The brokers.")]
@@ -189,15 +182,12 @@ class JournalSpec:
         Field("Blob store for large binaries and packages. Default: none; they travel in chunks through the journal."),
     ] = None
     topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
-    suspend: Annotated[bool, SUSPEND] = False
+    suspend: Suspend = False
 
 
-@dataclass(frozen=True)
-class JournalStatus:
+class JournalStatus(Status):
     """What was found."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     cluster_id: Annotated[str | None, Field("Cluster id of the brokers.")] = None
     brokers: Annotated[int | None, Field("Number of brokers.", minimum=0)] = None
     topics_ready: Annotated[
@@ -205,8 +195,7 @@ class JournalStatus:
     ] = None
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(Frozen):
     """A Journal as it is stored."""
 
     metadata: Metadata

@@ -8,11 +8,12 @@ are files of mounted Secrets, in driver and executors alike.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from mailboat.config.document import AgentsConfig, Config, EventsConfig, HttpConfig
+from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
@@ -20,8 +21,14 @@ from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.labels import BUILD
 from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
-from mailboat_operator.workload.configuration import CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER, journal_mounts
-from mailboat_operator.workload.manifests import CONFIG_ENDING, config_map
+from mailboat_operator.workload.configuration import (
+    CONFIG_ENDING,
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    HOME_FOLDER,
+    journal_mounts,
+)
+from mailboat_operator.workload.manifests import config_map
 from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
 
 SPARK_VERSION: Final = "4.3.0"
@@ -42,8 +49,7 @@ _SETTINGS: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SparkRun:
+class SparkRun(Frozen):
     """One attempt of a build.
 
     Attributes:

@@ -6,11 +6,12 @@ Called by `plan_build`, which goes on where everything is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from mailboat.api.records import BuildView
+from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.spec import Journal, JournalSpec
 from mailboat_operator.kinds.package_build.manifests import (
@@ -25,8 +26,8 @@ from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperat
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.findings import Finding, stalled
 from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.context import WorkloadContext, hindrance, name_conflict
-from mailboat_operator.workload.manifests import CONFIG_ENDING
 from mailboat_operator.workload.pods import AgentImage
 
 APPLICATIONS: Final = MappingProxyType(
@@ -43,8 +44,7 @@ _SITES: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BuildObservation:
+class BuildObservation(Frozen):
     """What was observed around a build.
 
     Attributes:
@@ -64,8 +64,7 @@ class BuildObservation:
     image: AgentImage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuildContext:
+class BuildContext(Frozen):
     """Everything that an application is rendered from.
 
     Attributes:

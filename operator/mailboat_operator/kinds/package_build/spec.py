@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import Status
 from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import (
     CANT_BE_CONTENT,
@@ -43,8 +45,7 @@ class ConcurrencyPolicy(enum.StrEnum):
     ALLOW = "Allow"
 
 
-@dataclass(frozen=True)
-class Timetable:
+class Timetable(Frozen):
     """When to build, again and again."""
 
     cron: Annotated[str, Field("Cron expression, such as `30 2 * * MON-FRI`.", form=CRON)]
@@ -107,16 +108,14 @@ def _unchangeable(name: str) -> Rule:
     return Rule(f"has(self.schedule) || ({same})", f"{name} can't be changed: {_ONCE}", f".{name}")
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(Frozen):
     """How large one package may become; a single larger node travels alone."""
 
     size_bytes: Annotated[int, Field("Bytes of properties and binaries.", form=SIZE)] = 4 * _MEBIBYTE
     nodes: Annotated[int, Field("Nodes.", minimum=1, maximum=1_000_000)] = 2000
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(Frozen):
     """The driver, which splits the tree and publishes."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
@@ -128,8 +127,7 @@ class Driver:
     )
 
 
-@dataclass(frozen=True)
-class Executors:
+class Executors(Frozen):
     """The executors."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (_SMALLEST_MEMORY,)
@@ -142,8 +140,7 @@ class Executors:
     )
 
 
-@dataclass(frozen=True)
-class BuildTemplate:
+class BuildTemplate(Frozen):
     """What the pods of a build carry, run as, and where."""
 
     metadata: Annotated[TemplateMetadata, Field("Labels and annotations of the pods.")] = field(
@@ -152,8 +149,7 @@ class BuildTemplate:
     spec: Annotated[Placement, Field("Security context and placement of the pods.")] = field(default_factory=Placement)
 
 
-@dataclass(frozen=True)
-class PackageBuildSpec:
+class PackageBuildSpec(Frozen):
     """What to build, how, and when."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -233,12 +229,9 @@ class PackageBuildSpec:
     ] = None
 
 
-@dataclass(frozen=True)
-class PackageBuildStatus:
+class PackageBuildStatus(Status):
     """Progress of the build."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     phase: Annotated[BuildPhase | None, Field("Progress of the build.")] = None
     build_id: Annotated[str | None, Field("Names the build in the journal; the same for all attempts.")] = None
     packages_done: Annotated[int | None, Field("Published packages.", minimum=0)] = None
@@ -259,8 +252,7 @@ class PackageBuildStatus:
     active: Annotated[tuple[str, ...], Field("PackageBuilds of the schedule that are running.")] = ()
 
 
-@dataclass(frozen=True)
-class PackageBuild:
+class PackageBuild(Frozen):
     """A PackageBuild as it is stored."""
 
     metadata: Metadata

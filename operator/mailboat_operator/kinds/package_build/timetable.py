@@ -7,12 +7,13 @@ times only the last one counts. Source: CronJob's rules, which people know.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.package_build.manifests import owner_of_build
@@ -34,8 +35,7 @@ _LONGEST_SLEEP_SECONDS: Final = 3600.0
 _ACTIVE_SECONDS: Final = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Frozen):
     """A build that a timetable made.
 
     Attributes:
@@ -53,8 +53,7 @@ class Run:
     is_finished: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BuildRuns:
+class BuildRuns(Frozen):
     """What is read of a build without an application of its own: one with a timetable, finished or being deleted.
 
     Attributes:
@@ -66,8 +65,7 @@ class BuildRuns:
     runs: Sequence[Run] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Frozen):
     """What the timetable says around now.
 
     Attributes:

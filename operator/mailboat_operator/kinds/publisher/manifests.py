@@ -19,21 +19,18 @@ from mailboat.config.storage import Secret
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
 from mailboat_operator.plan.labels import PUBLISHER, child_name
-from mailboat_operator.plan.manifest import Manifest, Owner, digest_of
+from mailboat_operator.plan.manifest import Manifest, Owner
 from mailboat_operator.workload.configuration import (
     TOKEN_KEY,
     SecretMount,
     agent_config,
-    config_text,
     journal_mounts,
     token_mount,
 )
 from mailboat_operator.workload.limits import Events, Webhook
 from mailboat_operator.workload.manifests import (
-    CONFIG_ENDING,
     TOKEN_ENDING,
     Choice,
-    Members,
     agent_service,
     config_map,
     network_policies,
@@ -117,26 +114,23 @@ def publisher_children(
         secrets_digest: Changes with what is in the Secrets that the agent reads at its start.
         choice: What else decides on them.
     """
-    owner = owner_of_publisher(publisher)
-    config = choice.config(publisher_config(publisher, journal))
-    spec = publisher.spec
+    owner, spec = owner_of_publisher(publisher), publisher.spec
     pod = AgentPod(
-        image=image.of(spec.image),
-        config_map=owner.name_of(CONFIG_ENDING),
-        config_digest=digest_of([config_text(config), secrets_digest]),
+        owner=owner,
+        spec=spec,
+        image=image,
+        config=choice.config(publisher_config(publisher, journal)),
         secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
+        secrets_digest=secrets_digest,
         volume=_STATE,
-        arguments=(),
-        resources=spec.resources,
-        template=spec.template,
-        service_account=spec.service_account_name,
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
-    volume = choice.volume(spec.volume)
-    members = Members(pod, 1, owner.name_of(), volume, str(spec.volume_retention), "Retain")
     policies = network_policies(owner, spec.template, choice.policy)
-    return [config_map(owner, config), agent_service(owner), *policies, stateful_set(owner, members)]
+    workload = stateful_set(
+        pod, 1, owner.name_of(), choice.volume(spec.volume), when_deleted=str(spec.volume_retention)
+    )
+    return [config_map(owner, pod.config), agent_service(owner), *policies, workload]
 
 
 def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:

@@ -22,7 +22,7 @@ from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
 from mailboat_operator.plan.manifest import ChildKey
-from mailboat_operator.workload.configuration import HTTP_PORT, journal_mounts
+from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT, journal_mounts
 from mailboat_operator.workload.context import (
     WorkloadContext,
     hindrance,
@@ -36,12 +36,11 @@ from mailboat_operator.workload.fleet import (
     followers,
     is_gone,
     max_lag,
-    members_of,
-    ordinal_of,
     pause_before_asking,
     published_at,
+    subscribers_of,
 )
-from mailboat_operator.workload.manifests import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
+from mailboat_operator.workload.manifests import TOKEN_ENDING, Choice, token_secret
 from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
 
 
@@ -144,20 +143,21 @@ def known_pools(
     before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
 ) -> list[KnownPool]:
     """What to note: every existing pool, and deleted ones as long as a member is registered."""
-    members = {one.name: one.members for one in before}
+    known = {one.name: one for one in before}
     for pool in pools:
         name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
-        members[name] = max(members.get(name, 0), most)
+        most = max(most, known[name].members) if name in known else most
+        known[name] = KnownPool(name, most, pool.spec.is_shared)
     there = {pool.metadata.name for pool in pools}
-    kept = {name for name in members if name in there or fleet is None or any(_of(name, members[name], fleet))}
-    return [KnownPool(name, members[name]) for name in sorted(kept, key=lambda name: (name not in there, name))[:_MOST]]
+    kept = [one for one in known.values() if one.name in there or fleet is None or any(_of(one, fleet))]
+    return sorted(kept, key=lambda one: (one.name not in there, one.name))[:_MOST]
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
     """Members of pools that are gone, and that run no more."""
     there = {pool.metadata.name for pool in pools}
     gone = [one for one in known if one.name not in there and fleet is not None]
-    return sorted({one.name for pool in gone for one in _of(pool.name, pool.members, fleet) if is_gone(one)})
+    return sorted({one.name for pool in gone for one in _of(pool, fleet) if is_gone(one)})
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
@@ -166,9 +166,7 @@ def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bo
     return any(one.name not in there for one in known)
 
 
-def _of(pool: str, count: int, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
-    """The pool's members; a name beyond those that the pool ever had is foreign."""
-    for one in () if fleet is None else members_of(fleet, pool):
-        number = ordinal_of(one.name, pool)
-        if number is not None and number < count:
-            yield one
+def _of(pool: KnownPool, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
+    """The pool's subscribers; a name beyond those that the pool ever had is foreign."""
+    names = {*subscribers_of(pool.name, pool.members, is_shared=pool.shared)}
+    return (one for one in (() if fleet is None else fleet.subscribers) if one.name in names)

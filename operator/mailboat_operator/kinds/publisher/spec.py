@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
 from mailboat.config.document import PackageType, Transfer, Verb
+from mailboat.frozen import Frozen
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     AGENT_NAME,
     CANT_BE_CONTENT,
-    FOLDER,
-    IMAGE,
     NAME,
     PATH_PATTERN,
     can_be_content,
@@ -24,28 +23,27 @@ from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, 
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.references import Reference, SecretReference
 from mailboat_operator.workload.limits import Events, Limits, Throttle
-from mailboat_operator.workload.template import Resources, Template, Volume
+from mailboat_operator.workload.template import (
+    AgentImageName,
+    Resources,
+    ServiceAccountName,
+    Template,
+    Volume,
+    VolumeClaim,
+)
 
 _STATE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class VolumeClaim:
-    """A claim that holds the content. It is mounted read-only."""
-
-    name: Annotated[str, Field("Its name, in the same namespace.", form=NAME)]
-    folder: Annotated[str | None, Field("The folder within it. Default: all of it.", form=FOLDER)] = None
-
-
-@dataclass(frozen=True)
-class Source:
+class Source(Frozen):
     """Where content comes from."""
 
-    volume_claim: Annotated[VolumeClaim, Field("A claim: a folder, a FileVault checkout or a package in it.")]
+    volume_claim: Annotated[
+        VolumeClaim, Field("A claim, mounted read-only: a folder, a FileVault checkout or a package in it.")
+    ]
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(Frozen):
     """A bearer token of the HTTP API."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -87,8 +85,7 @@ class Token:
     ] = ("/",)
 
 
-@dataclass(frozen=True)
-class Http:
+class Http(Frozen):
     """The HTTP API."""
 
     token_secret_ref: Annotated[
@@ -98,8 +95,7 @@ class Http:
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
 
 
-@dataclass(frozen=True)
-class PublisherSpec:
+class PublisherSpec(Frozen):
     """What to publish, and how."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -140,35 +136,22 @@ class PublisherSpec:
         default_factory=Resources
     )
     template: Annotated[Template, Field("Additional containers, and pod placement.")] = field(default_factory=Template)
-    image: Annotated[
-        str | None,
-        Field("Image of the agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
-    ] = None
-    service_account_name: Annotated[
-        str | None,
-        Field(
-            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
-            "Default: the namespace's default account.",
-            form=NAME,
-        ),
-    ] = None
-    suspend: Annotated[bool, SUSPEND] = False
+    image: AgentImageName = None
+    service_account_name: ServiceAccountName = None
+    suspend: Suspend = False
 
 
-@dataclass(frozen=True)
-class KnownPool:
+class KnownPool(Frozen):
     """A pool on the publisher's journal."""
 
     name: Annotated[str, Field("Name of the SubscriberPool.")]
     members: Annotated[int, Field("Highest number of members so far.", minimum=0)]
+    shared: Annotated[bool, Field("Whether its members are one subscriber.")] = False
 
 
-@dataclass(frozen=True)
-class PublisherStatus:
+class PublisherStatus(Status):
     """How publishing goes."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     next_offset: Annotated[int | None, Field("Offset of the next package.", minimum=0)] = None
     subscribers: Annotated[int | None, Field("Subscribers that follow it.", minimum=0)] = None
     max_lag: Annotated[
@@ -182,8 +165,7 @@ class PublisherStatus:
     ] = ()
 
 
-@dataclass(frozen=True)
-class Publisher:
+class Publisher(Frozen):
     """A Publisher as it is stored."""
 
     metadata: Metadata

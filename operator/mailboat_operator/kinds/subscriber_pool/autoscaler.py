@@ -1,5 +1,8 @@
 """What scales a pool on demand: a HorizontalPodAutoscaler, or a ScaledObject where KEDA is there and can do it.
 
+The lag of a shared pool is one number. KEDA asks a member for it, with the pool's own token; a HorizontalPodAutoscaler
+takes the operator's metric, since the metrics of all members say the same and would be added up.
+
 Both scale the pool through its scale subresource, so the number of pods has one owner. A few members are added at a
 time, as each has to catch up before it helps; one is removed at a time. An unknown metric removes no member: the
 autoscaler of Kubernetes keeps the number by itself, and KEDA by its `fallback`.
@@ -7,15 +10,28 @@ autoscaler of Kubernetes keeps the number by itself, and KEDA by its `fallback`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.kinds.subscriber_pool.spec import Autoscaling
 from mailboat_operator.plan.manifest import Manifest, Owner
-from mailboat_operator.workload.autoscalers import AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.workload.autoscalers import (
+    AUTHENTICATION,
+    AUTOSCALER,
+    SCALED_OBJECT,
+    external_metric,
+    metrics_trigger,
+)
+from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
+from mailboat_operator.workload.manifests import TOKEN_ENDING
 
+MEMBERS_ENDING: Final = "members"
 REQUESTS_METRIC: Final = "http_requests_per_second"
 """The pods' metric that `requestsPerSecond` scales on; an adapter of the custom metrics API has to give it."""
+
+LAG_METRIC: Final = "mailboat_operator_pool_lag_packages"
+"""The operator's metric of a pool's lag; an adapter of the external metrics API has to serve it."""
 
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4
@@ -24,21 +40,28 @@ _FAILURES: Final = 3
 
 def is_for_keda(wanted: Autoscaling, *, has_keda: bool) -> bool:
     """Whether KEDA scales it: metrics of pods and of other adapters are nothing that KEDA reads."""
-    return wanted.trigger is not None or (has_keda and wanted.cpu_percent is not None)
+    is_known_to_keda = wanted.cpu_percent is not None or wanted.lag_per_member is not None
+    return wanted.trigger is not None or (has_keda and is_known_to_keda)
 
 
-def autoscaler(owner: Owner, wanted: Autoscaling, *, has_keda: bool) -> Manifest:
-    """The child that scales."""
+def autoscalers(owner: Owner, wanted: Autoscaling, *, has_keda: bool) -> Sequence[Manifest]:
+    """The children that scale: one, and what KEDA reports to a member with."""
     if is_for_keda(wanted, has_keda=has_keda):
-        return owner.child(SCALED_OBJECT, "", {"spec": _scaled_object(owner, wanted)})
+        scaled = owner.child(SCALED_OBJECT, "", {"spec": _scaled_object(owner, wanted)})
+        return [scaled] if wanted.lag_per_member is None else [_authentication(owner), scaled]
     spec = {
         "scaleTargetRef": _target(owner),
         "minReplicas": wanted.min_replicas,
         "maxReplicas": wanted.max_replicas,
-        "metrics": [_metric(wanted)],
+        "metrics": [_metric(owner, wanted)],
         "behavior": _behavior(wanted),
     }
-    return owner.child(AUTOSCALER, "", {"spec": spec})
+    return [owner.child(AUTOSCALER, "", {"spec": spec})]
+
+
+def _authentication(owner: Owner) -> Manifest:
+    secret = {"parameter": "token", "name": owner.name_of(TOKEN_ENDING), "key": TOKEN_KEY}
+    return owner.child(AUTHENTICATION, "", {"spec": {"secretTargetRef": [secret]}})
 
 
 def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
@@ -47,9 +70,9 @@ def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
         "minReplicaCount": wanted.min_replicas,
         "maxReplicaCount": wanted.max_replicas,
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(wanted)}},
-        "triggers": [_trigger(wanted)],
+        "triggers": [_trigger(owner, wanted)],
     }
-    if wanted.trigger is not None:  # of cpu the cluster's own rule holds, and KEDA refuses another
+    if wanted.cpu_percent is None:  # of cpu the cluster's own rule holds, and KEDA refuses another
         spec["fallback"] = {
             "failureThreshold": _FAILURES,
             "replicas": wanted.min_replicas,
@@ -58,8 +81,12 @@ def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
     return spec
 
 
-def _trigger(wanted: Autoscaling) -> Manifest:
+def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
     said = wanted.trigger
+    if wanted.lag_per_member is not None:
+        name = owner.metadata.name
+        agents = f"http://{owner.name_of(MEMBERS_ENDING)}.{owner.metadata.namespace}.svc:{HTTP_PORT}"
+        return metrics_trigger(f"{agents}/api/v1/subscribers/{name}", "lag", wanted.lag_per_member, owner.name_of())
     if said is None:
         return {"type": "cpu", "metricType": "Utilization", "metadata": {"value": str(wanted.cpu_percent)}}
     trigger: Manifest = {"type": said.type, "metadata": dict(said.metadata)}
@@ -89,15 +116,14 @@ def _behavior(wanted: Autoscaling) -> Manifest:
     }
 
 
-def _metric(wanted: Autoscaling) -> Manifest:
+def _metric(owner: Owner, wanted: Autoscaling) -> Manifest:
     if wanted.cpu_percent is not None:
         target = {"type": "Utilization", "averageUtilization": wanted.cpu_percent}
         return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    if wanted.lag_per_member is not None:
+        labels = {"namespace": owner.metadata.namespace, "name": owner.metadata.name}
+        return external_metric(LAG_METRIC, labels, wanted.lag_per_member)
     if wanted.external is not None:
-        metric: Manifest = {"name": wanted.external.name}
-        if wanted.external.match_labels:
-            metric["selector"] = {"matchLabels": dict(wanted.external.match_labels)}
-        average = {"type": "AverageValue", "averageValue": str(wanted.external.target_average_value)}
-        return {"type": "External", "external": {"metric": metric, "target": average}}
+        return external_metric(wanted.external.name, wanted.external.match_labels, wanted.external.target_average_value)
     average = {"type": "AverageValue", "averageValue": str(wanted.requests_per_second)}
     return {"type": "Pods", "pods": {"metric": {"name": REQUESTS_METRIC}, "target": average}}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from mailboat.api.records import StatusView, SubscriberStatusView
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -22,10 +23,9 @@ from mailboat_operator.workload.fleet import (
     is_blocked,
     is_gone,
     max_lag,
-    members_of,
-    ordinal_of,
     problem_of,
     published_at,
+    subscribers_of,
 )
 
 LAGGING: Final = "Lagging"
@@ -37,8 +37,7 @@ _SHOWN: Final = 5
 _LONGEST_ERROR: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Frozen):
     """What is said of a pool's members.
 
     Attributes:
@@ -101,7 +100,8 @@ def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[
     """A finding if members of the same names run elsewhere; None if there are none, or if it is unknown."""
     if fleet is None:
         return None
-    counts = Counter(one.name for one in members_of(fleet, pool.metadata.name) if not is_gone(one))
+    names = {*_names(pool)}
+    counts = Counter(one.name for one in fleet.subscribers if one.name in names and not is_gone(one))
     twice = [name for name, count in sorted(counts.items()) if count > 1]
     if not twice:
         return None
@@ -112,14 +112,18 @@ def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[
     return stalled("IdentityShared", message)
 
 
+def _names(pool: SubscriberPool) -> Sequence[str]:
+    return subscribers_of(pool.metadata.name, pool.spec.replicas, is_shared=pool.spec.is_shared)
+
+
 def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStatusView]:
     """Those that the pool should have: of two with one name, the one that runs."""
-    found: dict[int, SubscriberStatusView] = {}
-    for one in members_of(fleet, pool.metadata.name):
-        number = ordinal_of(one.name, pool.metadata.name)
-        if number is not None and number < pool.spec.replicas and (number not in found or is_gone(found[number])):
-            found[number] = one
-    return [found[number] for number in sorted(found)]
+    names = {*_names(pool)}
+    found: dict[str, SubscriberStatusView] = {}
+    for one in fleet.subscribers:
+        if one.name in names and (one.name not in found or is_gone(found[one.name])):
+            found[one.name] = one
+    return [found[name] for name in _names(pool) if name in found]
 
 
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
@@ -130,7 +134,8 @@ def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], know
     if not late:
         return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
-    text = f"{_listed(late)}: {lag} packages behind. More members do not help: check publisher, brokers and CPU"
+    advice = "Add members, or check" if pool.spec.is_shared else "More members do not help: check"
+    text = f"{_listed(late)}: {lag} packages behind. {advice} publisher, brokers and CPU"
     return Finding(LAGGING, ConditionStatus.TRUE, "TooFarBehind", text)
 
 

@@ -1,12 +1,14 @@
 """What a SubscriberPool becomes: members with names and claims of their own, and Services that lead to them.
 
-A member is always named after its pod: its claim holds its content, its position and the id of its instance. The
-user's containers find the content read-only in `/content`. A pod is ready when its member has caught up and the user's
-containers are ready, so the serving Service has no endpoint earlier.
+A member is always named after its pod: its claim holds its content, its position and the id of its instance. Members
+of a shared pool mount one claim instead, and are one subscriber with the name of the pool. The user's containers find
+the content read-only in `/content`. A pod is ready when its member has caught up and the user's containers are ready,
+so the serving Service has no endpoint earlier.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +16,7 @@ from typing import Any, Final
 from mailboat.config.document import (
     AgentsConfig,
     Config,
+    Delivery,
     Expose,
     PiecesConfig,
     ReadinessConfig,
@@ -23,32 +26,30 @@ from mailboat.config.document import (
 )
 
 from mailboat_operator.kinds.journal.spec import JournalSpec
-from mailboat_operator.kinds.subscriber_pool.autoscaler import autoscaler
+from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, autoscalers
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
 from mailboat_operator.plan.labels import POOL
-from mailboat_operator.plan.manifest import Manifest, Owner, digest_of
+from mailboat_operator.plan.manifest import Manifest, Owner
 from mailboat_operator.workload.configuration import (
     HOME_FOLDER,
     agent_config,
-    config_text,
     journal_mounts,
     token_mount,
 )
 from mailboat_operator.workload.manifests import (
-    CONFIG_ENDING,
     TOKEN_ENDING,
     Choice,
-    Members,
     agent_service,
     config_map,
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.pods import HTTP_PORT_NAME, AgentImage, AgentPod
-from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME
+from mailboat_operator.workload.pods import HTTP_PORT_NAME, STOP_SECONDS, AgentImage, AgentPod
+from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME, VolumeClaim
 
-MEMBERS_ENDING: Final = "members"
 _CONTENT_FOLDER: Final = "content"
+_HOME_VOLUME: Final = "home"
+_SHARED_PATH: Final = f"{HOME_FOLDER}/shared"
 _MEMBER: Final = "member"
 
 
@@ -69,45 +70,65 @@ def pool_children(
         secrets_digest: Changes with what is in the Secrets that the agents read at their start.
         choice: What else decides on them.
     """
-    owner = owner_of_pool(pool)
-    config = choice.config(pool_config(pool, journal))
-    spec = pool.spec
+    owner, spec = owner_of_pool(pool), pool.spec
+    volume, shared, retention = spec.target.store.volume, spec.target.store.claim, spec.volume_retention
     pod = AgentPod(
-        image=image.of(spec.image),
-        config_map=owner.name_of(CONFIG_ENDING),
-        config_digest=digest_of([config_text(config), secrets_digest]),
+        owner=owner,
+        spec=spec,
+        image=image,
+        config=choice.config(pool_config(pool, journal)),
         secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
-        volume=CONTENT_VOLUME,
-        arguments=("--subscriber", "$(POD_NAME)"),
-        resources=spec.resources,
-        template=spec.template,
-        service_account=spec.service_account_name,
+        secrets_digest=secrets_digest,
+        volume=CONTENT_VOLUME if shared is None else _HOME_VOLUME,
+        arguments=("--subscriber", "$(POD_NAME)") if shared is None else (),
         is_spread=True,
         drain_seconds=int(spec.drain_seconds),
+        finish_seconds=_shutdown_seconds(pool),
         preparation=_seeding(pool),
-        user_mounts=[{"name": CONTENT_VOLUME, "mountPath": CONTENT_PATH, "subPath": _CONTENT_FOLDER, "readOnly": True}],
+        volumes=[] if shared is None else _shared_volumes(shared),
+        agent_mounts=[] if shared is None else [{"name": CONTENT_VOLUME, "mountPath": _SHARED_PATH}],
+        user_mounts=[_content_mount(shared)],
     )
-    retention = spec.volume_retention
-    members = Members(
-        pod=pod,
-        replicas=choice.replicas,
-        service=owner.name_of(MEMBERS_ENDING),
-        volume=choice.volume(spec.target.store.volume),
+    workload = stateful_set(
+        pod,
+        choice.replicas,
+        owner.name_of(MEMBERS_ENDING),
+        None if volume is None else choice.volume(volume),
         when_deleted=str(retention.when_deleted),
         when_scaled=str(retention.when_scaled),
     )
     children = [
-        config_map(owner, config),
+        config_map(owner, pod.config),
         agent_service(owner, MEMBERS_ENDING, is_headless=True),
         _serving_service(owner, pool),
         _disruption_budget(owner),
         *network_policies(owner, spec.template, choice.policy),
-        stateful_set(owner, members),
+        workload,
     ]
     wanted = spec.autoscaling
     if wanted is None or (wanted.trigger is not None and not choice.has_keda):
         return children
-    return [*children, autoscaler(owner, wanted, has_keda=choice.has_keda)]
+    return [*children, *autoscalers(owner, wanted, has_keda=choice.has_keda)]
+
+
+def _shutdown_seconds(pool: SubscriberPool) -> int:
+    """The agent's time to stop; it keeps a fifth of it for what follows the last package."""
+    return math.ceil(pool.spec.finish_seconds * 1.25) if pool.spec.is_shared else STOP_SECONDS
+
+
+def _shared_volumes(claim: VolumeClaim) -> Sequence[Manifest]:
+    """The claim that all members mount, and a home that is gone with the pod: what is to be kept is in the target."""
+    return [
+        {"name": _HOME_VOLUME, "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": CONTENT_VOLUME, "persistentVolumeClaim": {"claimName": claim.name}},
+    ]
+
+
+def _content_mount(shared: VolumeClaim | None) -> Manifest:
+    """The content, in a container of the user's."""
+    mount: Manifest = {"name": CONTENT_VOLUME, "mountPath": CONTENT_PATH, "readOnly": True}
+    folder = _CONTENT_FOLDER if shared is None else shared.folder
+    return mount if folder is None else {**mount, "subPath": folder}
 
 
 def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
@@ -115,8 +136,10 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
     spec = pool.spec
     retries, readiness = spec.retries, spec.readiness
     member = SubscriberAgentConfig(
-        name=_MEMBER,
+        name=pool.metadata.name if spec.is_shared else _MEMBER,
         target=_target(spec.target),
+        delivery=Delivery.SHARED if spec.is_shared else Delivery.EACH,
+        slots=spec.slots,
         follow=spec.publishers,
         roots=spec.roots,
         editable=spec.editable,
@@ -130,6 +153,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
             max_retries=None if retries.unlimited else retries.max,
             first_pause_seconds=retries.first_pause_seconds,
             longest_pause_seconds=retries.longest_pause_seconds,
+            shutdown_seconds=float(_shutdown_seconds(pool)),
             expose=Expose(spec.expose),
             readiness=ReadinessConfig(
                 max_latency_seconds=readiness.max_latency_seconds,
@@ -154,11 +178,11 @@ def golden_member(pool: str) -> str:
 
 
 def _target(target: Target) -> str:
+    claim = target.store.claim
+    place = _CONTENT_FOLDER if claim is None else "/".join([_SHARED_PATH, *filter(None, [claim.folder])])
     if target.generations is not None:
-        return f"generations:{_CONTENT_FOLDER}"
-    if target.files is not None:
-        return f"files:{_CONTENT_FOLDER}"
-    return f"sqlite:{_CONTENT_FOLDER}/content.db"
+        return f"generations:{place}"
+    return f"files:{place}" if target.files is not None else f"sqlite:{place}/content.db"
 
 
 def _seeding(pool: SubscriberPool) -> Sequence[str]:

@@ -31,8 +31,12 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     ready = [one for one in publishers if is_ready(one.status.conditions)]
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
         return around
-    volume = pool.spec.target.store.volume
-    around = replace(around, claims=await reader.claims(namespace, around.children, pool.metadata.name, volume))
+    store = pool.spec.target.store
+    around = replace(
+        around,
+        claims=await reader.claims(namespace, around.children, pool.metadata.name, store.volume),
+        shared_claim=None if store.claim is None else await reader.claim(namespace, store.claim.name),
+    )
     if not ready:
         return around
     return replace(around, answering=ready, fleet=await reader.fleet(ready))
@@ -52,7 +56,8 @@ async def _chain(reader: ClusterReader, namespace: str, name: str) -> Mapping[st
         if not isinstance(pool, SubscriberPool):
             break
         next_one = pool.spec.staging
-        chain[name] = GoldenPool(pool.spec.editable, None if next_one is None else next_one.wait_for.name)
+        waits_for = None if next_one is None else next_one.wait_for.name
+        chain[name] = GoldenPool(pool.spec.editable, waits_for, pool.spec.is_shared)
         if next_one is None:
             break
         name = next_one.wait_for.name

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mailboat.api.records import StatusView
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING
 from mailboat_operator.kinds.subscriber_pool.health import (
     followed_publishers,
     health_of,
     shared_identity,
 )
-from mailboat_operator.kinds.subscriber_pool.manifests import MEMBERS_ENDING, owner_of_pool, pool_children
+from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.children import Live, is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.plan.manifest import ChildKey, Manifest
-from mailboat_operator.workload.autoscalers import AUTOSCALER, SCALED_OBJECT, autoscaler_health
-from mailboat_operator.workload.configuration import journal_mounts
+from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
+from mailboat_operator.workload.configuration import CONFIG_ENDING, journal_mounts
 from mailboat_operator.workload.context import (
     WorkloadContext,
     count_of,
@@ -34,9 +35,11 @@ from mailboat_operator.workload.context import (
     roll_out,
     secrets_digest,
 )
-from mailboat_operator.workload.fleet import is_gone, members_of, ordinal_of, pause_before_asking
-from mailboat_operator.workload.manifests import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
+from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
+from mailboat_operator.workload.manifests import TOKEN_ENDING, Choice, token_secret
 from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
+
+_SHARED_MODE: Final = "ReadWriteMany"
 
 
 def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[ChildKey]:
@@ -51,7 +54,7 @@ def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[Child
         ChildKey("StatefulSet", owner.name_of()),
         ChildKey("NetworkPolicy", owner.name_of()),
         ChildKey(AUTOSCALER, owner.name_of()),
-        *([ChildKey(SCALED_OBJECT, owner.name_of())] if has_keda else []),
+        *([ChildKey(kind, owner.name_of()) for kind in (SCALED_OBJECT, AUTHENTICATION)] if has_keda else []),
     ]
 
 
@@ -61,7 +64,7 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
         return Plan((), None)
     spec, metadata = pool.spec, pool.metadata
     findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend)
-    findings = findings or _staging_problem(pool, around)
+    findings = findings or _staging_problem(pool, around) or _claim_problem(pool, around)
     if findings is not None or around.journal is None:
         return _plan(pool, around, (), findings or ())
     journal = around.journal.spec
@@ -70,8 +73,10 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     claim_bytes = template_bytes(live, metadata.name)
     choice = Choice(spec.replicas, around.has_keda, claim_bytes, around.policy)
     children = pool_children(pool, journal, around.image, digest, choice)
-    # rendered with the wanted number and applied: no step is left
-    step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
+    # rendered with the wanted number and applied: no step is left. Members of a shared pool can go all at once: each
+    # finishes what it has begun, and the content stays where it is
+    is_last = spec.is_shared or is_applied(children, live)
+    step = Step(spec.replicas, None) if is_last else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
         children = pool_children(pool, journal, around.image, digest, replace(choice, replicas=step.replicas))
     secret = token_secret(owner_of_pool(pool))
@@ -85,6 +90,20 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     ]
     findings = step.findings or _keda_problem(pool, around) or _seed_problem(pool, journal)
     return _plan(pool, around, actions, findings or roll_out(pool, around))
+
+
+def _claim_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
+    """That members have no claim in common, or one that only one node can mount."""
+    wanted = pool.spec.target.store.claim
+    if wanted is None:
+        return None
+    if around.shared_claim is None:
+        return stalled("ClaimMissing", f"no PersistentVolumeClaim {wanted.name}")
+    modes = around.shared_claim["spec"].get("accessModes") or []
+    if _SHARED_MODE in modes:
+        return None
+    text = f"PersistentVolumeClaim {wanted.name} has {', '.join(modes)}: members on different nodes can't share it"
+    return stalled("ClaimNotShared", f"{text}. Use a claim with {_SHARED_MODE}, or delivery broadcast")
 
 
 def _keda_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[Finding] | None:
@@ -116,6 +135,8 @@ def _staging_problem(pool: SubscriberPool, around: WorkloadContext) -> Sequence[
         golden = around.staging.get(name)
         if golden is None:
             return stalled("StagingMissing", f"no SubscriberPool {name} to wait for")
+        if golden.is_shared:
+            return stalled("StagingShared", f"SubscriberPool {name} has delivery shared: no pool can wait for it")
         if not golden.is_editable:
             return stalled("StagingNotEditable", f"SubscriberPool {name} confirms nothing: it must be editable")
         if golden.waits_for is None:
@@ -130,13 +151,13 @@ def _plan(
     metadata, live = pool.metadata, around.children
     health = health_of(pool, around.fleet)
     gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
-    size_bytes = pool.spec.target.store.volume.size_bytes
+    volume = pool.spec.target.store.volume
     ready_count = count_of(live, metadata.name, "readyReplicas")
     caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
     around_it = [
         *([] if pool.spec.autoscaling is None else [autoscaler_health(metadata.name, live)]),
         *followed_publishers(pool, around.publishers, around.fleet),
-        *volume_findings(around.claims, size_bytes),
+        *([] if volume is None else volume_findings(around.claims, volume.size_bytes)),
     ]
     said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(
@@ -155,7 +176,7 @@ def _plan(
     is_settled = findings[0].status is ConditionStatus.TRUE
     return Plan(
         (
-            *plan_volumes(around.claims, size_bytes),
+            *([] if volume is None else plan_volumes(around.claims, volume.size_bytes)),
             *gone,
             *actions,
             *health.reports,
@@ -213,10 +234,10 @@ def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequ
     A name beyond those that the pool ever had is foreign, and left alone.
     """
     name, most = pool.metadata.name, pool.status.most_replicas or 0
-    if fleet is None or pool.metadata.is_deleted:
+    if fleet is None or pool.metadata.is_deleted or pool.spec.is_shared:
         return ()
     kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
-    members = [(ordinal_of(one.name, name), one) for one in members_of(fleet, name)]
+    members = [(ordinal_of(one.name, name), one) for one in fleet.subscribers]
     return sorted(
         {one.name for number, one in members if number is not None and kept <= number < most and is_gone(one)}
     )

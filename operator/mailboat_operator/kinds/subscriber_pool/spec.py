@@ -1,26 +1,28 @@
-"""SubscriberPool: subscribers of one kind, each of which receives everything, and what serves their content."""
+"""SubscriberPool: subscribers of one kind, or members that share the work of one, and what serves their content."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import partial
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeable
 from mailboat_operator.definition.forms import (
     AGENT_NAME,
     CANT_BE_CONTENT,
     CONTENT_PATH,
+    DAY_IN_SECONDS,
     DRAIN,
     DURATION,
     DURATION_OF_SECONDS,
     DURATION_OR_ZERO,
-    IMAGE,
     LABEL,
     LABEL_KEY,
-    NAME,
     SCALE_DOWN,
     SIZE,
     VARIABLE,
@@ -31,16 +33,29 @@ from mailboat_operator.definition.kind import AGE, NAMES_AGENTS, READY, REASON, 
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.definition.references import Reference
 from mailboat_operator.workload.limits import Limits
-from mailboat_operator.workload.template import Container, Resources, Template, Volume
+from mailboat_operator.workload.template import (
+    AgentImageName,
+    Container,
+    Resources,
+    ServiceAccountName,
+    Template,
+    Volume,
+    VolumeClaim,
+)
 
 MAX_REPLICAS = 1000
 
 
 class Delivery(enum.StrEnum):
-    """Who of a pool receives a package."""
+    """Which members of a pool import a package: all, or one of them into a target that they share."""
 
     BROADCAST = "broadcast"
     SHARED = "shared"
+
+
+def _has_one_place(name: str, target: Target) -> bool:
+    store: Store | None = getattr(target, name)
+    return store is None or (store.volume is None) != (store.claim is None)
 
 
 class Expose(enum.StrEnum):
@@ -50,15 +65,17 @@ class Expose(enum.StrEnum):
     BUILD = "build"
 
 
-@dataclass(frozen=True)
-class Store:
-    """A store of content on a claim of each member."""
+class Store(Frozen):
+    """A store of content: on a claim of each member, or on one that all members mount."""
 
-    volume: Annotated[Volume, Field("The claim of each member.")]
+    volume: Annotated[Volume | None, Field("Claim of each member (delivery broadcast).")] = None
+    claim: Annotated[
+        VolumeClaim | None,
+        Field("Existing claim that all members mount (delivery shared): its access mode must be ReadWriteMany."),
+    ] = None
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Frozen):
     """Where members import into: exactly one of these."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -66,6 +83,15 @@ class Target:
             "[has(self.generations), has(self.files), has(self.sqlite)].filter(one, one).size() == 1",
             "exactly one of generations, files and sqlite is required",
             is_kept=lambda one: [one.generations, one.files, one.sqlite].count(None) == 2,
+        ),
+        *(
+            Rule(
+                f"!has(self.{name}) || has(self.{name}.volume) != has(self.{name}.claim)",
+                "exactly one of volume and claim is required",
+                f".{name}",
+                partial(_has_one_place, name),
+            )
+            for name in ("generations", "files", "sqlite")
         ),
     )
 
@@ -84,8 +110,7 @@ class Target:
         return chosen
 
 
-@dataclass(frozen=True)
-class Retries:
+class Retries(Frozen):
     """Retries of a package that can't be imported."""
 
     RENAMED: ClassVar = (Renamed("isEndless", "unlimited", default=False),)
@@ -98,8 +123,7 @@ class Retries:
     longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DURATION)] = 300.0
 
 
-@dataclass(frozen=True)
-class Staging:
+class Staging(Frozen):
     """Import a package only after another pool did: what it could not import never gets here."""
 
     wait_for: Annotated[Reference, Field("SubscriberPool that imports first. It must be editable.")]
@@ -112,8 +136,7 @@ class Staging:
     ] = 60.0
 
 
-@dataclass(frozen=True)
-class Seed:
+class Seed(Frozen):
     """Begin near the journal's end. A member whose claim is empty restores the snapshot, if it fits the journal."""
 
     snapshot: Annotated[
@@ -122,8 +145,7 @@ class Seed:
     ]
 
 
-@dataclass(frozen=True)
-class Readiness:
+class Readiness(Frozen):
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
@@ -145,8 +167,7 @@ class Readiness:
     ] = None
 
 
-@dataclass(frozen=True)
-class Pieces:
+class Pieces(Frozen):
     """Limits for packages in chunks that members collect while reading; the rest is read again when needed."""
 
     max_packages: Annotated[int, Field("Maximum number of packages collected at once.", minimum=1, maximum=1000)] = 10
@@ -158,8 +179,7 @@ class Pieces:
     ] = 60.0
 
 
-@dataclass(frozen=True)
-class ExternalMetric:
+class ExternalMetric(Frozen):
     """A metric of the cluster's external metrics API."""
 
     name: Annotated[str, Field("Its name.", max_length=253)]
@@ -169,8 +189,7 @@ class ExternalMetric:
     ] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Trigger:
+class Trigger(Frozen):
     """A demand that KEDA measures, in KEDA's own words."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -192,9 +211,8 @@ class Trigger:
     ] = None
 
 
-@dataclass(frozen=True)
-class Autoscaling:
-    """As many members as are needed to serve. More of them never lower the lag: each has the whole backlog to do."""
+class Autoscaling(Frozen):
+    """As many members as are needed. More of them lower the lag only with delivery shared."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -204,10 +222,13 @@ class Autoscaling:
             lambda one: one.min_replicas <= one.max_replicas,
         ),
         Rule(
-            "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.external), has(self.trigger)]"
-            ".filter(one, one).size() == 1",
-            "exactly one of cpuPercent, requestsPerSecond, external and trigger is required",
-            is_kept=lambda one: [one.cpu_percent, one.requests_per_second, one.external, one.trigger].count(None) == 3,
+            "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.lagPerMember), has(self.external), "
+            "has(self.trigger)].filter(one, one).size() == 1",
+            "exactly one of cpuPercent, requestsPerSecond, lagPerMember, external and trigger is required",
+            is_kept=lambda one: (
+                [one.cpu_percent, one.requests_per_second, one.lag_per_member, one.external, one.trigger].count(None)
+                == 4
+            ),
         ),
     )
 
@@ -219,6 +240,14 @@ class Autoscaling:
     requests_per_second: Annotated[
         int | None, Field("Target requests per second of each member.", minimum=1, maximum=1_000_000)
     ] = None
+    lag_per_member: Annotated[
+        int | None,
+        Field(
+            "Target number of packages per member that are not imported yet (delivery shared).",
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = None
     external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
     trigger: Annotated[Trigger | None, Field("KEDA trigger; KEDA must be installed.")] = None
     scale_down_after_seconds: Annotated[
@@ -226,8 +255,7 @@ class Autoscaling:
     ] = 300.0
 
 
-@dataclass(frozen=True)
-class VolumeRetention:
+class VolumeRetention(Frozen):
     """Whether members' claims are kept or deleted."""
 
     when_deleted: Annotated[ReclaimPolicy, Field("When the pool is deleted.")] = ReclaimPolicy.RETAIN
@@ -244,8 +272,7 @@ class ServiceType(enum.StrEnum):
     LOAD_BALANCER = "LoadBalancer"
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(Frozen):
     """Service of the members that have caught up."""
 
     type: Annotated[ServiceType, Field("Type of the Service.")] = ServiceType.CLUSTER_IP
@@ -267,16 +294,34 @@ def _promises_cpu(holder: Container | SubscriberPoolSpec) -> bool:
     return any(one is not None and one.cpu is not None for one in said)
 
 
-@dataclass(frozen=True)
-class SubscriberPoolSpec:
+class SubscriberPoolSpec(Frozen):
     """Who subscribes to what, and what serves it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.delivery != 'shared'",
-            "delivery shared is not implemented; use broadcast, with which every member receives every package",
+            "(self.delivery == 'shared') == ((has(self.target.files) && has(self.target.files.claim)) || "
+            "(has(self.target.sqlite) && has(self.target.sqlite.claim)))"
+            " && !(has(self.target.generations) && has(self.target.generations.claim))",
+            "delivery shared requires files or sqlite with a claim, which all members mount; broadcast requires a "
+            "volume of each member",
+            ".target",
+            lambda spec: (
+                (spec.target.store.claim is not None) == spec.is_shared
+                and not (spec.is_shared and spec.target.generations is not None)
+            ),
+        ),
+        Rule(
+            "self.delivery != 'shared' || (!has(self.staging) && !has(self.seed))",
+            "staging and seed require delivery broadcast: members of a shared pool wait for no other pool, and a "
+            "snapshot is restored into the claim before they start",
             ".delivery",
-            lambda spec: spec.delivery is not Delivery.SHARED,
+            lambda spec: not spec.is_shared or (spec.staging is None and spec.seed is None),
+        ),
+        Rule(
+            "self.delivery == 'shared' || !has(self.autoscaling) || !has(self.autoscaling.lagPerMember)",
+            "lagPerMember requires delivery shared: with broadcast each new member adds its own backlog",
+            ".autoscaling.lagPerMember",
+            lambda spec: spec.is_shared or spec.autoscaling is None or spec.autoscaling.lag_per_member is None,
         ),
         Rule(
             "!has(self.seed) || !has(self.staging)",
@@ -311,6 +356,7 @@ class SubscriberPoolSpec:
             lambda spec: all(map(can_be_content, spec.roots)),
         ),
         unchangeable("journalRef", "positions belong to their journal; create another SubscriberPool"),
+        unchangeable("delivery", "the content of members can't be converted; create another SubscriberPool"),
         Rule(
             " && ".join(
                 f"has(self.target.{one}) == has(oldSelf.target.{one})" for one in ("generations", "files", "sqlite")
@@ -336,8 +382,20 @@ class SubscriberPoolSpec:
         int, Field("Number of members; ignored with an autoscaler.", minimum=0, maximum=MAX_REPLICAS)
     ] = 1
     delivery: Annotated[
-        Delivery, Field("Delivery to every member (broadcast); `shared` is reserved, and rejected.")
+        Delivery,
+        Field("Every member imports every package (broadcast), or one member each, into one target (shared)."),
     ] = Delivery.BROADCAST
+    slots: Annotated[
+        int, Field("Packages that a member imports at the same time (delivery shared).", minimum=1, maximum=256)
+    ] = 4
+    finish_seconds: Annotated[
+        float,
+        Field(
+            "Time in which a member that is removed finishes the packages that it has begun (delivery shared); after "
+            "it they are rolled back, and another member imports them.",
+            form=DAY_IN_SECONDS,
+        ),
+    ] = 600.0
     retries: Annotated[Retries, Field("Retries of a package that can't be imported.")] = field(default_factory=Retries)
     editable: Annotated[bool, Field("Members accept commands (clear, remove) and confirm every package.")] = False
     staging: Annotated[Staging | None, Field("Wait for a golden pool. Default: no wait.")] = None
@@ -375,27 +433,19 @@ class SubscriberPoolSpec:
     volume_retention: Annotated[VolumeRetention, Field("Whether members' claims are kept or deleted.")] = field(
         default_factory=VolumeRetention
     )
-    image: Annotated[
-        str | None,
-        Field("Image of the agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
-    ] = None
-    service_account_name: Annotated[
-        str | None,
-        Field(
-            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
-            "Default: the namespace's default account.",
-            form=NAME,
-        ),
-    ] = None
-    suspend: Annotated[bool, SUSPEND] = False
+    image: AgentImageName = None
+    service_account_name: ServiceAccountName = None
+    suspend: Suspend = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the members share one target, and are one subscriber."""
+        return self.delivery is Delivery.SHARED
 
 
-@dataclass(frozen=True)
-class SubscriberPoolStatus:
+class SubscriberPoolStatus(Status):
     """How the members are."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     replicas: Annotated[int | None, Field("Current number of members.", minimum=0)] = None
     ready_replicas: Annotated[int | None, Field("Members that are ready.", minimum=0)] = None
     caught_up_replicas: Annotated[int | None, Field("Members that have caught up.", minimum=0)] = None
@@ -403,7 +453,12 @@ class SubscriberPoolStatus:
         None
     )
     max_lag: Annotated[
-        int | None, Field("Packages that the slowest member is behind, rounded up to two digits.", minimum=0)
+        int | None,
+        Field(
+            "Packages that the slowest member is behind, or that no member of a shared pool has imported, rounded up "
+            "to two digits.",
+            minimum=0,
+        ),
     ] = None
     blocked: Annotated[int | None, Field("Members blocked by a package that they can't import.", minimum=0)] = None
     last_error: Annotated[str | None, Field("Cause of the first blocked member.")] = None
@@ -412,8 +467,7 @@ class SubscriberPoolStatus:
     ] = None
 
 
-@dataclass(frozen=True)
-class SubscriberPool:
+class SubscriberPool(Frozen):
     """A SubscriberPool as it is stored."""
 
     metadata: Metadata
@@ -440,9 +494,10 @@ POOL = Kind(
         Column("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
         Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),
         Column("Blocked", ".status.blocked", "integer", "Members blocked by a package that they can't import."),
+        Column("Delivery", ".spec.delivery", "string", "Which members import a package.", is_wide=True),
         AGE,
     ),
-    "Subscribers that each receive everything, and what serves their content.",
+    "Subscribers that each receive everything, or share the work, and what serves their content.",
     is_scaled=True,
     rules=(NAMES_AGENTS, WAITS_FOR_ANOTHER),
 )

@@ -13,11 +13,12 @@ that made it, releases the object at once, and so does `RECLAIM_SECONDS` without
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.errors import MailboatError, SecretMissingError
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
@@ -59,8 +60,7 @@ _UNSEEN_SECONDS: Final = 2.0
 _EXISTS: Final = "TopicExists"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFound:
+class TopicFound(Frozen):
     """A topic as it is.
 
     Attributes:
@@ -76,8 +76,7 @@ class TopicFound:
     config: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CompetingTopics:
+class CompetingTopics(Frozen):
     """Other Topics that claim the same topic of the same brokers, each as namespace and name.
 
     Attributes:
@@ -89,8 +88,7 @@ class CompetingTopics:
     heir: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicObservation:
+class TopicObservation(Frozen):
     """What was observed around a Topic.
 
     Attributes:

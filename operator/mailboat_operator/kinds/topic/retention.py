@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from mailboat.config.storage import ConsumptionPolicy
+from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE
@@ -17,8 +17,7 @@ def _duration_in_cel(holder: str) -> str:
     return f"({holder}.endsWith('d') ? {days} : duration({holder}).getSeconds())"
 
 
-@dataclass(frozen=True)
-class Consumption:
+class Consumption(Frozen):
     """Retention by consumption: removes packages that all registered subscribers have imported."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -41,16 +40,14 @@ class Consumption:
     ] = None
 
 
-@dataclass(frozen=True)
-class TopicRetention:
+class TopicRetention(Frozen):
     """How long a topic keeps messages; what is absent is not limited."""
 
     time_seconds: Annotated[float | None, Field("Maximum age of messages.", form=DURATION_OF_SECONDS)] = None
     size_bytes: Annotated[int | None, Field("Maximum size; the oldest messages are removed.", form=SIZE)] = None
 
 
-@dataclass(frozen=True)
-class JournalRetention:
+class JournalRetention(Frozen):
     """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
     time_seconds: Annotated[float, Field("Maximum age of packages.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0

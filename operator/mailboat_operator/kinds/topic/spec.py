@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
 
-from mailboat_operator.definition.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat.frozen import Frozen
+
+from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import TOPIC_CONFIG_KEY, TOPIC_NAME
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
@@ -30,8 +32,7 @@ class JournalRole(enum.StrEnum):
 _RETENTION_KEYS = frozenset({"retention.ms", "retention.bytes"})
 
 
-@dataclass(frozen=True)
-class TopicSpec:
+class TopicSpec(Frozen):
     """One topic."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -102,15 +103,12 @@ class TopicSpec:
     reclaim_policy: Annotated[
         ReclaimPolicy, Field("Whether the topic and its messages are kept or deleted with this object.")
     ] = ReclaimPolicy.RETAIN
-    suspend: Annotated[bool, SUSPEND] = False
+    suspend: Suspend = False
 
 
-@dataclass(frozen=True)
-class TopicStatus:
+class TopicStatus(Status):
     """What was found."""
 
-    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
-    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     topic_name: Annotated[str | None, Field("Name of the topic on the brokers.")] = None
     topic_id: Annotated[str | None, Field("Topic id on the brokers; a new id means that the topic was recreated.")] = (
         None
@@ -119,8 +117,7 @@ class TopicStatus:
     replicas: Annotated[int | None, Field("Replicas of each partition.", minimum=0)] = None
 
 
-@dataclass(frozen=True)
-class Topic:
+class Topic(Frozen):
     """A Topic as it is stored."""
 
     metadata: Metadata
