@@ -18,13 +18,12 @@ from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
     Config,
-    EventsConfig,
     PublisherAgentConfig,
     SubscriberAgentConfig,
     SubscriberConfig,
     TracingConfig,
-    WebhookConfig,
 )
+from mailboat.config.receivers import EventFilterConfig, EventsConfig, WebhookConfig
 from mailboat.config.storage import Secret
 from mailboat.model.jobs import NewJob
 from mailboat.model.messages import Action, TopicRole
@@ -103,7 +102,12 @@ def home_of(tmp_path: Path, url: str, *subscribers: str) -> Home:
         events=EventsConfig(
             webhooks=(
                 WebhookConfig("crm", f"{url}/hook", token=Secret(file=str(tmp_path / "token"))),
-                WebhookConfig("jobs", f"{url}/hook", token=Secret(file=str(tmp_path / "token")), jobs=("mail",)),
+                WebhookConfig(
+                    "jobs",
+                    f"{url}/hook",
+                    token=Secret(file=str(tmp_path / "token")),
+                    filter=EventFilterConfig(jobs=("mail",)),
+                ),
             )
         ),
         tracing=TracingConfig(f"{url}/v1/traces"),

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from mailboat.config.document import WebhookFormat
+from mailboat.config.receivers import EventSeverity, WebhookFormat
 from mailboat.errors import UsageError
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
@@ -26,9 +26,17 @@ from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import EVENT_TOPIC, JOB_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
+from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.job_events import JobEvents
-from mailboat.telemetry.webhook import EventFilter, PostSource, Webhook, WebhookPorts, WebhookSettings
-from mailboat.telemetry.webhook_client import Answer, WebhookClient, WebhookUnreachableError
+from mailboat.telemetry.notices import ALL_EVENTS, EventFilter, NoticeSource
+from mailboat.telemetry.package_events import PackageEvents
+from mailboat.telemetry.webhook_client import (
+    Answer,
+    WebhookClient,
+    WebhookSender,
+    WebhookSettings,
+    WebhookUnreachableError,
+)
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until
 from mailboat.wire.events import encode_event
@@ -92,14 +100,21 @@ class Setting:
         self.journal.ensure_topic(EVENT_TOPIC, TopicSettings(retention_seconds=None))
         self.folder, self.receiver = folder, receiver
         self.memory = EventMemory(folder / "author.db", "OFF")
-        self.webhooks: list[Webhook] = []
+        self.webhooks: list[EventDelivery] = []
 
     def webhook(
-        self, memory: EventMemory | None = None, source: PostSource | None = None, **changes: object
-    ) -> Webhook:
+        self,
+        name: str = WEBHOOK_READER,
+        memory: EventMemory | None = None,
+        source: NoticeSource | None = None,
+        chosen: EventFilter = ALL_EVENTS,
+        **changes: object,
+    ) -> EventDelivery:
         changes = {"url": self.receiver.url, **changes}
-        settings = WebhookSettings(AUTHOR, **changes)  # type: ignore[arg-type]  # a test's keywords
-        made = Webhook(settings, WebhookPorts(self.journal, memory or self.memory, self.clock, source=source))
+        sender = WebhookSender(WebhookSettings(**changes))  # type: ignore[arg-type]  # a test's keywords
+        source = source or PackageEvents(self.journal, AUTHOR, chosen)
+        ports = DeliveryPorts(self.journal, memory or self.memory, self.clock, source, sender)
+        made = EventDelivery(EventReceiver(AUTHOR, name), ports)
         self.webhooks.append(made)
         made.start()
         return made
@@ -232,7 +247,7 @@ def test_of_two_processes_one_posts(setting: Setting, receiver: Receiver, tmp_pa
     setting.raise_event(0)
     wait_until(lambda: first.statistics.delivered == 1)
     memory = EventMemory(tmp_path / "author.db", "OFF")
-    second = setting.webhook(memory)
+    second = setting.webhook(memory=memory)
     setting.raise_event(1)
     wait_until(lambda: len(receiver.bodies) == 2)
     assert second.statistics.delivered == 0
@@ -252,7 +267,7 @@ def test_events_that_retention_removed_are_passed_over_and_said(
     setting.clock.advance(3)
     wait_until(lambda: webhook.statistics.delivered == 2)
     assert receiver.ids() == ["p3", "p4"]
-    assert "removed before the webhook took them" in caplog.text
+    assert "removed before the receiver took them" in caplog.text
 
 
 def test_a_receiver_that_is_not_there_is_waited_for(setting: Setting, receiver: Receiver) -> None:
@@ -260,7 +275,7 @@ def test_a_receiver_that_is_not_there_is_waited_for(setting: Setting, receiver: 
     webhook = setting.webhook(timeout_seconds=0.5)
     setting.raise_event(0)
     wait_until(lambda: webhook.statistics.failed == 1)
-    assert "127.0.0.1:9" not in repr(webhook._settings)
+    assert "127.0.0.1:9" not in repr(WebhookSettings("http://127.0.0.1:9/"))
     webhook.stop()
     receiver.url = url
     again = setting.webhook()
@@ -342,7 +357,7 @@ def test_a_handshake_that_never_ends_is_ended() -> None:
 
 def test_each_webhook_has_its_own_place_format_and_filter(setting: Setting, receiver: Receiver) -> None:
     setting.webhook(name="dead", url="http://127.0.0.1:9/")
-    setting.webhook(name="crm", filter=EventFilter(is_missed_only=True))
+    setting.webhook(name="crm", chosen=EventFilter(EventSeverity.WARNING))
     setting.webhook(name="chat", format=WebhookFormat.SLACK)
     setting.raise_event(1)
     setting.raise_event(2, missed=(Missed("edge", MissedReason.FAILED),))
@@ -355,7 +370,7 @@ def test_each_webhook_has_its_own_place_format_and_filter(setting: Setting, rece
 
 
 def test_events_of_jobs_are_posted_once_each_over_a_restart(setting: Setting, receiver: Receiver) -> None:
-    source = JobEvents(setting.journal, ("mail",), WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    source = JobEvents(setting.journal, EventFilter(jobs=("mail",)), JOB_TOPIC)
     first = setting.webhook(name="jobs", source=source)
     with closing(open_job_topic(setting.journal)) as topic:
         topic.add([NewJob("mail"), NewJob("other")])

@@ -74,8 +74,8 @@ CASES: list[tuple[str, str, str, str, str]] = [
         "warning",
     ),
     (
-        "MailboatWebhookFails",
-        f'mailboat_publisher_webhook_waiting_events{{{AUTHOR},webhook="crm"}}',
+        "MailboatReceiverFails",
+        f'mailboat_publisher_waiting_events{{{AUTHOR},receiver="crm"}}',
         "1x5 0x60",
         "1x60",
         "warning",

@@ -335,18 +335,32 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
             "silent": "1m",
             "webhooks": [
                 {"name": "crm", "url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}},
-                {"name": "chat", "urlSecretRef": {"name": "chat"}, "format": "slack", "only": "missed"},
+                {
+                    "name": "chat",
+                    "urlSecretRef": {"name": "chat"},
+                    "format": "slack",
+                    "filter": {"severity": "warning"},
+                },
             ],
+            "relay": {"host": "smtp.example", "sender": "a@example.org", "credentialsSecretRef": {"name": "smtp"}},
+            "mails": [{"name": "ops", "to": ["ops@example.org"], "filter": {"subscribers": ["edge-*"]}}],
         },
     }
     author = stored("Publisher", "author", spec)
     waiting = plan_publisher(author, around())
     assert waiting.status is not None
-    assert waiting.status["conditions"][0]["message"] == "missing: Secret hook, Secret chat"
+    assert waiting.status["conditions"][0]["message"] == "missing: Secret hook, Secret chat, Secret smtp"
     secrets = {"hook": SecretFound("1", frozenset({"token"})), "chat": SecretFound("1", frozenset({"url"}))}
+    secrets["smtp"] = SecretFound("1", frozenset({"username", "password"}))
     made = plan_publisher(author, around(secrets=secrets))
     text = config_of(made)
-    for part in ("/run/mailboat/webhookurl-chat/url", '"format": "slack"', '"only": "missed"'):
+    for part in (
+        "/run/mailboat/webhookurl-chat/url",
+        '"format": "slack"',
+        '"severity": "warning"',
+        "/run/mailboat/relay-login/username",
+        "edge-*",
+    ):
         assert part in text
     for part in ('"filevault_name": "journal"', '"max_entries": 10', '"max_total_bytes": 1073741824'):
         assert part in text

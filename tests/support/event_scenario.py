@@ -28,7 +28,9 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
-from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
+from mailboat.telemetry.package_events import PackageEvents
+from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
@@ -74,9 +76,10 @@ def post_events(folder: str, url: str, failpoint: Failpoint | None = None, count
     """Post all events that are there; at the n-th time that `failpoint` is reached, die."""
     clock, memory = SystemClock(), EventMemory(Path(folder) / "author.db")
     with SqliteJournal(Path(folder) / "journal.db", clock) as journal:
-        ports = WebhookPorts(journal, memory, clock, _failpoints(failpoint, count))
-        webhook = Webhook(WebhookSettings(AUTHOR, url), ports)
-        webhook.start()
+        source, sender = PackageEvents(journal, AUTHOR, topic=EVENTS), WebhookSender(WebhookSettings(url))
+        ports = DeliveryPorts(journal, memory, clock, source, sender, _failpoints(failpoint, count))
+        delivery = EventDelivery(EventReceiver(AUTHOR, WEBHOOK_READER), ports)
+        delivery.start()
         identity, end = journal.identity(EVENTS), journal.bounds(EVENTS).next_offset
         started, never = clock.monotonic(), threading.Event()
         while clock.monotonic() - started < _MOST_SECONDS:
@@ -84,7 +87,7 @@ def post_events(folder: str, url: str, failpoint: Failpoint | None = None, count
             if cursor is not None and cursor.next_offset >= end:
                 break
             never.wait(0.02)
-        webhook.stop()
+        delivery.stop()
     memory.close()
 
 

@@ -13,6 +13,7 @@ from mailboat.config.decoder import ConfigInvalidError, decode_config
 from mailboat.errors import JournalMissingError
 from mailboat.operations.configuration_check import check_config, problems_of, shown_document, warnings_of
 
+RELAY = {"host": "relay", "sender": "mailboat@example.org"}
 EDGE = {"name": "edge-1", "target": "files:edge-1"}
 
 
@@ -227,22 +228,38 @@ def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
         ({"events": {"webhooks": [{"name": "crm"}]}}, "events.webhooks[0]: needs either url or secret_url"),
         ({"events": {"webhooks": [{"name": "a/b", "url": "http://h/"}]}}, "events.webhooks[0].name: "),
         (
-            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "paths": ["news"]}]}},
-            "events.webhooks[0].paths[0]: ",
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"paths": ["news"]}}]}},
+            "events.webhooks[0].filter.paths[0]: ",
         ),
         (
-            {"events": {"jobs": ["a..b"]}},
-            "events.jobs[0]: ",
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"jobs": ["a..b"]}}]}},
+            "events.webhooks[0].filter.jobs[0]: ",
         ),
         (
-            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "jobs": ["a..b"]}]}},
-            "events.webhooks[0].jobs[0]: ",
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"jobs": ["a"], "paths": ["/a"]}}]}},
+            "events.webhooks[0].filter.jobs: selects events of jobs",
         ),
         (
-            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "jobs": ["a"], "only": "missed"}]}},
-            "events.webhooks[0].jobs: posts events of jobs",
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"kinds": ["started"]}}]}},
+            "events.webhooks[0].filter.kinds[0]: started is not a kind of events of packages",
         ),
-        ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events.webhooks: a is the name of"),
+        (
+            {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"publishers": ["x"]}}]}},
+            "events.webhooks[0].filter.publishers[0]: 'x' is not a publisher",
+        ),
+        ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events: a is the name of"),
+        ({"events": {"jobs": ["a..b"]}}, "events.jobs[0]: "),
+        ({"events": {"mails": [{"name": "a", "to": ["a@b"]}]}}, "events.relay: is missing"),
+        ({"events": {"relay": RELAY, "mails": [{"name": "a", "to": []}]}}, "events.mails[0].to: names no"),
+        ({"events": {"relay": RELAY, "mails": [{"name": "a", "to": ["a"]}]}}, "events.mails[0].to[0]: 'a' is not a"),
+        ({"events": {"relay": {**RELAY, "host": "http://h"}}}, "events.relay.host: "),
+        ({"events": {"relay": {**RELAY, "sender": "me"}}}, "events.relay.sender: "),
+        ({"events": {"relay": {**RELAY, "ca_file": "none.pem"}}}, "events.relay.ca_file: "),
+        ({"events": {"relay": {**RELAY, "user": "me"}}}, "events.relay: needs both user and password"),
+        (
+            {"events": {"relay": {**RELAY, "user": "me", "password": {"env": "HOME"}, "security": "none"}}},
+            "events.relay.security: must be starttls",
+        ),
         ({"publisher": {"name": "a b"}}, "publisher.name: 'a b' is not an agent name"),
         ({"agents": {"publishers": [{"name": "a", "source": ""}]}}, "agents.publishers[0].source: is empty"),
     ],

@@ -17,7 +17,9 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.subscriber.commands import CommandListener, CommandSource
-from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
+from mailboat.telemetry.package_events import PackageEvents
+from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 
@@ -59,15 +61,18 @@ def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixt
     assert "RecursionError" in caplog.text
 
 
-def test_a_defect_does_not_end_a_webhook(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_does_not_end_a_delivery(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     memory: Any = FailingMemory()
-    monkeypatch.setattr(Webhook, "_cursor", lambda _: Offset(0))
-    settings = WebhookSettings(AUTHOR, "http://127.0.0.1:9/", event_topic=TOPIC)
-    webhook = Webhook(settings, WebhookPorts(log(), memory, SkippingClock()))
-    webhook.start()
+    monkeypatch.setattr(EventDelivery, "_cursor", lambda _: Offset(0))
+    journal, sender = log(), WebhookSender(WebhookSettings("http://127.0.0.1:9/"))
+    source = PackageEvents(journal, AUTHOR, topic=TOPIC)
+    delivery = EventDelivery(
+        EventReceiver(AUTHOR, "crm"), DeliveryPorts(journal, memory, SkippingClock(), source, sender)
+    )
+    delivery.start()
     assert memory.again.wait(PATIENCE_SECONDS)
-    webhook.stop(PATIENCE_SECONDS)
-    assert webhook.statistics.failed == 1
+    delivery.stop(PATIENCE_SECONDS)
+    assert delivery.statistics.failed == 1
     assert "RecursionError" in caplog.text
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.config.document import WebhookFormat
+from mailboat.config.receivers import EventKind, EventSeverity, WebhookFormat
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
@@ -25,6 +25,8 @@ from mailboat.operations.journal_inspection import decode_record, records_of, su
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
+from mailboat.telemetry.notice_formats import encode_notice
+from mailboat.telemetry.notices import EventFilter, Notice
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import FOREVER
 from mailboat.testing.wait import wait_until
@@ -47,14 +49,19 @@ def jobs(log: MemoryJournal, clock: ManualClock) -> Iterator[JobService]:
     service.close()
 
 
+def noticed(log: MemoryJournal, start: int, chosen: EventFilter) -> list[Notice]:
+    with closing(JobEvents(log, chosen, JOB_TOPIC).open(Offset(start))) as reader:
+        found = []
+        while records := reader.read(0.0) or reader.read(0.0):
+            found += [notice for record in records for notice in record.notices]
+        return found
+
+
 def posted(
     log: MemoryJournal, start: int, *patterns: str, body: WebhookFormat = WebhookFormat.CLOUDEVENTS
 ) -> list[Any]:
-    with closing(JobEvents(log, patterns or ("**",), body, JOB_TOPIC).open(Offset(start))) as reader:
-        found = []
-        while records := reader.read(0.0) or reader.read(0.0):
-            found += [json.loads(post.body) for record in records for post in record.posts]
-        return found
+    chosen = EventFilter(jobs=patterns or ("**",))
+    return [json.loads(encode_notice(notice, body)) for notice in noticed(log, start, chosen)]
 
 
 def run(jobs: JobService, outcome: Outcome, clock: ManualClock) -> None:
@@ -100,7 +107,20 @@ def test_each_change_of_a_job_is_one_event_with_its_duration(
     assert len({(event["source"], event["id"]) for event in events}) == len(events)
     assert {event["subject"] for event in posted(log, 0, "purge.*")} == {second}
     chat = [str(body["text"]) for body in posted(log, 0, body=WebhookFormat.SLACK)]
-    assert chat[2] == f":warning: job {first} `mail` failed (fail)"
+    assert chat[2] == f"\u26a0\ufe0f job {first} `mail` failed (`fail`)"
+
+
+def test_filter_selects_events_of_jobs_by_severity_and_kind(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock
+) -> None:
+    history(jobs, clock)
+
+    def kinds(**wanted: Any) -> list[str]:
+        return [str(notice.document["type"]).split(".")[3] for notice in noticed(log, 0, EventFilter(**wanted))]
+
+    assert kinds(jobs=("**",), severity=EventSeverity.WARNING) == ["failed", "cancelled"]
+    assert kinds(jobs=("**",), severity=EventSeverity.ERROR) == ["cancelled"]
+    assert kinds(jobs=("purge.*",), kinds=frozenset({EventKind.ADDED, EventKind.FINISHED})) == ["added", "finished"]
 
 
 def test_an_expired_lease_is_a_failure(jobs: JobService, log: MemoryJournal, clock: ManualClock) -> None:
@@ -145,7 +165,7 @@ def test_a_place_that_no_checkpoint_covers_is_named(jobs: JobService, log: Memor
             pass
         for _ in range(2):
             topic.write_checkpoint()
-    source = JobEvents(log, ("**",), WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    source = JobEvents(log, EventFilter(jobs=("**",)), JOB_TOPIC)
     with pytest.raises(JobLogIncompleteError):
         source.open(Offset(1))
     assert posted(log, source.first()) == []
@@ -166,7 +186,7 @@ class FailOnce:
 @contextmanager
 def appending(log: MemoryJournal, memory: EventMemory, failpoints: Failpoints, *patterns: str) -> Iterator[None]:
     clock = SystemClock()
-    source = JobEvents(log, patterns, WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    source = JobEvents(log, EventFilter(jobs=patterns), JOB_TOPIC)
     appended = JobEventLog(source, EVENT_TOPIC, JobEventLogPorts(log.another_handle(), memory, clock, failpoints))
     appended.start()
     yield

@@ -26,6 +26,7 @@ from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
+from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
@@ -33,7 +34,6 @@ from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
-from mailboat.telemetry.webhook import WebhookStatistics
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
@@ -262,12 +262,14 @@ def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
 def test_events_and_posts_are_told_by_who_raises_them(bench: Bench) -> None:
     meter = bench.metrics.publisher("author")
     meter.events = lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1)
-    meter.watch_webhook("crm", lambda: WebhookStatistics(delivered=7, refused=1))
+    meter.watch_receiver("crm", lambda: DeliveryStatistics(delivered=7, refused=1))
     assert bench.value("mailboat_publisher_distributed_events_total", publisher="author") == 8
     assert bench.value("mailboat_publisher_raises_events", publisher="author") == 1
     assert bench.value("mailboat_publisher_events_next_offset", publisher="author") == 9
     assert (
-        bench.value("mailboat_publisher_webhook_posts_total", publisher="author", webhook="crm", outcome="delivered")
+        bench.value(
+            "mailboat_publisher_event_deliveries_total", publisher="author", receiver="crm", outcome="delivered"
+        )
         == 7
     )
 
@@ -361,7 +363,7 @@ def everything(bench: Bench) -> AgentMetrics:
     meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, attempts=1, cause=CAUSE))
     author.refused(UsageError("no"))
     author.events = lambda: EventStatistics(next_offset=Offset(1))
-    author.watch_webhook("crm", WebhookStatistics)
+    author.watch_receiver("crm", DeliveryStatistics)
     bench.statistics = replace(bench.statistics, next_offset=Offset(1), log_next_offset=Offset(1), is_ready=True)
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])

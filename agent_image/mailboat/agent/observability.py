@@ -1,4 +1,4 @@
-"""Observability of an agent's process: metrics, spans, distributed events and their webhook.
+"""Observability of an agent's process: metrics, spans, distributed events and their receivers.
 
 Made by `agent run` only; commands on a home measure nothing. The publishers' events are raised here, by threads besides
 the control service: they need a process that stays. Everything is stopped within the deadline of the process.
@@ -6,40 +6,45 @@ the control service: they need a process that stays. Everything is stopped withi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, milliseconds_of
-from mailboat.composition.credentials import read_secret
+from mailboat.composition.event_receivers import event_filter, mail_sender, receiver_mistakes, webhook_sender
 from mailboat.composition.job_rules import job_rules
-from mailboat.config.decoder import ConfigInvalidError
-from mailboat.config.document import WebhookConfig, WebhookEvents, WebhookFormat
-from mailboat.errors import UsageError
+from mailboat.config.decoder import ConfigInvalidError, invalid_config
+from mailboat.config.receivers import EventFilterConfig
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
-from mailboat.model.identifiers import TopicName, parse_agent_name
-from mailboat.model.jobs import parse_pattern
+from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import TopicRole
-from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.topics import JOB_TOPIC
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
+from mailboat.telemetry.event_delivery import (
+    DeliveryPorts,
+    DeliveryStatistics,
+    EventDelivery,
+    EventReceiver,
+    EventSender,
+)
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
 from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
+from mailboat.telemetry.notices import EventFilter, NoticeSource
+from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.publisher_metrics import PublisherMetrics
 from mailboat.telemetry.request_metrics import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
-from mailboat.telemetry.webhook import EventFilter, Webhook, WebhookPorts, WebhookSettings, WebhookStatistics
 from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:
@@ -68,7 +73,7 @@ class Observability:
         self._metrics = AgentMetrics(clock)
         self._metrics.watch_disk(home.path)
         self._publishers: dict[str, PublisherMetrics] = {}
-        self._running: list[DistributedNotifier | JobEventLog | Webhook] = []
+        self._running: list[DistributedNotifier | EventDelivery | JobEventLog] = []
         self._opened = ExitStack()
         self.upkeep: Final = UpkeepFigures()
         self.retention: Final = RetentionFigures()
@@ -118,7 +123,7 @@ class Observability:
     def start(self, control: Control, workspace: Workspace) -> None:
         """Raise the events of the configured publishers, and export the figures of the control service.
 
-        Raises: ConfigInvalidError for the webhook; the journal's errors, and those of the publishers' states.
+        Raises: ConfigInvalidError for a receiver; the journal's errors, and those of the publishers' states.
         """
         names = tuple(one.name for one in self._home.config.agents.publishers)
         for name in names:
@@ -145,19 +150,16 @@ class Observability:
             workspace.home.config.events.silent_seconds,
             job_rules(workspace.home.config).distributed,
         )
-        is_first = name == self._home.config.agents.publishers[0].name
-        for number, config in enumerate(self._home.config.events.webhooks):
-            # Jobs belong to no publisher: the first one of the configuration posts their events.
-            if config.jobs and not is_first:
-                continue
-            posted = self._webhook_settings(f"events.webhooks[{number}]", config, settings)
-            source = JobEvents(workspace.journal, config.jobs, config.format, JOB_TOPIC) if config.jobs else None
-            webhook = Webhook(posted, WebhookPorts(workspace.journal, memory, self._clock, source=source))
-            meter.watch_webhook(config.name, partial(_statistics_of, webhook))
-            webhook.start()  # before the first event is raised: it posts what comes from now on
-            self._running.append(webhook)
-        if is_first and self._home.config.events.jobs:
-            self._start_job_events(self._home.config.events.jobs, workspace, memory, settings.event_topic)
+        for receiver, chosen, sender in self._receivers(settings.publisher):
+            selected = event_filter(chosen)
+            source: NoticeSource = PackageEvents(workspace.journal, settings.publisher, selected, settings.event_topic)
+            if chosen.jobs:
+                source = JobEvents(workspace.journal, selected, JOB_TOPIC)
+            delivery = EventDelivery(receiver, DeliveryPorts(workspace.journal, memory, self._clock, source, sender))
+            meter.watch_receiver(receiver.name, partial(_statistics_of, delivery))
+            delivery.start()  # before the first event is raised: it sends what comes from now on
+            self._running.append(delivery)
+        self._start_job_events(settings, workspace, memory)
         notifier = DistributedNotifier(
             settings, NotifierPorts(workspace.journal, memory, workspace.clock, NoFailpoints())
         )
@@ -165,39 +167,33 @@ class Observability:
         notifier.start()
         self._running.append(notifier)
 
-    def _start_job_events(
-        self, patterns: Sequence[str], workspace: Workspace, memory: EventMemory, event_topic: TopicName
-    ) -> None:
-        for pattern in patterns:
-            _check_pattern(pattern, "events.jobs")
-        source = JobEvents(workspace.journal, patterns, WebhookFormat.CLOUDEVENTS, JOB_TOPIC)
+    def _start_job_events(self, settings: EventSettings, workspace: Workspace, memory: EventMemory) -> None:
+        config = self._home.config
+        # Jobs belong to no publisher: the first one of the configuration appends their events.
+        if not config.events.jobs or settings.publisher != config.agents.publishers[0].name:
+            return
+        source = JobEvents(workspace.journal, EventFilter(jobs=config.events.jobs), JOB_TOPIC)
         ports = JobEventLogPorts(workspace.journal, memory, self._clock, NoFailpoints())
-        log = JobEventLog(source, event_topic, ports)
+        log = JobEventLog(source, settings.event_topic, ports)
         log.start()
         self._running.append(log)
 
-    def _webhook_settings(self, key: str, config: WebhookConfig, events: EventSettings) -> WebhookSettings:
-        """What a webhook posts, and where. Raises: ConfigInvalidError, also for a secret that is not there."""
-        home = self._home.path
-        url = config.url
-        if config.secret_url is not None:
-            url = read_secret(config.secret_url, f"{key}.secret_url", home)
-        if url is None:
-            raise ConfigInvalidError(f"{key} needs either url or secret_url", key=key)
-        if config.jobs and (config.paths or config.only is not WebhookEvents.ALL):
-            raise ConfigInvalidError(f"{key} posts events of jobs; paths and only are of packages", key=f"{key}.jobs")
-        for pattern in config.jobs:
-            _check_pattern(pattern, f"{key}.jobs")
-        return WebhookSettings(
-            events.publisher,
-            url,
-            None if config.token is None else read_secret(config.token, f"{key}.token", home),
-            config.timeout_seconds,
-            events.event_topic,
-            config.name,
-            config.format,
-            EventFilter(config.only is WebhookEvents.MISSED, tuple(parse_subtree(one) for one in config.paths)),
-        )
+    def _receivers(self, publisher: AgentName) -> Iterator[tuple[EventReceiver, EventFilterConfig, EventSender]]:
+        """Who gets events of a publisher. Raises: ConfigInvalidError, also for a missing secret."""
+        config, folder = self._home.config, self._home.path
+        events = config.events
+        mistakes = list(receiver_mistakes(config, folder))
+        if mistakes:
+            raise invalid_config("the configuration", mistakes)
+        # Jobs belong to no publisher: the first one of the configuration sends their events.
+        is_first = publisher == config.agents.publishers[0].name
+        for number, webhook in enumerate(events.webhooks):
+            if _is_for(webhook.filter, publisher, is_first=is_first):
+                sender = webhook_sender(webhook, f"events.webhooks[{number}]", folder)
+                yield EventReceiver(publisher, webhook.name), webhook.filter, sender
+        for mail in events.mails:
+            if events.relay is not None and _is_for(mail.filter, publisher, is_first=is_first):
+                yield EventReceiver(publisher, mail.name, "mail"), mail.filter, mail_sender(mail, events.relay, folder)
 
     def _open_tracer(self) -> Tracer:
         endpoint = self._home.config.tracing.otlp_endpoint
@@ -216,15 +212,12 @@ class Observability:
         return tracer
 
 
-def _check_pattern(pattern: str, key: str) -> None:
-    try:
-        parse_pattern(pattern)
-    except UsageError as error:
-        raise ConfigInvalidError(f"{key}: {error.message}", key=key) from error
+def _is_for(chosen: EventFilterConfig, publisher: str, *, is_first: bool) -> bool:
+    return is_first if chosen.jobs else not chosen.publishers or publisher in chosen.publishers
 
 
-def _statistics_of(webhook: Webhook) -> WebhookStatistics:
-    return webhook.statistics
+def _statistics_of(delivery: EventDelivery) -> DeliveryStatistics:
+    return delivery.statistics
 
 
 def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Annotated
 
 from mailboat.config.keys import GIBIBYTE, KIBIBYTE, MEBIBYTE, Section, Setting
+from mailboat.config.receivers import EventsConfig
 from mailboat.config.storage import BlobsConfig, JournalConfig, RetentionConfig, Secret
 
 
@@ -59,20 +60,6 @@ class Verb(enum.StrEnum):
     SUBMIT = "submit"
     WORK = "work"
     ADMIN = "admin"
-
-
-class WebhookFormat(enum.StrEnum):
-    """What a webhook's receiver understands."""
-
-    CLOUDEVENTS = "cloudevents"
-    SLACK = "slack"
-
-
-class WebhookEvents(enum.StrEnum):
-    """Which distributed events a webhook posts: all, or those of packages that a subscriber does not have."""
-
-    ALL = "all"
-    MISSED = "missed"
 
 
 class LogFormat(enum.StrEnum):
@@ -365,42 +352,6 @@ class HttpConfig(Section):
     max_connections: Annotated[
         int, Setting("Maximum number of connections; more are rejected.", minimum=1, maximum=65_535)
     ] = 200
-
-
-class WebhookConfig(Section):
-    """A receiver that distributed events are posted to."""
-
-    name: Annotated[str, Setting("Name, under which its progress is kept.")]
-    url: Annotated[str | None, Setting("URL that events are posted to.")] = None
-    secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
-    token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Setting("Time limit of one request.", minimum=0.1)] = 10.0
-    format: Annotated[WebhookFormat, Setting("Format of the body.")] = WebhookFormat.CLOUDEVENTS
-    only: Annotated[WebhookEvents, Setting("Which events are posted.")] = WebhookEvents.ALL
-    paths: Annotated[
-        tuple[str, ...],
-        Setting("Content paths: only events of packages below them are posted. Empty: all."),
-    ] = ()
-    jobs: Annotated[
-        tuple[str, ...],
-        Setting("Patterns of topics of jobs, such as purge.**: their events are posted instead of those of packages."),
-    ] = ()
-
-
-class EventsConfig(Section):
-    """Events that publishers send when all subscribers have a package."""
-
-    silent_seconds: Annotated[
-        float,
-        Setting(
-            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.", minimum=1
-        ),
-    ] = 300.0
-    webhooks: Annotated[tuple[WebhookConfig, ...], Setting("Webhooks that events are posted to.")] = ()
-    jobs: Annotated[
-        tuple[str, ...],
-        Setting("Patterns of topics of jobs, such as purge.**: their events are appended to the event topic, too."),
-    ] = ()
 
 
 class JobRuleConfig(Section):

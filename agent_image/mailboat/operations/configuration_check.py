@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from mailboat.composition.credentials import read_secret
+from mailboat.composition.event_receivers import receiver_mistakes
 from mailboat.composition.home import Home, line_of
 from mailboat.composition.journals import topic_retention
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
-from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig, WebhookEvents
+from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
 from mailboat.config.storage import Secret
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
-from mailboat.model.jobs import parse_pattern
 from mailboat.model.messages import TopicRole
-from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import parse_path
-from mailboat.telemetry.webhook_client import WebhookClient
 
 _KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -95,7 +93,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     yield from _topic_problems(config)
     yield from _client_problems(config)
     yield from _bucket_problems(home)
-    yield from _webhook_problems(config)
+    yield from receiver_mistakes(config, home.path)
     secrets = list(_secret_problems(home))
     yield from secrets
     if not secrets:
@@ -170,26 +168,6 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package that it is in
         return False
-
-
-def _webhook_problems(config: Config) -> Iterator[Mistake]:
-    names = _repeated(one.name for one in config.events.webhooks)
-    yield from (Mistake("events.webhooks", f"{one} is the name of several") for one in names)
-    for number, webhook in enumerate(config.events.webhooks):
-        key, url = f"events.webhooks[{number}]", webhook.url
-        yield from _refusals(f"{key}.name", lambda name=webhook.name: parse_agent_name(name))
-        if (url is None) is (webhook.secret_url is None):
-            yield Mistake(key, "needs either url or secret_url")
-        elif url is not None:
-            yield from _refusals(f"{key}.url", lambda url=url: WebhookClient(url, {}, 1.0))
-        if webhook.jobs and (webhook.paths or webhook.only is not WebhookEvents.ALL):
-            yield Mistake(f"{key}.jobs", "posts events of jobs; paths and only are of packages")
-        for place, pattern in enumerate(webhook.jobs):
-            yield from _refusals(f"{key}.jobs[{place}]", lambda pattern=pattern: parse_pattern(pattern))
-        for place, pattern in enumerate(webhook.paths):
-            yield from _refusals(f"{key}.paths[{place}]", lambda pattern=pattern: parse_subtree(pattern))
-    for place, pattern in enumerate(config.events.jobs):
-        yield from _refusals(f"events.jobs[{place}]", lambda pattern=pattern: parse_pattern(pattern))
 
 
 def _broker_problems(home: Home) -> Iterator[Mistake]:

@@ -244,13 +244,15 @@ EVENTS_MISSED: Final = _counter(
 EVENTS_FAILURES: Final = _counter("publisher_event_failures", "Times that events had to wait for the journal.", _PUB)
 EVENTS_RAISING: Final = _gauge("publisher_raises_events", "1 in the process that sends the publisher's events.", _PUB)
 EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Offset below which all events were sent.", _PUB)
-WEBHOOK_POSTS: Final = _counter(
-    "publisher_webhook_posts", "Posts to a webhook, by outcome.", ("publisher", "webhook", "outcome")
+DELIVERED_EVENTS: Final = _counter(
+    "publisher_event_deliveries",
+    "Events sent to a webhook or by e-mail, and failed attempts, by outcome.",
+    ("publisher", "receiver", "outcome"),
 )
-WEBHOOK_WAITING: Final = _gauge(
-    "publisher_webhook_waiting_events",
-    "Events that wait for an unreachable webhook receiver.",
-    ("publisher", "webhook"),
+WAITING_EVENTS: Final = _gauge(
+    "publisher_waiting_events",
+    "Events that wait for a receiver that does not accept them.",
+    ("publisher", "receiver"),
 )
 
 SUBSCRIBERS: Final = _gauge(

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.config.receivers import WebhookFormat
 from mailboat.errors import JobLogIncompleteError, PositionOutOfRangeError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.publisher.distributed_memory import EventCursor, EventMemory
-from mailboat.telemetry.webhook import PostReader, PostSource, RecordPosts
+from mailboat.telemetry.notice_formats import encode_notice
+from mailboat.telemetry.notices import NoticeReader, NoticeSource, RecordNotices
 from mailboat.wire.events import JOB_EVENT_HEADERS
 from mailboat.workers import Worker, WorkerOptions
 
@@ -46,12 +48,12 @@ class JobEventLogPorts:
 class JobEventLog:
     """Appends between `start` and `stop`."""
 
-    def __init__(self, source: PostSource, event_topic: TopicName, ports: JobEventLogPorts) -> None:
+    def __init__(self, source: NoticeSource, event_topic: TopicName, ports: JobEventLogPorts) -> None:
         """Read nothing yet."""
         self._source = source
         self._topic = event_topic
         self._ports = ports
-        self._reader: PostReader | None = None
+        self._reader: NoticeReader | None = None
         options = WorkerOptions("appending events of jobs", interrupt=self._interrupt, where={"topic": event_topic})
         self._worker = Worker("job-events", self._turn, ports.clock, options)
 
@@ -93,10 +95,11 @@ class JobEventLog:
             _LOG.warning("events of jobs were removed before they were appended: %s", error)
             self._ports.memory.restart(_READER, self._source.identity(), self._at(first))
 
-    def _append_all(self, records: Sequence[RecordPosts], appended: set[bytes]) -> None:
+    def _append_all(self, records: Sequence[RecordNotices], appended: set[bytes]) -> None:
         values: list[bytes] = []
         for record in records:
-            values += [post.body for post in record.posts if post.body not in appended]
+            bodies = (encode_notice(notice, WebhookFormat.CLOUDEVENTS) for notice in record.notices)
+            values += [body for body in bodies if body not in appended]
             if len(values) >= _AT_ONCE or record is records[-1]:
                 if values:
                     new = [NewRecord(value, JOB_EVENT_HEADERS) for value in values]

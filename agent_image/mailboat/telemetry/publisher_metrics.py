@@ -8,8 +8,8 @@ from mailboat.errors import MailboatError
 from mailboat.model.messages import Action
 from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.telemetry import catalogue
+from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
-from mailboat.telemetry.webhook import WebhookStatistics
 
 
 class PublisherMetrics:
@@ -26,11 +26,11 @@ class PublisherMetrics:
         self._repeated = NamedCounts()
         self._refused = NamedCounts()
         self.events: Callable[[], EventStatistics] | None = None
-        self._webhooks: dict[str, Callable[[], WebhookStatistics]] = {}
+        self._receivers: dict[str, Callable[[], DeliveryStatistics]] = {}
 
-    def watch_webhook(self, name: str, statistics: Callable[[], WebhookStatistics]) -> None:
-        """Export the counts of a webhook."""
-        self._webhooks[name] = statistics
+    def watch_receiver(self, name: str, statistics: Callable[[], DeliveryStatistics]) -> None:
+        """Export the counts of a receiver of events."""
+        self._receivers[name] = statistics
 
     def built(self, package_bytes: int, seconds: float) -> None:
         self._bytes.observe(package_bytes)
@@ -76,9 +76,9 @@ class PublisherMetrics:
             samples.add(catalogue.EVENTS_FAILURES, labels, events.failures)
             samples.add(catalogue.EVENTS_RAISING, labels, float(events.is_raising))
             samples.add(catalogue.EVENTS_NEXT, labels, events.next_offset)
-        for name, webhook in self._webhooks.items():
-            posts = webhook()
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "delivered"), posts.delivered)
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "failed"), posts.failed)
-            samples.add(catalogue.WEBHOOK_POSTS, (*labels, name, "refused"), posts.refused)
-            samples.add(catalogue.WEBHOOK_WAITING, (*labels, name), posts.waiting)
+        for name, statistics in self._receivers.items():
+            counts = statistics()
+            samples.add(catalogue.DELIVERED_EVENTS, (*labels, name, "delivered"), counts.delivered)
+            samples.add(catalogue.DELIVERED_EVENTS, (*labels, name, "failed"), counts.failed)
+            samples.add(catalogue.DELIVERED_EVENTS, (*labels, name, "refused"), counts.refused)
+            samples.add(catalogue.WAITING_EVENTS, (*labels, name), counts.waiting)

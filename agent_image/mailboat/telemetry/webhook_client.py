@@ -1,4 +1,4 @@
-"""One HTTP post at a time to one place, over a connection that is kept: the little of HTTP that a webhook needs.
+"""Posts notices to a webhook, one at a time over a connection that is kept: the little of HTTP that it needs.
 
 Redirects are not followed: the token is for the configured host. Answers are read up to a limit and discarded. It uses
 the standard library because httpx2 limits each read and not the whole post (docs/decisions/0018-http-client.md).
@@ -10,19 +10,24 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mailboat.clock import Deadline, SystemClock
+from mailboat.config.receivers import WebhookFormat
 from mailboat.errors import RetryableError, UsageError
+from mailboat.telemetry.notice_formats import encode_notice, media_type
+from mailboat.telemetry.notices import Notice
 
 _ANSWER_BYTES: Final = 64 * 1024
 # `settimeout(0)` would make the socket non-blocking
 _LEAST_SECONDS: Final = 0.001
+_REFUSALS: Final = frozenset({400, 413, 415, 422})
 
 
 class WebhookUnreachableError(RetryableError):
@@ -134,6 +139,48 @@ class WebhookClient:
     def close(self) -> None:
         """Release the connection."""
         self._connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """Where to post, and in which format; `token` is sent as a bearer token."""
+
+    url: str
+    token: str | None = None
+    timeout_seconds: float = 10.0
+    format: WebhookFormat = WebhookFormat.CLOUDEVENTS
+
+    def __repr__(self) -> str:
+        return f"WebhookSettings(format={self.format!r})"  # URL and token may be secrets
+
+
+class WebhookSender:
+    """`EventSender` of a webhook."""
+
+    max_notices = 1
+    pause_seconds = 0.0
+
+    def __init__(self, settings: WebhookSettings) -> None:
+        """Connect to nothing yet. Raises: UsageError for a URL that can't be posted to."""
+        headers = {"Content-Type": media_type(settings.format), "User-Agent": "mailboat"}
+        if settings.token is not None:
+            headers["Authorization"] = f"Bearer {settings.token}"
+        self._format = settings.format
+        self._client = WebhookClient(settings.url, headers, settings.timeout_seconds)
+        self.place = self._client.place
+
+    def send(self, notices: Sequence[Notice], now: datetime) -> bool:
+        """The status decides: 400, 413, 415 and 422 reject the event as such."""
+        answer = self._client.post(encode_notice(notices[0], self._format), now)
+        if answer.status // 100 != 2 and answer.status not in _REFUSALS:
+            raise WebhookUnreachableError(
+                f"{self.place} answered an event with {answer.status}", retry_after_seconds=answer.retry_after_seconds
+            )
+        return answer.status not in _REFUSALS
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
 
 
 def _seconds_of(text: str | None, now: datetime) -> float | None:

@@ -89,7 +89,7 @@ def decode_record(record: type[R], document: object, path: str) -> R:
     known = {key.name: key for key in keys_of(record)}
     for name, value in found.items():
         if name in renamed_of(record):
-            if value is not renamed_of(record)[name].default:
+            if value != renamed_of(record)[name].default:
                 raise ResourceInvalidError(f"{path}: {renamed_of(record)[name].message}", field=f"{path}.{name}")
             continue
         if name not in known:

@@ -44,18 +44,18 @@ class Rule(Frozen):
 
 
 class Renamed(NamedTuple):
-    """A boolean that had another name.
+    """A field that had another name.
 
     Attributes:
         former: The name that manifests used.
         name: The name now.
         default: The former default. The API server stored it in objects that did not set the field, so it is ignored;
-            any other value is refused.
+            any other value is refused. None: it was a list of texts, of which the API server stored nothing.
     """
 
     former: str
     name: str
-    default: bool
+    default: bool | str | None
 
     @property
     def message(self) -> str:
@@ -65,7 +65,9 @@ class Renamed(NamedTuple):
     @property
     def key(self) -> Key:
         """The former field, as the schema and the page describe it."""
-        return Key(self.former, self.former, bool, Shape.ONE, Field(f"Renamed to {self.name}."), default=None)
+        kind = bool if isinstance(self.default, bool) else str
+        shape = Shape.LIST if self.default is None else Shape.ONE
+        return Key(self.former, self.former, kind, shape, Field(f"Renamed to {self.name}."), default=None)
 
 
 def unchangeable(name: str, why: str) -> Rule:

@@ -78,6 +78,13 @@ BROKER: Final = Form(
     "host:port of a broker, with a port of 1 to 65535",
     261,
 )
+HOST_NAME: Final = Form(
+    r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45})$", "a host name or an address", 253
+)
+MAIL_ADDRESS: Final = Form(
+    r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190}$", "a mail address such as ops@example.org", 255
+)
+NAME_PATTERN: Final = Form(r"^[A-Za-z0-9._*?-]{1,63}$", "a name with '*' for any characters, such as edge-*", 63)
 URL: Final = Form(
     r"^https?://([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:"
     + _PORT

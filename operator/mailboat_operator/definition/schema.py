@@ -6,6 +6,7 @@ a rule with a message in words instead of a pattern, which would be answered wit
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from mailboat_operator.definition.encoder import encode, encode_field
@@ -49,7 +50,8 @@ def _renamed_rules(record: type) -> list[Rule]:
 
 
 def _renamed_rule(one: Renamed, value: str) -> Rule:
-    return Rule(f"!has({value}) || {value} == {str(one.default).lower()}", one.message, f".{one.former}")
+    former = "" if one.default is None else f" || {value} == {json.dumps(one.default)}"
+    return Rule(f"!has({value}){former}", one.message, f".{one.former}")
 
 
 def _field(key: Key, *, is_asked: bool) -> dict[str, Any]:

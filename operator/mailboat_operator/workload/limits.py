@@ -1,24 +1,14 @@
-"""What publishers and pools take from others, and how publishers slow down: limits, throttle, events."""
+"""What publishers and pools take from others, and how publishers slow down: limits and throttle."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import LimitsConfig, ThrottleConfig, WebhookConfig, WebhookEvents, WebhookFormat
-from mailboat.config.storage import Secret
+from mailboat.config.document import LimitsConfig, ThrottleConfig
 from mailboat.frozen import Frozen
 
-from mailboat_operator.definition.fields import Field, Renamed, Rule
-from mailboat_operator.definition.forms import (
-    DURATION,
-    DURATION_OF_SECONDS,
-    DURATION_OR_ZERO,
-    LABEL,
-    PATH_PATTERN,
-    SIZE,
-    URL,
-)
-from mailboat_operator.definition.references import SecretReference
+from mailboat_operator.definition.fields import Field, Renamed
+from mailboat_operator.definition.forms import DURATION_OR_ZERO, SIZE
 
 _DEFAULTS = LimitsConfig()
 
@@ -77,51 +67,3 @@ class Throttle(Frozen):
     def config(self) -> ThrottleConfig:
         """As the agent reads it."""
         return ThrottleConfig(self.max_queue_entries if self.enabled else None, self.max_delay_seconds)
-
-
-class Webhook(Frozen):
-    """A receiver that distributed events are posted to."""
-
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.url) != has(self.urlSecretRef)",
-            "either url or urlSecretRef is needed",
-            ".url",
-            lambda webhook: (webhook.url is None) is not (webhook.url_secret_ref is None),
-        ),
-    )
-
-    name: Annotated[str, Field("Name, under which its progress is kept.", form=LABEL)]
-    url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
-    url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
-    token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Field("Time limit of one request.", form=DURATION)] = 10.0
-    format: Annotated[WebhookFormat, Field("Format of the body.")] = WebhookFormat.CLOUDEVENTS
-    only: Annotated[WebhookEvents, Field("Which events are posted.")] = WebhookEvents.ALL
-    paths: Annotated[
-        tuple[str, ...],
-        Field(
-            "Path patterns: only events of packages below them are posted. Default: all.",
-            form=PATH_PATTERN,
-            max_items=32,
-            key="",
-        ),
-    ] = ()
-
-    def config(self, token_file: str | None, url_file: str | None) -> WebhookConfig:
-        """As the agent reads it, with the files that it finds the Secrets in."""
-        url, token = (None if file is None else Secret(file=file) for file in (url_file, token_file))
-        return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.only, self.paths)
-
-
-class Events(Frozen):
-    """Events that a publisher sends when all subscribers have a package."""
-
-    silent_seconds: Annotated[
-        float,
-        Field(
-            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.",
-            form=DURATION_OF_SECONDS,
-        ),
-    ] = 300.0
-    webhooks: Annotated[tuple[Webhook, ...], Field("Webhooks that events are posted to.", max_items=8, key="name")] = ()

@@ -12,7 +12,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from mailboat.config.document import AgentsConfig, Config, EventsConfig, HttpConfig
+from mailboat.config.document import AgentsConfig, Config, HttpConfig
+from mailboat.config.receivers import EventsConfig
 from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.spec import JournalSpec

@@ -9,11 +9,11 @@ from typing import Final
 from mailboat.config.document import (
     AgentsConfig,
     Config,
-    EventsConfig,
     PublisherAgentConfig,
     PublisherConfig,
     TokenConfig,
 )
+from mailboat.config.receivers import EventsConfig, RelayConfig
 from mailboat.config.storage import Secret
 
 from mailboat_operator.kinds.journal.spec import JournalSpec
@@ -27,7 +27,6 @@ from mailboat_operator.workload.configuration import (
     journal_mounts,
     token_mount,
 )
-from mailboat_operator.workload.limits import Events, Webhook
 from mailboat_operator.workload.manifests import (
     TOKEN_ENDING,
     Choice,
@@ -37,11 +36,14 @@ from mailboat_operator.workload.manifests import (
     stateful_set,
 )
 from mailboat_operator.workload.pods import AgentImage, AgentPod
+from mailboat_operator.workload.receivers import Events, Relay, Webhook
 
 _SOURCE: Final = "source"
 SOURCE_FOLDER: Final = "/source"
 _STATE: Final = "state"
 _URL_KEY: Final = "url"
+_LOGIN_KEYS: Final = ("username", "password")
+_CA_KEY: Final = "ca.crt"
 
 
 def owner_of_publisher(publisher: Publisher) -> Owner:
@@ -55,9 +57,12 @@ def token_secret_name(publisher: Publisher) -> str:
     return child_name(publisher.metadata.name, TOKEN_ENDING) if said is None else said.name
 
 
-def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
-    """The Secrets of webhooks. A change restarts the agent, which reads only the API's own ones again."""
-    found = (mount for hook in publisher.spec.events.webhooks for mount in (_hook_token(hook), _hook_url(hook)))
+def receiver_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """The Secrets of receivers of events. A change restarts the agent, which reads only the API's own ones again."""
+    events = publisher.spec.events
+    found = [mount for hook in events.webhooks for mount in (_hook_token(hook), _hook_url(hook))]
+    if events.relay is not None:
+        found += [_relay_login(events.relay), _relay_ca(events.relay)]
     return [mount for mount in found if mount is not None]
 
 
@@ -71,6 +76,22 @@ def _hook_url(hook: Webhook) -> SecretMount | None:
     return None if reference is None else SecretMount(f"webhookurl-{hook.name}", reference.name, (_URL_KEY,))
 
 
+def _relay_login(relay: Relay) -> SecretMount | None:
+    reference = relay.credentials_secret_ref
+    return None if reference is None else SecretMount("relay-login", reference.name, _LOGIN_KEYS)
+
+
+def _relay_ca(relay: Relay) -> SecretMount | None:
+    reference = relay.ca_secret_ref
+    return None if reference is None else SecretMount("relay-ca", reference.name, (_CA_KEY,))
+
+
+def _relay_config(relay: Relay) -> RelayConfig:
+    login = _relay_login(relay)
+    user, password = (_file_in(login, key) for key in _LOGIN_KEYS)
+    return relay.config(user, password, _file_in(_relay_ca(relay), _CA_KEY))
+
+
 def _events_config(events: Events) -> EventsConfig:
     """The events as the agent reads them."""
     return EventsConfig(
@@ -79,6 +100,8 @@ def _events_config(events: Events) -> EventsConfig:
             hook.config(_file_in(_hook_token(hook), TOKEN_KEY), _file_in(_hook_url(hook), _URL_KEY))
             for hook in events.webhooks
         ),
+        relay=None if events.relay is None else _relay_config(events.relay),
+        mails=tuple(mail.config() for mail in events.mails),
     )
 
 
@@ -89,7 +112,7 @@ def _file_in(mount: SecretMount | None, key: str) -> str | None:
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
     """The Secrets that its agent reads besides those of the journal."""
     callers = [_caller_mount(one) for one in publisher.spec.http.tokens]
-    return [token_mount(token_secret_name(publisher)), *callers, *webhook_mounts(publisher)]
+    return [token_mount(token_secret_name(publisher)), *callers, *receiver_mounts(publisher)]
 
 
 def _caller_mount(token: Token) -> SecretMount:

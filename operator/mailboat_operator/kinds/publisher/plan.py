@@ -13,8 +13,8 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.publisher.manifests import (
     owner_of_publisher,
     publisher_children,
+    receiver_mounts,
     user_mounts,
-    webhook_mounts,
 )
 from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -66,7 +66,7 @@ def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
     if findings is not None or around.journal is None:
         return _plan(publisher, around, (), findings or ())
     journal = around.journal.spec
-    digest = secrets_digest([*webhook_mounts(publisher), *journal_mounts(journal)], around.secrets)
+    digest = secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], around.secrets)
     choice = Choice(claim_bytes=template_bytes(around.children, metadata.name), policy=around.policy)
     children = publisher_children(publisher, journal, around.image, digest, choice)
     owner = owner_of_publisher(publisher)

@@ -1,0 +1,237 @@
+"""Sends events to one receiver: each at least once, in order, over restarts. Events of packages, or those of jobs.
+
+Its queue is the topic of its source behind its cursor, so a receiver that is down delays nothing else: each receiver
+has a cursor, a lease and a thread of its own. What the receiver rejects as such is logged and skipped, since it would
+be rejected each time; everything else is retried, after the requested or a growing pause. Of several processes only
+the one with the lease sends. Started by the agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from mailboat.clock import Clock
+from mailboat.errors import JobLogIncompleteError, MailboatError, PositionOutOfRangeError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.port import Journal
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
+from mailboat.telemetry.notices import Notice, NoticeReader, NoticeSource, RecordNotices
+from mailboat.workers import Worker, WorkerOptions
+
+_LOG: Final = logging.getLogger(__name__)
+_WAIT_SECONDS: Final = 1.0
+_LEASE_SECONDS: Final = 2.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+_STOP_SECONDS: Final = 15.0
+
+
+class EventSender(Protocol):
+    """Brings notices to a receiver. Used by one thread.
+
+    Attributes:
+        place: The receiver, for the log; without secrets.
+        max_notices: How many one call takes.
+        pause_seconds: Least time between the end of a call and the next one.
+    """
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def max_notices(self) -> int: ...
+
+    @property
+    def pause_seconds(self) -> float: ...
+
+    def send(self, notices: Sequence[Notice], now: datetime) -> bool:
+        """Send. Returns: false if the receiver rejects this message as such. Raises: RetryableError: send it again."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class EventReceiver(NamedTuple):
+    """Whose events go where.
+
+    Attributes:
+        publisher: The publisher whose state has the cursor.
+        name: The receiver's name in the configuration.
+        kind: `webhook` or `mail`.
+    """
+
+    publisher: AgentName
+    name: str
+    kind: str = WEBHOOK_READER
+
+    @property
+    def reader(self) -> str:
+        """Name of its cursor and its lease. `webhook` is that of earlier versions, which had one webhook."""
+        return self.name if self.name == self.kind == WEBHOOK_READER else f"{self.kind}-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPorts:
+    """What a delivery works with; it closes the sender only."""
+
+    journal: Journal
+    memory: EventMemory
+    clock: Clock
+    source: NoticeSource
+    sender: EventSender
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=random.SystemRandom)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryStatistics:
+    """Counts of this process: events that were delivered, failures that are retried, and events that were refused.
+
+    `waiting` is the number of records on the topic that stand behind the event that could not be sent, with it:
+    what a receiver that is away holds up. 0 while events are taken.
+    """
+
+    delivered: int = 0
+    failed: int = 0
+    refused: int = 0
+    waiting: int = 0
+
+
+class EventDelivery:
+    """Sends events to a receiver between `start` and `stop`."""
+
+    def __init__(self, receiver: EventReceiver, ports: DeliveryPorts) -> None:
+        """Send what is raised from now on, or from where an earlier process was."""
+        self._receiver = receiver
+        self._ports = ports
+        self._source = ports.source
+        self._sender = ports.sender
+        self._reader: NoticeReader | None = None
+        self._statistics = DeliveryStatistics()
+        options = WorkerOptions(
+            f"sending events of {receiver.publisher} to the {receiver.kind} {receiver.name}",
+            longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
+            jitter=ports.random,
+            interrupt=self._interrupt,
+            on_end=self._sender.close,
+            on_failure=self._count_failure,
+            where=self._where(),
+        )
+        self._worker = Worker(f"{receiver.kind}-{receiver.publisher}-{receiver.name}", self._turn, ports.clock, options)
+
+    @property
+    def statistics(self) -> DeliveryStatistics:
+        """A snapshot, from any thread."""
+        return self._statistics
+
+    def start(self) -> None:
+        """Remember where the first event will stand, and send from now on. Raises: the journal's and state's errors."""
+        self._cursor()
+        self._worker.start()
+
+    def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
+        """End the thread after the current message."""
+        self._worker.stop(timeout_seconds)
+
+    def _interrupt(self) -> None:
+        # a local: the thread clears the attribute meanwhile
+        reader = self._reader
+        if reader is not None:
+            reader.interrupt()
+
+    def _turn(self) -> float:
+        with self._ports.memory.lease(self._receiver.reader) as is_ours:
+            if is_ours:
+                self._send_until_stopped()
+        return _LEASE_SECONDS
+
+    def _send_until_stopped(self) -> None:
+        try:
+            reader = self._source.open(self._cursor())
+            self._reader = reader
+            try:
+                while not self._worker.is_stopping:
+                    self._deliver_all(reader.read(_WAIT_SECONDS))
+            finally:
+                self._reader = None
+                reader.close()
+        except (PositionOutOfRangeError, JobLogIncompleteError) as error:
+            first = self._source.first()
+            _LOG.warning("events were removed before the receiver took them: %s", error, extra=self._where())
+            self._note(first, is_restart=True)
+
+    def _deliver_all(self, records: Sequence[RecordNotices]) -> None:
+        pending: list[Notice] = []
+        for record in records:
+            pending += record.notices
+            is_last = record is records[-1]
+            # A sender of single events notes each; one that bundles takes all that were read.
+            if pending and (is_last or self._sender.max_notices == 1):
+                for message in _bundles(pending, self._sender.max_notices):
+                    if self._worker.is_stopping:
+                        return
+                    self._send(message)
+                    self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
+                pending = []
+            # After the messages: a crash in between sends the events of the record twice, and loses none. Records
+            # without events are noted together, as each note is an fsync.
+            if not pending and (record.notices or is_last):
+                self._note(Offset(record.offset + 1))
+                self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
+            if self._statistics.waiting:
+                self._statistics = replace(self._statistics, waiting=0)
+            # a turn lasts as long as the lease, so each success is reported here, not at its end
+            self._worker.succeeded()
+        if self._sender.pause_seconds and any(record.notices for record in records):
+            self._worker.rest(self._sender.pause_seconds)  # after the note: a crash while resting repeats nothing
+
+    def _send(self, notices: Sequence[Notice]) -> None:
+        counted = self._statistics
+        try:
+            is_taken = self._sender.send(notices, self._ports.clock.now())
+        except MailboatError as error:
+            error.with_facts(**notices[0].where)
+            raise
+        if is_taken:
+            self._statistics = replace(counted, delivered=counted.delivered + len(notices))
+        else:
+            self._statistics = replace(counted, refused=counted.refused + len(notices))
+            where = {**self._where(), **notices[0].where}
+            _LOG.error("%s rejected %d event(s) permanently; skipped", self._sender.place, len(notices), extra=where)
+
+    def _cursor(self) -> Offset:
+        identity = self._source.identity()
+        found = self._ports.memory.cursor(self._receiver.reader, identity)
+        if found is None:
+            end = self._ports.journal.bounds(self._source.topic).next_offset
+            self._note(end)
+            return end
+        return found.next_offset
+
+    def _note(self, next_offset: Offset, *, is_restart: bool = False) -> None:
+        identity, memory = self._source.identity(), self._ports.memory
+        store = memory.restart if is_restart else memory.advance
+        store(self._receiver.reader, identity, EventCursor(next_offset, next_offset))
+
+    def _count_failure(self, _: Exception) -> None:
+        waiting = self._statistics.waiting
+        with suppress(MailboatError):  # the journal may be what failed
+            end = self._ports.journal.bounds(self._source.topic).next_offset
+            waiting = max(0, end - self._cursor())
+        self._statistics = replace(self._statistics, failed=self._statistics.failed + 1, waiting=waiting)
+
+    def _where(self) -> dict[str, object]:
+        known = {"publisher": self._receiver.publisher, self._receiver.kind: self._receiver.name}
+        return {**known, "topic": self._source.topic}
+
+
+def _bundles(notices: Sequence[Notice], size: int) -> Iterator[Sequence[Notice]]:
+    return (notices[start : start + size] for start in range(0, len(notices), size))
