@@ -47,7 +47,10 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",
-        EXPLANATIONS: json.dumps({one.name: one.text for one in explanations().values()}, indent=0) + "\n",
+        EXPLANATIONS: json.dumps(
+            {explanation.name: explanation.text for explanation in explanations().values()}, indent=0
+        )
+        + "\n",
     }
 
 

@@ -32,6 +32,7 @@ class Draft:
 
     def place(self, into: FolderHandle, name: str) -> None:
         """Give the file its name, replacing what has it; durable on return. Raises: OSError."""
+        # bytes, name, folder: after a crash a name must not stand for missing bytes
         self.synchronise()
         self._folder.move(self._name, into, name)
         into.sync()
@@ -40,6 +41,7 @@ class Draft:
         """Give the file its name, unless there is a file of that name; durable on return. Raises: OSError."""
         self.synchronise()
         try:
+            # unlike a rename, a link never replaces a file
             os.link(self._name, name, src_dir_fd=self._folder.descriptor, dst_dir_fd=into.descriptor)
         except FileExistsError:
             return False
@@ -48,6 +50,7 @@ class Draft:
                 raise
             if into.status(name) is not None:
                 return False
+            # of two writers at the same moment the later one replaces the file
             self._folder.move(self._name, into, name)
         into.sync()
         return True

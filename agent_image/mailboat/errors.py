@@ -146,8 +146,8 @@ class JobLogIncompleteError(StopError):
 class JobLogReplacedError(StopError):
     """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
 
-    Start the worker again; Kubernetes does so by itself. Jobs, queues and schedules of the earlier topic are gone: add
-    them again. Agents go on with the new topic without a restart.
+    Start the worker again; in Kubernetes its pod restarts. Jobs, queues and schedules of the earlier topic are gone:
+    add them again. Agents go on with the new topic without a restart.
     """
 
 

@@ -33,6 +33,7 @@ _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _COMMON
 _LOCK: Final = os.O_RDWR | os.O_CREAT | _COMMON
 _EXCHANGED: Final = (errno.ENOTDIR, errno.ELOOP, None)
 """What `rmtree` reports of a link in place of a folder; its own refusal of links has no number."""
+# each one is a race lost to another process: an attack must not make a loop without end
 _MOST_EXCHANGES: Final = 20
 
 
@@ -107,6 +108,7 @@ class FolderHandle:
         """The descriptor of a file to be locked, made if it is missing."""
         place = f"{self.place}/{name}"
         try:
+            # neither O_EXCL nor O_TRUNC: processes share the file, and it may hold the id of the one with the lock
             descriptor = os.open(name, _LOCK, PRIVATE_FILE, dir_fd=self.descriptor)
         except OSError as error:
             _refuse_link(error, place, self.status(name))
@@ -140,6 +142,7 @@ class FolderHandle:
 
     def move(self, name: str, into: FolderHandle, new_name: str) -> None:
         """Rename an entry, replacing a file of that name."""
+        # atomic, and durable only after `sync` of both folders
         os.rename(name, new_name, src_dir_fd=self.descriptor, dst_dir_fd=into.descriptor)
 
     def sync(self) -> None:
@@ -148,6 +151,7 @@ class FolderHandle:
 
     def close(self) -> None:
         """Release the descriptor."""
+        # a second close must not close a descriptor that the kernel has given to another file since
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -224,6 +228,7 @@ def open_regular_file(place: str | os.PathLike[str]) -> FileIO:
 
     Raises: OSError, ForeignEntryError.
     """
+    # O_NONBLOCK: the open of a FIFO without a writer would hang
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     _check_regular(descriptor, os.fspath(place), None)
     return FileIO(descriptor)
@@ -237,6 +242,7 @@ def is_same_entry(one: os.stat_result | None, other: os.stat_result | None) -> b
 def _check_regular(descriptor: int, place: str, expected: os.stat_result | None) -> None:
     """Close the descriptor and raise unless it is of a regular file, and of the expected one."""
     try:
+        # of the descriptor: the path may lead elsewhere by now
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), place)

@@ -20,6 +20,7 @@ from mailboat.frozen import Frozen
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mailboat-"
+# a server may ask for a pause of days
 _LONGEST_WISH_SECONDS: Final = 3600.0
 
 
@@ -150,6 +151,7 @@ class Worker:
 
     def ask_to_stop(self) -> None:
         """Take no turn any more. Does not wait; again it does nothing new."""
+        # before the wake-up: the thread that it wakes reads this
         self._stopping.set()
         self._woken.set()
         if self._options.interrupt is not None:
@@ -177,6 +179,7 @@ class Worker:
             if self._options.on_end is not None:
                 self._guarded(self._options.on_end)
         finally:
+            # after `on_end`: until then the worker counts as running
             self._ended.set()
             if watch is not None:
                 watch.ended()
@@ -184,6 +187,7 @@ class Worker:
     def _take_turns(self) -> None:
         is_done = False
         while not is_done and not self.is_stopping:
+            # before the turn: a wake-up during it is for the next one
             self._woken.clear()
             is_done = self._guarded(self._take_turn)
 
@@ -194,6 +198,7 @@ class Worker:
             return True
         if pause > 0 and not self._stopping.is_set():  # a stop that came before the last wake-up was taken back
             self._beat(pause)
+            # on the wake-up, which a stop gives as well
             self._clock.wait(self._woken, pause)
         return False
 

@@ -88,8 +88,11 @@ class Agents:
     async def fleet(self, address: AgentAddress) -> StatusView:
         """The status of the publisher's journal. Raises: AgentUnreachableError, AgentRefusedError."""
         status = await self._ask(address, operations.status())
-        times = [one.last_published_at for one in status.publishers]
-        names = [*(one.name for one in status.publishers), *(one.name for one in status.subscribers)]
+        times = [publisher.last_published_at for publisher in status.publishers]
+        names = [
+            *(publisher.name for publisher in status.publishers),
+            *(subscriber.name for subscriber in status.subscribers),
+        ]
         _check_bounds([status.journal.next_offset], times, names)
         return status
 

@@ -137,17 +137,19 @@ class Brokers:
         A topic to make that is there already, and one to delete that is gone, count as done.
         """
         asked: dict[str, Future[Any]] = {}
-        creates = [_new_topic(one.topic) for one in actions.values() if isinstance(one, CreateTopic)]
+        creates = [_new_topic(action.topic) for action in actions.values() if isinstance(action, CreateTopic)]
         if creates:
             asked |= self._admin.create_topics(creates, request_timeout=self._seconds)
-        grows = [NewPartitions(one.name, one.partitions) for one in actions.values() if isinstance(one, Grow)]
+        grows = [
+            NewPartitions(action.name, action.partitions) for action in actions.values() if isinstance(action, Grow)
+        ]
         if grows:
             asked |= self._admin.create_partitions(grows, request_timeout=self._seconds)
-        changes = [_changed(one) for one in actions.values() if isinstance(one, Configure)]
+        changes = [_changed(action) for action in actions.values() if isinstance(action, Configure)]
         if changes:
             found = self._admin.incremental_alter_configs(changes, request_timeout=self._seconds)
             asked |= {resource.name: future for resource, future in found.items()}
-        deletes = [one.name for one in actions.values() if isinstance(one, DeleteTopic)]
+        deletes = [action.name for action in actions.values() if isinstance(action, DeleteTopic)]
         if deletes:
             asked |= self._admin.delete_topics(deletes, request_timeout=self._seconds)
         return {name: await self._done(action, asked[name]) for name, action in actions.items()}

@@ -222,7 +222,7 @@ class ClusterReader:
         except ClusterRefusedError as error:  # rights of an older chart
             return Claims(refused=error.message)
         refusals = (self.systems.refusals.of(claim, size, self.now) for claim in too_small(found, wanted.size_bytes))
-        return Claims(found, next((one for one in refusals if one is not None), None))
+        return Claims(found, next((refusal for refusal in refusals if refusal is not None), None))
 
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""
@@ -251,7 +251,7 @@ class ClusterReader:
             own_secrets: Secrets of the user's that its agents need besides those of the journal.
         """
         journal = await self.journal(namespace, journal_name)
-        wanted = [*own_secrets, *(() if journal is None else (one.secret for one in journal_mounts(journal.spec)))]
+        wanted = [*own_secrets, *(() if journal is None else (mount.secret for mount in journal_mounts(journal.spec)))]
         live = await self.children(namespace, children)
         has_agents = any(key.kind in _RUNNING for key in live)
         secrets = {name: await self.secret(namespace, name) for name in dict.fromkeys(wanted)}

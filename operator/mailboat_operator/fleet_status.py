@@ -83,9 +83,9 @@ def _marked(one: SubscriberStatusView, state: AgentState) -> SubscriberStatusVie
 def _joined(journals: Sequence[JournalView]) -> JournalView:
     if len(journals) == 1:
         return journals[0]
-    sizes = [one.size_bytes for one in journals]
-    size = None if not sizes or None in sizes else sum(one or 0 for one in sizes)
-    return JournalView(f"{len(journals)} journals", 0, sum(one.next_offset for one in journals), size)
+    sizes = [journal.size_bytes for journal in journals]
+    size = None if not sizes or None in sizes else sum(size or 0 for size in sizes)
+    return JournalView(f"{len(journals)} journals", 0, sum(journal.next_offset for journal in journals), size)
 
 
 AskAgent = Callable[[], Awaitable[StatusView]]

@@ -82,6 +82,7 @@ def may_take(sighting: Sighting | None, settings: LeaseSettings, now: float) -> 
     holder = sighting.record.get("holderIdentity")
     if holder == settings.identity:
         return True
+    # without a holder it was released, and is free at once
     duration = float(sighting.record.get("leaseDurationSeconds") or 0) if holder else 0.0
     if order_of(sighting.version) > order_of(settings.version):
         duration += settings.patience_seconds
@@ -129,6 +130,7 @@ class Lease:
             if await self._try_safely():
                 # from before the request: the API server stored the renewal some time after that
                 renewed = started
+            # do not wait for the own time-out when another replica leads
             elif self._is_held_by_another():
                 break
         _LOG.warning("%s is no longer the leader", self._settings.identity)
@@ -183,6 +185,7 @@ class Lease:
     def _see(self, found: Manifest | None) -> None:
         if found is None:
             self._sighting = None
+        # only a changed record counts as a renewal, and its time is ours: clocks of replicas may differ
         elif self._sighting is None or self._sighting.record != found["spec"]:
             version = (found["metadata"].get("annotations") or {}).get(_VERSION, "0")
             self._sighting = Sighting(found["spec"], version, self._monotonic())

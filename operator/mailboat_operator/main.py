@@ -84,7 +84,7 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
 
     async def requests() -> dict[str, AskAgent]:
         lists = [await publishers_in(cluster, namespace) for namespace in settings.namespaces or ("*",)]
-        found = [one for publishers in lists for one in publishers]
+        found = [publisher for publishers in lists for publisher in publishers]
         return {f"{one.metadata.namespace}/{one.metadata.name}": request_of(one) for one in found}
 
     return FleetPage(FleetStatus(requests, lambda: datetime.now(UTC)).look, settings.dashboard_token)

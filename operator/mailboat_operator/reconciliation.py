@@ -210,4 +210,4 @@ def _now() -> datetime:
 
 def _is_ready(status: Mapping[str, Any] | None) -> bool:
     conditions = (status or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)

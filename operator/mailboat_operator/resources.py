@@ -114,7 +114,9 @@ def is_of_going_namespace(error: MailboatError) -> bool:
     """Whether a request was refused because its namespace is being deleted, in which nothing can be created."""
     cause = error.__cause__
     details = cause.status.details if isinstance(cause, ApiError) else None
-    return any(one.reason == "NamespaceTerminating" for one in (details.causes if details is not None else None) or ())
+    return any(
+        cause.reason == "NamespaceTerminating" for cause in (details.causes if details is not None else None) or ()
+    )
 
 
 def is_out_of_sight(error: Exception) -> bool:

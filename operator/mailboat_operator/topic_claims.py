@@ -77,9 +77,9 @@ class TopicClaims:
     def rivals(self, topic: Topic, journal: Journal) -> CompetingTopics:
         """The other Topics that claim the topic, without those that are being deleted."""
         ours, lead, name = _claim_of(topic), _lead_of(journal), topic_name(topic, journal)
-        others = [one for one in self._claims_of(name, lead) if one.place != ours.place and not one.is_deleted]
+        others = [claim for claim in self._claims_of(name, lead) if claim.place != ours.place and not claim.is_deleted]
         # by place, too: creation times have whole seconds, and both sides must name the same owner
-        older = sorted((one.made_at, one.place) for one in others)
+        older = sorted((other.made_at, other.place) for other in others)
         owner = older[0][1] if older and older[0] < (ours.made_at, ours.place) else None
         return CompetingTopics(owner, others[0].place if others else None)
 

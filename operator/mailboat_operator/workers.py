@@ -155,7 +155,7 @@ class Workers:
 
     def _count(self) -> None:
         queues = self._queues.values()
-        self._metrics.queued(sum(map(len, queues)), sum(one.under_way for one in queues))
+        self._metrics.queued(sum(map(len, queues)), sum(queue.under_way for queue in queues))
 
     async def _work(self, key: ObjectKey) -> None:
         try:

@@ -125,7 +125,7 @@ class Observability:
 
         Raises: ConfigInvalidError for a receiver; the journal's errors, and those of the publishers' states.
         """
-        names = tuple(one.name for one in self._home.config.agents.publishers)
+        names = tuple(publisher.name for publisher in self._home.config.agents.publishers)
         for name in names:
             self._start_events(name, workspace)
         self._metrics.watch(lambda: fleet_figures(control, self._clock, names))
@@ -224,21 +224,29 @@ def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -
     """What each of the publishers sees, from the answers of the control port. Raises: as `Control.status`."""
     status = control.status()
     now_ms = milliseconds_now(clock)
-    delays = {one.name: one.delay_seconds for one in status.publishers}
+    delays = {publisher.name: publisher.delay_seconds for publisher in status.publishers}
     # packages wait for a suspended subscriber on purpose: the alert on old packages must not fire for it
-    suspended = {f"{one.sling_id}-{one.name}" for one in status.subscribers if one.suspended_at is not None}
+    suspended = {
+        f"{subscriber.sling_id}-{subscriber.name}"
+        for subscriber in status.subscribers
+        if subscriber.suspended_at is not None
+    }
     for name in publishers:
         queues = control.queues(name)
         yield FleetFigures(
             name,
             now_ms,
-            tuple(_state_of(one) for one in status.subscribers if not one.follow or name in one.follow),
             tuple(
-                _figures_of(one, is_suspended=one.name in suspended)
-                for one in queues
-                if one.state != QueueState.PASSIVE
+                _state_of(subscriber)
+                for subscriber in status.subscribers
+                if not subscriber.follow or name in subscriber.follow
             ),
-            sum(one.count for one in queues if one.state == QueueState.PASSIVE),
+            tuple(
+                _figures_of(queue, is_suspended=queue.name in suspended)
+                for queue in queues
+                if queue.state != QueueState.PASSIVE
+            ),
+            sum(queue.count for queue in queues if queue.state == QueueState.PASSIVE),
             delays.get(name, 0.0),
         )
 

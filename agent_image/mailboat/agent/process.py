@@ -70,8 +70,8 @@ class AgentProcess:
         self._control: ControlService | None = None
         self._history: LagHistory | None = None
         self._tasks = [
-            SubscriberTask(one.name, self._opener(one), self._pulse, self._heed_end)
-            for one in home.config.agents.subscribers
+            SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
+            for subscriber in home.config.agents.subscribers
         ]
         self._upkeep = [maintenance_worker(self.workspace, figures=self.observability.upkeep)]
 
@@ -180,7 +180,7 @@ class AgentProcess:
     def readiness(self) -> ReadinessView:
         """See `Health`: not ready while stopping, so that no more traffic is sent here."""
         agents = (*self._publishers(), *(task.view() for task in self._tasks))
-        is_ready = not self.stopping.is_set() and all(one.ready for one in agents)
+        is_ready = not self.stopping.is_set() and all(agent.ready for agent in agents)
         return ReadinessView(is_ready, agents)
 
     def __enter__(self) -> Self:
@@ -199,7 +199,7 @@ class AgentProcess:
     def _publishers(self) -> Sequence[AgentView]:
         is_ready = self._control is not None
         state = "running" if is_ready else "starting"
-        names = [one.name for one in self.config.agents.publishers]
+        names = [publisher.name for publisher in self.config.agents.publishers]
         return [AgentView(name, "publisher", state, is_ready) for name in names]
 
     def _opener(self, config: SubscriberAgentConfig) -> Callable[[], RunnableSubscriber]:
@@ -238,8 +238,8 @@ class AgentProcess:
 def check_agents(agents: AgentsConfig) -> None:
     """Refuse what can't be run. Raises: ConfigInvalidError."""
     for kind, names in (
-        ("publishers", [one.name for one in agents.publishers]),
-        ("subscribers", [one.name for one in agents.subscribers]),
+        ("publishers", [publisher.name for publisher in agents.publishers]),
+        ("subscribers", [subscriber.name for subscriber in agents.subscribers]),
     ):
         for name in names:
             if names.count(name) > 1:

@@ -37,8 +37,8 @@ class Startup:
             clock: Time.
             jitter: Shortens each pause by up to a half, so that the members of a pool do not retry all at once.
         """
-        publishers = [(one.name, "publisher") for one in agents.publishers]
-        self._agents = (*publishers, *((one.name, "subscriber") for one in agents.subscribers))
+        publishers = [(publisher.name, "publisher") for publisher in agents.publishers]
+        self._agents = (*publishers, *((subscriber.name, "subscriber") for subscriber in agents.subscribers))
         self._clock = clock
         self._jitter = jitter
         self._stopping = threading.Event()

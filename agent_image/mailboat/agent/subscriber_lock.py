@@ -40,6 +40,7 @@ class SubscriberLock:
                 next_step="stop it, or choose another name",
                 lock=file,
             ) from error
+        # a read-only home: the lock of the target still keeps a second importer out
         except OSError:
             self.release()
 

@@ -413,7 +413,7 @@ def check_exposable(name: str, target: str) -> None:
 
 def failed_calls(ledger: HookCallLedger) -> tuple[AfterCall, ...]:
     """The calls of the hook `after` that failed, as they are announced: a few, without their traces."""
-    waiting = [one for one in ledger.calls(MAX_ANNOUNCED_CALLS) if one.attempts]
+    waiting = [call for call in ledger.calls(MAX_ANNOUNCED_CALLS) if call.attempts]
     failed = [*waiting, *ledger.calls(MAX_ANNOUNCED_CALLS, is_set_aside=True)][:MAX_ANNOUNCED_CALLS]
     return tuple(replace(one, cause=_announced_cause(one.cause)) for one in failed)
 

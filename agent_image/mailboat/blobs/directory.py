@@ -205,7 +205,7 @@ class DirectoryBlobStore:
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
         """See `BlobStore.remove_unrenewed`. Each age is read while no writer can renew."""
-        return sum(self._remove_old(one, stored_before.timestamp()) for one in digests)
+        return sum(self._remove_old(digest, stored_before.timestamp()) for digest in digests)
 
     def abandon_uploads(self, begun_before: datetime) -> int:
         count = 0

@@ -117,7 +117,11 @@ class MemoryBlobStore:
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
         with self._lock:
             self._check_open()
-            old = [one for one in digests if one in self._blobs and self._blobs[one][0].stored_at < stored_before]
+            old = [
+                digest
+                for digest in digests
+                if digest in self._blobs and self._blobs[digest][0].stored_at < stored_before
+            ]
             for one in old:
                 del self._blobs[one]
         return len(old)

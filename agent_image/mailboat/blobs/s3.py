@@ -159,7 +159,9 @@ class S3BlobStore:
         return True
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
-        return remove_unrenewed(self._connection, {self._key(one): one for one in digests}, stored_before, self._clock)
+        return remove_unrenewed(
+            self._connection, {self._key(digest): digest for digest in digests}, stored_before, self._clock
+        )
 
     def abandon_uploads(self, begun_before: datetime) -> int:
         return abandon_uploads(self._connection, _FOLDER, begun_before)

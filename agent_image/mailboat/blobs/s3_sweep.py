@@ -68,6 +68,7 @@ class Announcement(NamedTuple):
 
 def await_sweep(connection: S3Connection, digest: Digest, clock: Clock) -> None:
     """Return when no sweeper can be about to delete the blob. Raises: BlobStoreUnavailableError."""
+    # two leases: the announced sweep, and one that announces right behind it
     deadline = Deadline(clock, 2 * LEASE_SECONDS)
     while (found := read_announcement(connection)) is not None:
         if found.is_expired or digest.hex() not in found.digests:
@@ -146,6 +147,7 @@ class _Turn:
     def remove(self, keys: Mapping[str, Digest], stored_before: datetime) -> int:
         self._announce(keys.values())
         with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="sweep") as pool:
+            # after the announcement: this sees a renewal before it, and a publisher that renews after it waits
             ages = pool.map(self._stored_at, keys)
         old = [key for key, stored_at in zip(keys, ages, strict=True) if stored_at and stored_at < stored_before]
         if self._deleting.is_over():
@@ -159,7 +161,7 @@ class _Turn:
         return len(old)
 
     def _announce(self, digests: Iterable[Digest]) -> None:
-        body = "\n".join([self._sweeper, *(one.hex() for one in digests)])
+        body = "\n".join([self._sweeper, *(digest.hex() for digest in digests)])
         if self._store(body, {"IfNoneMatch": "*"}):
             return
         found = read_announcement(self._connection)

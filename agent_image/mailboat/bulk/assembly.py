@@ -79,7 +79,7 @@ def _known(workspace: Workspace, publisher: str) -> str:
     Raises:
         UsageError: The home and its configuration name no such publisher.
     """
-    configured = (one.name for one in workspace.home.config.agents.publishers)
+    configured = (publisher.name for publisher in workspace.home.config.agents.publishers)
     known = sorted({*workspace.publisher_names(), *configured})
     if publisher not in known:
         raise UsageError(

@@ -46,7 +46,10 @@ class BuildBusyError(RetryableError):
 
 
 class BuildLostError(StopError):
-    """Another driver took over the build after this one missed its lease for a minute. No action is needed."""
+    """This driver missed its lease for a minute, and another one took over the build.
+
+    Nothing is lost: `mailboat bulk status` shows the progress of the other driver.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class BuildRegistry:
         While it is built, what it has of an earlier revision serves any other. What it publishes is of one revision,
         and so is a build with a given id.
         """
-        begun = (one for one in reversed(self.builds()) if one.recipe == recipe)
+        begun = (build for build in reversed(self.builds()) if build.recipe == recipe)
         return next((one for one in begun if _can_go_on(one, revision)), None)
 
     def forget(self, build_id: BuildId) -> None:
@@ -131,7 +131,7 @@ class BuildRegistry:
 
     def _complete(self, recipe: Recipe) -> list[Build]:
         """The oldest first; of two that were complete in the same instant, the one that published last is newer."""
-        complete = (one for one in self.builds() if one.state is BuildState.COMPLETE)
+        complete = (build for build in self.builds() if build.state is BuildState.COMPLETE)
         same = (one for one in complete if one.recipe.subject == recipe.subject)
         return sorted(same, key=lambda one: (one.completed_ms or 0, one.last_offset or 0))
 

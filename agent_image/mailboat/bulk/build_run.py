@@ -289,7 +289,7 @@ class BuildRun:
         return end.package_id != build.last_package_id and parts.build_of(end) != build.build_id
 
     def _of_other_sources(self) -> set[BuildId]:
-        return {one.build_id for one in self._library.builds() if one.recipe.source != self._recipe.source}
+        return {build.build_id for build in self._library.builds() if build.recipe.source != self._recipe.source}
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
         store, problems = self._opened.enter_context(closing(BinStore())), list[Problem]()

@@ -150,7 +150,7 @@ class Manifest:
         """Say which rows the build has, by their signatures, in order: from now on it is whole."""
         self.flush()
         # after the rows: a crash in between leaves a manifest without an order, which is not whole
-        table = _table([{"signature": one} for one in signatures], ORDER_SCHEMA)
+        table = _table([{"signature": signature} for signature in signatures], ORDER_SCHEMA)
         self._documents.write(self._order_name, _parquet(table))
 
     def order(self) -> frozenset[bytes]:
@@ -183,7 +183,7 @@ class Manifest:
         buckets = groupby(self._documents.names(self._prefix), key=self._bucket_of)
         for _, names in buckets:
             found = {
-                one.signature: one for name in names for one in _rows_of(self._read(name)) if one.signature in wanted
+                row.signature: row for name in names for row in _rows_of(self._read(name)) if row.signature in wanted
             }
             yield from sorted(found.values(), key=lambda one: one.order)
 
@@ -221,7 +221,7 @@ class Manifest:
         if bucket not in self._chunks:
             names = self._documents.names(prefix)
             self._chunks[bucket] = int(names[-1].removeprefix(prefix)) + 1 if names else 0
-        table = _table([row_of(one) for one in rows], ROW_SCHEMA)
+        table = _table([row_of(row) for row in rows], ROW_SCHEMA)
         self._documents.write(f"{prefix}{self._chunks[bucket]:04d}", _parquet(table))
         self._chunks[bucket] += 1
         self._pending_bytes -= sum(map(_weight, rows))

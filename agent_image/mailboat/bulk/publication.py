@@ -107,7 +107,7 @@ def part_of(build: Build, sequence: int, row: BuiltBin) -> Part:
         row.package_digest,
         row.tree_digest,
         row.payload,
-        tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in row.binaries),
+        tuple(Binary(digest=binary.digest, length_bytes=binary.length_bytes) for binary in row.binaries),
         tuple(_changes_of(row)),
     )
 

@@ -165,7 +165,7 @@ def _checked(session: Session, config: Path | None, subscriber: str | None) -> H
 
 def _agent_name(agents: AgentsConfig) -> str:
     """What log lines call this process: its first agent."""
-    names = [one.name for one in agents.publishers] + [one.name for one in agents.subscribers]
+    names = [publisher.name for publisher in agents.publishers] + [subscriber.name for subscriber in agents.subscribers]
     return names[0]
 
 
@@ -173,8 +173,10 @@ def _say_ready(session: Session, process: AgentProcess, server: HttpServer, ende
     stopped = {one.name: one.reason for one in ended}
     document = {
         "state": "ready",
-        "publishers": [one.name for one in process.config.agents.publishers],
-        "subscribers": [one.name for one in process.config.agents.subscribers if one.name not in stopped],
+        "publishers": [publisher.name for publisher in process.config.agents.publishers],
+        "subscribers": [
+            subscriber.name for subscriber in process.config.agents.subscribers if subscriber.name not in stopped
+        ],
         "stopped": stopped,
         "url": server.url,
         "home": str(process.workspace.home.path.absolute()),

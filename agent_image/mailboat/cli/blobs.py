@@ -42,7 +42,7 @@ def list_blobs(
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
     with _archive(session) as archive:
         found = archive.blobs(is_removable=removable, max_items=limit)
-    rows = [{**document_of(one), "stored_at": time_text(one.stored_at)} for one in found.items]
+    rows = [{**document_of(item), "stored_at": time_text(item.stored_at)} for item in found.items]
     columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("STATUS"))
     session.show(
         Report(
@@ -89,7 +89,7 @@ def sweep(
         Report(document_of(found), [found.store], lambda: [*_store_blocks(found), *_target_blocks(found.targets, yes)])
     )
     removable = found.blobs.get(SweepDecision.REMOVABLE)
-    if not yes and ((removable and removable.count) or any(one.removed for one in found.targets)):
+    if not yes and ((removable and removable.count) or any(target.removed for target in found.targets)):
         session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
 
 
@@ -161,7 +161,11 @@ def _store_blocks(found: SweepView) -> list[Block]:
 def _target_blocks(targets: Sequence[TargetSweepView], is_done: bool) -> list[Block]:
     verb = "removed" if is_done else "would remove"
     return [
-        f"{one.target}: "
-        + (f"left alone: {one.problem}" if one.problem else f"{verb} {count_text(one.removed, 'blob')} of its own")
-        for one in targets
+        f"{target.target}: "
+        + (
+            f"left alone: {target.problem}"
+            if target.problem
+            else f"{verb} {count_text(target.removed, 'blob')} of its own"
+        )
+        for target in targets
     ]

@@ -61,7 +61,7 @@ class SparkOptions(NamedTuple):
         typer.Option(
             "--master",
             metavar="URL",
-            help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…; `submitted` by others.",
+            help="Spark master: local[*], spark://HOST:PORT, k8s://…; `submitted` under spark-submit.",
         ),
     ] = "local[*]"
     conf: Annotated[
@@ -73,9 +73,7 @@ class SparkOptions(NamedTuple):
 class CutOptions(NamedTuple):
     """How the tree is cut."""
 
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="SIZE", help="Maximum content per package, for example 4MiB.")
-    ] = "4MiB"
+    budget: Annotated[str, typer.Option("--budget", metavar="SIZE", help="Maximum content per package.")] = "4MiB"
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes per package.")] = 2000
     file_identity: Annotated[
         FileIdentity,

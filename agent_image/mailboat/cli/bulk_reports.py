@@ -26,8 +26,8 @@ _SHOWN: Final = 20
 def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
     if problems:
         yield f"left out, and not removed anywhere: {count_text(len(problems), 'path')}"
-    for one in problems[:_SHOWN]:
-        yield f"  {one.path}  {one.name}: {one.message}"
+    for problem in problems[:_SHOWN]:
+        yield f"  {problem.path}  {problem.name}: {problem.message}"
     if len(problems) > _SHOWN:
         yield f"  … {count_text(len(problems) - _SHOWN, 'more path')}"
 
@@ -40,7 +40,7 @@ def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
 
 
 def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    return [one._asdict() for one in problems]
+    return [problem._asdict() for problem in problems]
 
 
 def plan_report(found: CutPlan) -> Report:
@@ -89,7 +89,8 @@ def build_report(report: BuildReport, figures: Sequence[StageFigures], start_sec
     document = asdict(report)
     document["problems"] = _problem_documents(report.problems)
     document["stages"] = [
-        {"name": one.name, "seconds": one.seconds, "tasks": one.tasks, "skew": round(one.skew, 2)} for one in figures
+        {"name": figure.name, "seconds": figure.seconds, "tasks": figure.tasks, "skew": round(figure.skew, 2)}
+        for figure in figures
     ]
     document["start_seconds"] = start_seconds
     return Report(document, [report.build_id], lambda: list(_build_lines(report, figures, start_seconds)))

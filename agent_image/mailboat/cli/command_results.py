@@ -31,11 +31,11 @@ def show_commands(
 
     Raises: typer.Exit with 1 where one was refused, 3 where an answer did not arrive in time.
     """
-    lines = [answer_text(one) for one in answers] or [empty]
-    session.show(Report(document_of(answers), [one.id for one in answers], lambda: lines))
-    if any(one.state == _REFUSED for one in answers):
+    lines = [answer_text(answer) for answer in answers] or [empty]
+    session.show(Report(document_of(answers), [answer.id for answer in answers], lambda: lines))
+    if any(answer.state == _REFUSED for answer in answers):
         raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
-    if waited_seconds and any(one.state == _SENT for one in answers):
+    if waited_seconds and any(answer.state == _SENT for answer in answers):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 
 

@@ -39,9 +39,15 @@ def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
     try:
         session = _session(context)
         if session.url is None:
-            return [one.name for one in session.home().known_subscribers() if one.name.startswith(incomplete)]
+            return [
+                subscriber.name
+                for subscriber in session.home().known_subscribers()
+                if subscriber.name.startswith(incomplete)
+            ]
         with session.control() as control:
-            return [one.name for one in control.status().subscribers if one.name.startswith(incomplete)]
+            return [
+                subscriber.name for subscriber in control.status().subscribers if subscriber.name.startswith(incomplete)
+            ]
     except MailboatError:
         return []
 
@@ -50,7 +56,9 @@ def publisher_names(context: typer.Context, incomplete: str) -> list[str]:
     """The publishers, for completion."""
     try:
         with _session(context).control() as control:
-            return [one.name for one in control.status().publishers if one.name.startswith(incomplete)]
+            return [
+                publisher.name for publisher in control.status().publishers if publisher.name.startswith(incomplete)
+            ]
     except MailboatError:
         return []
 
@@ -61,7 +69,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
         session = _session(context)
         publisher = session.default_publisher(context.params.get("publisher"))
         with session.control() as control:
-            names = dict.fromkeys(one.subscriber for one in control.queues(publisher))
+            names = dict.fromkeys(queue.subscriber for queue in control.queues(publisher))
         return [name for name in names if name.startswith(incomplete)]
     except MailboatError:
         return []

@@ -101,7 +101,7 @@ def _verdict(config: Config) -> str:
 def summary_of(config: Config) -> str:
     """What a configuration would run, in one line."""
     agents = config.agents
-    parts = [f"publisher {one.name}" for one in agents.publishers]
+    parts = [f"publisher {publisher.name}" for publisher in agents.publishers]
     parts += [count_text(len(agents.subscribers), "subscriber")] if agents.subscribers else []
     journal = "Kafka" if config.journal.kafka is not None else "embedded"
     return f"{', '.join(parts) or 'no agents'}; journal {journal}; API at {config.http.host}:{config.http.port}"

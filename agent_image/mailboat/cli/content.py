@@ -32,7 +32,7 @@ LocationArgument = Annotated[
         help="A source or target: a folder, a FileVault checkout or zip, files:DIR, generations:DIR, sqlite:FILE.",
     ),
 ]
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path. Default: the root.")]
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path.")]
 DIFFERENT_EXIT_CODE = 1
 
 
@@ -82,7 +82,7 @@ def _level(nodes: Any, root: NodePath) -> Any:
 
 def node_document(node: Node) -> dict[str, Any]:
     """A node for a list."""
-    sizes = [value.length_bytes for one in node.properties for value in one.values if isinstance(value, Binary)]
+    sizes = [value.length_bytes for prop in node.properties for value in prop.values if isinstance(value, Binary)]
     return {"path": node.path, "type": node.primary_type, "bytes": sum(sizes), "properties": len(node.properties)}
 
 
@@ -110,18 +110,18 @@ def _node_report(node: Node) -> Report:
         "primary_type": node.primary_type,
         "mixin_types": list(node.mixin_types),
         "properties": {
-            one.name: {
-                "type": one.type.name.lower(),
-                "value": [_value(value) for value in one.values] if one.is_multiple else _value(one.values[0]),
+            prop.name: {
+                "type": prop.type.name.lower(),
+                "value": [_value(value) for value in prop.values] if prop.is_multiple else _value(prop.values[0]),
             }
-            for one in node.properties
+            for prop in node.properties
         },
         "child_order": None if node.child_order is None else list(node.child_order),
     }
     rows = [("jcr:primaryType", "name", node.primary_type)]
     rows += [("jcr:mixinTypes", "name", ", ".join(node.mixin_types))] if node.mixin_types else []
-    for one in node.properties:
-        rows.append((one.name, one.type.name.lower(), ", ".join(str(_value(value)) for value in one.values)))
+    for prop in node.properties:
+        rows.append((prop.name, prop.type.name.lower(), ", ".join(str(_value(value)) for value in prop.values)))
     columns = (Column("PROPERTY"), Column("TYPE"), Column("VALUE", can_fold=True))
     return Report(document, [node.path], lambda: [Table(columns, rows)])
 

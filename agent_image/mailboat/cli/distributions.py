@@ -130,11 +130,13 @@ def list_distributions(
         page = control.distributions(name, before, limit)
 
     def blocks() -> list[Block]:
-        found: list[Block] = [Table(_COLUMNS, [_row(one) for one in page.items], empty=f"{name} has published nothing")]
+        found: list[Block] = [
+            Table(_COLUMNS, [_row(item) for item in page.items], empty=f"{name} has published nothing")
+        ]
         more = f"older ones: mailboat distributions ls --before {page.next_before}"
         return found if page.next_before is None else [*found, more]
 
-    session.show(Report(document_of(page), [one.package_id for one in page.items], blocks))
+    session.show(Report(document_of(page), [item.package_id for item in page.items], blocks))
 
 
 def _row(one: DistributionView) -> list[str]:
@@ -186,12 +188,12 @@ def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
     """The last package, with each subscriber under its worst outcome of any of them."""
-    failed = {each.subscriber: each for one in views for each in one.failed}
+    failed = {each.subscriber: each for view in views for each in view.failed}
     taken = set(failed)
     waiting = _first_of((name for name in views[-1].waiting), taken)
-    removed = _first_of((name for one in views for name in one.removed), taken)
-    skipped = _first_reasons((each for one in views for each in one.skipped), taken)
-    unknown = _first_reasons((each for one in views for each in one.unknown), taken)
+    removed = _first_of((name for view in views for name in view.removed), taken)
+    skipped = _first_reasons((each for view in views for each in view.skipped), taken)
+    unknown = _first_reasons((each for view in views for each in view.unknown), taken)
     return replace(
         views[-1],
         failed=tuple(failed.values()),
@@ -200,7 +202,7 @@ def merged(views: Sequence[DistributionView]) -> DistributionView:
         skipped=skipped,
         unknown=unknown,
         imported=tuple(name for name in views[-1].imported if name not in taken),
-        state=_QUEUED if waiting else max((one.state for one in views), key=_STATES.index),
+        state=_QUEUED if waiting else max((view.state for view in views), key=_STATES.index),
     )
 
 
@@ -213,8 +215,8 @@ def _first_of(names: Iterable[str], taken: set[str]) -> tuple[str, ...]:
 
 def _first_reasons(views: Iterable[NotImportedView], taken: set[str]) -> tuple[NotImportedView, ...]:
     by_name: dict[str, NotImportedView] = {}
-    for one in views:
-        by_name.setdefault(one.subscriber, one)
+    for view in views:
+        by_name.setdefault(view.subscriber, view)
     return tuple(by_name[name] for name in _first_of(by_name, taken))
 
 
@@ -224,9 +226,9 @@ def end_by(views: Sequence[DistributionView]) -> None:
     Raises: typer.Exit with 1 where a subscriber that follows the publisher will not import one, or may not have; else
         with 3 where one has still to import it, or none is known.
     """
-    if any(len(one.imported) + len(one.waiting) < _directory(one) for one in views):
+    if any(len(view.imported) + len(view.waiting) < _directory(view) for view in views):
         raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
-    if any(one.waiting or not _directory(one) for one in views):
+    if any(view.waiting or not _directory(view) for view in views):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 
 
@@ -260,8 +262,8 @@ def _lines(one: DistributionView) -> Iterator[str]:
 def _reason_lines(views: Iterable[NotImportedView]) -> Iterator[str]:
     """One line for each reason, with its subscribers."""
     names: dict[str, list[str]] = {}
-    for one in views:
-        names.setdefault(_reason_text(one), []).append(one.subscriber)
+    for view in views:
+        names.setdefault(_reason_text(view), []).append(view.subscriber)
     yield from (f"{len(those)}: {_some(those)} ({reason})" for reason, those in names.items())
 
 
@@ -294,7 +296,7 @@ def followed(control: Control, views: Sequence[DistributionView], seconds: float
     """Put it together; who is still waited for is asked for its state."""
     view = merged(views)
     members = control.status().subscribers if view.waiting else ()
-    return Followed(view, seconds, {one.name: one.state for one in members if one.name in view.waiting})
+    return Followed(view, seconds, {member.name: member.state for member in members if member.name in view.waiting})
 
 
 def followed_lines(found: Followed) -> Iterator[str]:

@@ -58,7 +58,7 @@ def list_errors(
     """List the packages in the error queues, and the failed calls of the hook `after`."""
     with session.control() as control:
         pages = _pages(control, name)
-        found = [one for page in pages for one in page.items]
+        found = [item for page in pages for item in page.items]
     if pages[-1].dropped:
         session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
     session.show(
@@ -101,7 +101,7 @@ def redrive(
     session: Session,
     name: NameArgument,
     offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Offsets of the packages.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that `errors ls` lists of it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All entries that `errors ls NAME` lists.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
     """Retry failed packages and hook calls of a subscriber. A stopped subscriber retries them when it starts."""
@@ -109,7 +109,7 @@ def redrive(
         raise UsageError("specify offsets or --all", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
         pages = _pages(control, name) if everything else []
-        wanted = [one.offset for page in pages for one in page.items if one.kind != _RETRYING] or list(offsets or ())
+        wanted = [item.offset for page in pages for item in page.items if item.kind != _RETRYING] or list(offsets or ())
         answers = [
             answer
             for start in range(0, len(wanted), _REDRIVEN_AT_ONCE)
@@ -124,7 +124,7 @@ def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
 
 
 def _entry(control: Control, name: str, offset: int) -> GivenUpView:
-    found = [one for page in _pages(control, name) for one in page.items if one.offset == offset]
+    found = [item for page in _pages(control, name) for item in page.items if item.offset == offset]
     if found:
         return min(found, key=lambda one: one.kind != _IMPORT)
     raise UsageError(

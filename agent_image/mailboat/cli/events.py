@@ -149,7 +149,7 @@ def _removed(data: Mapping[str, Any]) -> str:
 
 def _distributed(data: Mapping[str, Any]) -> str:
     missed = data.get("missed", ())
-    lacking = f"; not imported by {', '.join(one['subscriber'] for one in missed)}" if missed else ""
+    lacking = f"; not imported by {', '.join(missing['subscriber'] for missing in missed)}" if missed else ""
     paths = " ".join(data["paths"][:3])
     return f"package     offset {data['offset']} of {data['pubAgentName']} is distributed: {paths}{lacking}"
 

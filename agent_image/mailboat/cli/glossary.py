@@ -50,7 +50,7 @@ def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
     import_all_modules()
 
-    found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
+    found = [_explain_error(descendant) for descendant in _descendants(MailboatError) if descendant not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
@@ -83,9 +83,9 @@ def errors_page() -> str:
         "| *permanent* | 1 | retrying will not help |",
         "| *state* | none | a state of a subscriber, not an error |",
     ]
-    for one in explanations().values():
-        code = "" if one.exit_code == _EXIT_CODES[one.kind] else f", exit code {one.exit_code}"
-        lines += ["", f"## {one.name}", "", f"*{one.kind}{code}*", "", one.text]
+    for explanation in explanations().values():
+        code = "" if explanation.exit_code == _EXIT_CODES[explanation.kind] else f", exit code {explanation.exit_code}"
+        lines += ["", f"## {explanation.name}", "", f"*{explanation.kind}{code}*", "", explanation.text]
     return "\n".join(lines) + "\n"
 
 

@@ -64,7 +64,7 @@ class PagedGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options without the framework's for completion: `mailboat completion` is the one way to it."""
-        return [one for one in super().get_params(ctx) if one.name not in _COMPLETION_OPTIONS]
+        return [param for param in super().get_params(ctx) if param.name not in _COMPLETION_OPTIONS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, or of the name that it is an alias of."""
@@ -127,33 +127,37 @@ def default_text(parameter: Any) -> str:
 
 def visible_parameters(command: Any, context: Any) -> Iterator[Any]:
     """Arguments and options of a command, those that all commands have at the end."""
-    found = [one for one in command.get_params(context) if not getattr(one, "hidden", False)]
+    found = [param for param in command.get_params(context) if not getattr(param, "hidden", False)]
     yield from sorted(found, key=lambda one: one.name in COMMON_OPTIONS)
 
 
 def topics_of(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """The names by topic; of a group, all under one heading."""
     if set(names) <= set().union(*TOPICS.values()) and len(names) > len(TOPICS):
-        yield from ((topic, [one for one in members if one in names]) for topic, members in TOPICS.items())
+        yield from ((topic, [member for member in members if member in names]) for topic, members in TOPICS.items())
     else:
         yield "Commands", list(names)
 
 
 def _write_page(command: Any, context: Any, formatter: Any) -> None:
     parameters = list(visible_parameters(command, context))
-    arguments = [one for one in parameters if one.param_type_name == "argument"]
-    options = [one for one in parameters if one.param_type_name == "option"]
+    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
     words = ["[OPTIONS]", *(["COMMAND"] if hasattr(command, "commands") else map(argument_name, arguments))]
     formatter.write_usage(context.command_path, " ".join(words))
     formatter.write_paragraph()
     formatter.write_text(_unfolded(command.help or ""))
-    _write_rows(formatter, "Arguments", [(one.metavar or one.name.upper(), _meaning(one)) for one in arguments])
+    _write_rows(
+        formatter,
+        "Arguments",
+        [(argument.metavar or argument.name.upper(), _meaning(argument)) for argument in arguments],
+    )
     if hasattr(command, "commands"):
         for topic, names in topics_of(command.list_commands(context)):
             rows = [(name, summary_of_command(command.commands[name])) for name in names]
             _write_rows(formatter, topic, rows)
-    common = [one for one in options if one.name in COMMON_OPTIONS and context.parent is not None]
-    own = [one for one in options if one not in common]
+    common = [option for option in options if option.name in COMMON_OPTIONS and context.parent is not None]
+    own = [option for option in options if option not in common]
     _write_rows(formatter, "Options", [(_option_names(one, context), _meaning(one)) for one in own])
     _write_rows(
         formatter,
@@ -191,8 +195,8 @@ def _heading(title: str) -> str:
 
 
 def _option_names(option: Any, context: Any) -> str:
-    short = [one for one in option.opts if not one.startswith("--")]
-    names = ", ".join([*short, *(one for one in option.opts if one not in short), *option.secondary_opts])
+    short = [opt for opt in option.opts if not opt.startswith("--")]
+    names = ", ".join([*short, *(opt for opt in option.opts if opt not in short), *option.secondary_opts])
     return f"{names} {value_name(option, context)}".rstrip()
 
 

@@ -50,7 +50,7 @@ def schedule(
 ) -> None:
     """Add a job at each due time. Replaces the schedule with this name.
 
-    Live workers fire schedules. Due times more than 30 s in the past were missed.
+    Workers and agents with a publisher fire schedules. --missed decides about due times more than 30 s in the past.
     """
     if [cron, every, at].count(None) != 2:
         raise UsageError("specify one of --cron, --every and --at")

@@ -133,7 +133,10 @@ def add(
         int | None, typer.Option("--retries", min=-1, max=30_000, help="Retries; -1: no limit. Default: the queue's.")
     ] = None,
     lease: Annotated[
-        str | None, typer.Option("--lease", metavar="DURATION", help="A silent worker loses the job. Default: 30s.")
+        str | None,
+        typer.Option(
+            "--lease", metavar="DURATION", help="Silence of a worker after which it loses the job. Default: 30s."
+        ),
     ] = None,
     unique: Annotated[
         str, typer.Option("--unique", metavar="VALUE", help="Do not add while a job with this value is queued.")
@@ -247,15 +250,16 @@ def set_queue(
         int, typer.Option("--max-parallel", min=-1, help="Calls at the same time; -1: no limit.")
     ] = -1,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="RATE", help="Starts within a time, such as 100/1s.")
+        str | None, typer.Option("--rate", metavar="RATE", help="Maximum rate of starts, such as 100/1s.")
     ] = None,
-    merge: Annotated[int, typer.Option("--merge", min=1, max=256, help="Jobs of one key that one call takes.")] = 1,
+    merge: Annotated[int, typer.Option("--merge", min=1, max=256, help="Maximum jobs of one key per call.")] = 1,
     merge_within: Annotated[
-        str, typer.Option("--merge-within", metavar="DURATION", help="How long the first waits for others.")
+        str,
+        typer.Option("--merge-within", metavar="DURATION", help="Time that the first job of a key waits for others."),
     ] = "2s",
     retries: Annotated[int, typer.Option("--retries", min=-1, max=30_000, help="Retries of a job.")] = 10,
     retry_delay: Annotated[
-        str, typer.Option("--retry-delay", metavar="DURATION", help="Before the first retry; doubles after that.")
+        str, typer.Option("--retry-delay", metavar="DURATION", help="Pause before the first retry; doubles each time.")
     ] = "2s",
 ) -> None:
     """Create a queue, or replace its settings. Jobs that it holds stay in it."""

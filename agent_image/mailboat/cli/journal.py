@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def topics(session: Session) -> None:
     """List the topics with their offsets, size and log id."""
     with session.archive() as archive:
-        rows = [_topic(one) for one in archive.topics()]
+        rows = [_topic(topic) for topic in archive.topics()]
     columns = ("TOPIC", "OLDEST", "NEXT", "MESSAGES", "IDENTITY")
     session.show(
         Report(
@@ -135,12 +135,15 @@ def _verification(found: VerificationView) -> Report:
     if found.blobs and not found.blobs_read:
         checked += " (of blobs that they are there; their bytes are read by --deep)"
     columns = (Column("TOPIC"), Column("OFFSET", is_number=True), Column("PROBLEM", can_fold=True))
-    cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in found.problems]
+    cells = [
+        [problem.topic, ABSENT if problem.offset is None else str(problem.offset), problem.problem]
+        for problem in found.problems
+    ]
     more = found.problem_count - len(found.problems)
     checked += f"; {count_text(more, 'problem')} more" if more else ""
     return Report(
         document_of(found),
-        [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in found.problems],
+        [f"{problem.topic}/{ABSENT if problem.offset is None else problem.offset}" for problem in found.problems],
         lambda: [Table(columns, cells), checked] if cells else [f"{checked}, no problems found"],
     )
 
@@ -153,7 +156,7 @@ def truncate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
-    """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
+    """Remove the oldest messages. Lists the subscribers that would lose packages, and asks first."""
     if (before is None) is not expired:
         raise UsageError("specify --before OFFSET or --expired")
     with session.archive() as archive:

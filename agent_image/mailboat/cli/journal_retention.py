@@ -51,14 +51,14 @@ def _document(found: RetentionView) -> dict[str, Any]:
         "dropped": list(found.dropped),
         "subscribers": [
             {
-                "name": one.name,
-                "durable": one.durable,
-                "position": one.next_offset,
-                "holds": max(0, found.next_offset - one.next_offset),
-                "announced_at": time_text(one.announced_at),
-                "silent_seconds": one.silent_seconds,
+                "name": subscriber.name,
+                "durable": subscriber.durable,
+                "position": subscriber.next_offset,
+                "holds": max(0, found.next_offset - subscriber.next_offset),
+                "announced_at": time_text(subscriber.announced_at),
+                "silent_seconds": subscriber.silent_seconds,
             }
-            for one in found.subscribers
+            for subscriber in found.subscribers
         ],
     }
 

@@ -30,7 +30,7 @@ def ensure(
     with session.archive() as archive:
         found = archive.ensure_topics(is_dry_run=check)
     session.show(_topics_report(found))
-    if not all(one.is_right for one in found.topics):
+    if not all(topic.is_right for topic in found.topics):
         _say_what_remains(session, found.topics, is_check=check)
         raise typer.Exit(1)
 
@@ -46,10 +46,10 @@ def _topics_report(found: TopicSetup) -> Report:
     return Report(
         {
             "journal": found.journal,
-            "ok": all(one.is_right for one in found.topics),
+            "ok": all(topic.is_right for topic in found.topics),
             "topics": document_of(found.topics),
         },
-        [one.topic for one in found.topics if not one.is_right],
+        [topic.topic for topic in found.topics if not topic.is_right],
         lambda: [f"journal    {found.journal}", "", _topics_table(found.topics)],
     )
 
@@ -80,12 +80,12 @@ def bench(
 def _bench_blocks(found: JournalFigures) -> list[Block]:
     rates = [
         [
-            f"{one.batch:,}",
-            f"{one.messages_per_second:,.0f}",
-            f"{bytes_text(round(one.bytes_per_second))}/s",
-            ABSENT if one.syncs_per_message is None else f"{one.syncs_per_message:.3g}",
+            f"{rate.batch:,}",
+            f"{rate.messages_per_second:,.0f}",
+            f"{bytes_text(round(rate.bytes_per_second))}/s",
+            ABSENT if rate.syncs_per_message is None else f"{rate.syncs_per_message:.3g}",
         ]
-        for one in found.rates
+        for rate in found.rates
     ]
     titles = ("BATCH", "MESSAGES/S", "BYTES", "FSYNCS/MESSAGE")
     return [

@@ -100,7 +100,7 @@ class _Own:
 
     def gathered(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values with each set made of its fields."""
-        sets = {name: kind(**{one: values[one] for one in kind._fields}) for name, kind in self._sets.items()}
+        sets = {name: kind(**{field: values[field] for field in kind._fields}) for name, kind in self._sets.items()}
         return {**{one.name: values[one.name] for one in self._plain}, **sets}
 
 

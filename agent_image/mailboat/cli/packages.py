@@ -138,8 +138,13 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
         "large_binary_bytes": facts.binary_bytes,
         "tree_digest": facts.tree_digest.hex(),
         "filter": [
-            {"root": one.root, "shallow": one.is_shallow, "mode": str(one.mode), "rules": len(one.rules)}
-            for one in facts.filter.sets
+            {
+                "root": filter_set.root,
+                "shallow": filter_set.is_shallow,
+                "mode": str(filter_set.mode),
+                "rules": len(filter_set.rules),
+            }
+            for filter_set in facts.filter.sets
         ],
         "namespaces": {prefix: list(uris) for prefix, uris in sorted(facts.namespaces.items())},
         "first_paths": list(facts.first_paths),
@@ -149,9 +154,10 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
 def _facts_lines(file: Path, facts: PackageFacts) -> Iterator[str]:
     yield f"package  {file}   {facts.package_type}   {bytes_text(facts.length_bytes)}"
     yield f"digest   {facts.tree_digest.hex()}"
-    for one in facts.filter.sets:
-        rules = f"   {count_text(len(one.rules), 'rule')}" if one.rules else ""
-        yield f"filter   {one.root}   {'shallow' if one.is_shallow else 'deep'}   {one.mode}{rules}"
+    for filter_set in facts.filter.sets:
+        rules = f"   {count_text(len(filter_set.rules), 'rule')}" if filter_set.rules else ""
+        depth = "shallow" if filter_set.is_shallow else "deep"
+        yield f"filter   {filter_set.root}   {depth}   {filter_set.mode}{rules}"
     for prefix, uris in sorted(facts.namespaces.items()):
         yield f"prefix   {prefix}   {', '.join(uris)}"
     yield f"nodes    {facts.nodes}   large binaries {facts.binaries}, {bytes_text(facts.binary_bytes)}"

@@ -52,7 +52,7 @@ class Selection(NamedTuple):
         typer.Option(
             "--source",
             metavar="SOURCE",
-            help="Folder, FileVault checkout or zip, or sqlite:FILE of this machine; an agent has its own.",
+            help="Folder, FileVault checkout or zip, or sqlite:FILE. Not with --url: an agent publishes its own.",
         ),
     ] = None
     shallow: ShallowOption = False
@@ -137,7 +137,7 @@ def _owned(session: Session, request: DistributionRequest, place: str | None) ->
 def _plan_report(
     found: PublicationPlan, owned: WorkspaceFilter | None, members: Sequence[SubscriberStatusView]
 ) -> Report:
-    replaced = [] if owned is None else [one for one in owned.sets if _is_replaced(one)]
+    replaced = [] if owned is None else [filter_set for filter_set in owned.sets if _is_replaced(filter_set)]
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -148,8 +148,8 @@ def _plan_report(
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
         "replaces": sorted(one.root for one in replaced),
-        "behind": {one.name: one.lag for one in members},
-        "errors": {one.name: document_of(one.error) for one in members if one.error is not None},
+        "behind": {member.name: member.lag for member in members},
+        "errors": {member.name: document_of(member.error) for member in members if member.error is not None},
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
     parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]
@@ -161,12 +161,12 @@ def _plan_report(
 
 def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
     """Who is up to date or behind, and one line for each subscriber that cannot import now."""
-    fine = [one for one in members if one.error is None]
+    fine = [member for member in members if member.error is None]
     parts = [f"{one.name}: {_lag_text(one.lag)}" for one in fine] if members else ["no subscriber is known"]
     yield from (["; ".join(parts)] if parts else [])
-    for one in members:
-        if one.error is not None:
-            yield f"{one.name}: {one.state}, {_lag_text(one.lag)}: {error_text(one.error)}"
+    for member in members:
+        if member.error is not None:
+            yield f"{member.name}: {member.state}, {_lag_text(member.lag)}: {error_text(member.error)}"
 
 
 def _lag_text(lag: int | None) -> str:

@@ -19,7 +19,7 @@ _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skippe
 
 def published_report(packages: Sequence[DistributionView], outcome: Followed | None = None) -> Report:
     """The packages, and their outcomes where the command waited for them."""
-    document: dict[str, Any] = {"packages": [_document(one) for one in packages]}
+    document: dict[str, Any] = {"packages": [_document(package) for package in packages]}
     if outcome is not None:
         view = document_of(outcome.view)
         document["followers"] = {
@@ -31,7 +31,7 @@ def published_report(packages: Sequence[DistributionView], outcome: Followed | N
     def lines() -> list[str]:
         return [*published_lines(packages), *([] if outcome is None else followed_lines(outcome))]
 
-    return Report(document, [one.package_id for one in packages], lines)
+    return Report(document, [package.package_id for package in packages], lines)
 
 
 def _document(one: DistributionView) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
     """A line for each package."""
     if not packages:
         yield "nothing to publish"
-    for one in packages:
-        remark = "published before, nothing sent" if one.repeated else _figures_text([one])
-        line = f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}"
+    for package in packages:
+        remark = "published before, nothing sent" if package.repeated else _figures_text([package])
+        line = f"{package.package_id}  offset {package.offset}  {request_text(_action_text(package), package.paths)}"
         yield f"{line}  {remark}" if remark else line
     if len(packages) > 1:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
@@ -62,10 +62,10 @@ def _action_text(one: DistributionView) -> str:
 
 def _figures_text(packages: Sequence[DistributionView]) -> str:
     """Sizes of content and package; they differ, as large binaries travel outside their package."""
-    nodes = sum(one.nodes or 0 for one in packages)
-    removed = sum(one.removed_paths or 0 for one in packages if one.action == Action.ADD)
-    content = sum(one.content_bytes or 0 for one in packages)
-    sent = sum(0 if one.repeated else one.package_bytes for one in packages)
+    nodes = sum(package.nodes or 0 for package in packages)
+    removed = sum(package.removed_paths or 0 for package in packages if package.action == Action.ADD)
+    content = sum(package.content_bytes or 0 for package in packages)
+    sent = sum(0 if package.repeated else package.package_bytes for package in packages)
     figures = [count_text(nodes, "node")] if nodes else []
     figures += [count_text(removed, "delete")] if removed else []
     figures += [f"{bytes_text(content)} content"] if content else []

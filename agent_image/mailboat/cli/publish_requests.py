@@ -120,7 +120,7 @@ def _await_subscribers(session: Session, control: Control, awaited: AwaitedPacka
         line.show(waiting_text(view, awaited.clock.monotonic() - awaited.started, awaited.seconds))
 
     try:
-        ids = [one.package_id for one in awaited.packages]
+        ids = [package.package_id for package in awaited.packages]
         views = waited_for(
             control, awaited.publisher, ids, awaited.clock, awaited.seconds, look if line.can_show() else None
         )

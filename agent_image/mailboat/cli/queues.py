@@ -77,7 +77,7 @@ def list_queues(session: Session, publisher: PublisherNameOption = None) -> None
     """List the queues of a publisher: one per subscriber, and its error queue if it has one."""
     name = session.default_publisher(publisher)
     with session.control() as control:
-        found = [one for one in control.queues(name) if one.count or one.state != _PASSIVE]
+        found = [queue for queue in control.queues(name) if queue.count or queue.state != _PASSIVE]
     session.show(
         Report(
             document_of(found),
@@ -131,7 +131,7 @@ def show(
         "items": document_of(items),
         "next_offset": page.next_offset,
     }
-    session.show(Report(document, [one.id for one in items], lambda: _page_blocks(page, items)))
+    session.show(Report(document, [item.id for item in items], lambda: _page_blocks(page, items)))
 
 
 def _read(
@@ -180,7 +180,7 @@ def clear(
     wait: AnswerOption = 10.0,
     publisher: PublisherNameOption = None,
 ) -> None:
-    """Drop all packages in a queue. The subscriber goes on without their content."""
+    """Drop all packages in a queue of an editable subscriber, which goes on without their content."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         one = control.queue(name, queue, 0, 1).queue

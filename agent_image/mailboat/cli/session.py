@@ -136,7 +136,7 @@ class Session(Frozen):
         if self.url is None:
             return self.home().config.publisher.name
         with self.control() as control:
-            names = [one.name for one in control.status().publishers]
+            names = [publisher.name for publisher in control.status().publishers]
         if len(names) == 1:
             return names[0]
         raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {', '.join(names)}")

@@ -40,7 +40,9 @@ _FOLLOWS: Final = 8
 
 def status_report(view: StatusView, now: datetime, order: Order = Order.NAME) -> Report:
     """The whole status."""
-    return Report(document_of(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now, order))
+    return Report(
+        document_of(view), [subscriber.name for subscriber in view.subscribers], lambda: status_blocks(view, now, order)
+    )
 
 
 def status_blocks(view: StatusView, now: datetime, order: Order = Order.NAME) -> list[Block]:
@@ -87,7 +89,7 @@ def _part(lines: Sequence[str], by_trouble: Sequence[SubscriberStatusView], coun
 
 
 def _rows(blocks: Sequence[Block]) -> int:
-    return sum(1 if isinstance(one, str) else len(one.rows) + 1 for one in blocks)
+    return sum(1 if isinstance(block, str) else len(block.rows) + 1 for block in blocks)
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
@@ -106,8 +108,8 @@ def _subscriber_line(one: SubscriberStatusView) -> str:
 
 def _lines(view: StatusView, now: datetime) -> list[str]:
     lines = [_journal_line(view.journal)]
-    width = max((len(one.name) for one in view.publishers), default=0)
-    lines += [_publisher_line(one, width, now) for one in view.publishers]
+    width = max((len(publisher.name) for publisher in view.publishers), default=0)
+    lines += [_publisher_line(publisher, width, now) for publisher in view.publishers]
     if view.unreadable_announcements:
         count = count_text(view.unreadable_announcements, "message")
         lines.append(f"discovery  {count} can't be understood: see mailboat journal verify")
@@ -136,8 +138,8 @@ def _ago_text(ago: timedelta) -> str:
 
 def subscriber_table(subscribers: Sequence[SubscriberStatusView]) -> Table:
     """A row for each subscriber, in the order given."""
-    columns, rows = list(COLUMNS), [_row(one) for one in subscribers]
-    if not any(one.follow for one in subscribers):  # the usual case, and terminals are narrow
+    columns, rows = list(COLUMNS), [_row(subscriber) for subscriber in subscribers]
+    if not any(subscriber.follow for subscriber in subscribers):  # the usual case, and terminals are narrow
         columns.pop(_FOLLOWS)
         for row in rows:
             row.pop(_FOLLOWS)

@@ -50,7 +50,10 @@ class Selection:
     def applied(self, view: StatusView) -> StatusView:
         """The status with the selected subscribers only, in order."""
         return replace(
-            view, subscribers=tuple(ordered([one for one in view.subscribers if self._has(one)], self.order))
+            view,
+            subscribers=tuple(
+                ordered([subscriber for subscriber in view.subscribers if self._has(subscriber)], self.order)
+            ),
         )
 
     def pressed(self, key: str) -> Selection:

@@ -46,14 +46,14 @@ def subscribe(
         Expose | None,
         typer.Option(
             "--expose",
-            help="Visible to readers at once: each package, or whole bulk builds (generations:DIR); remembered.",
+            help="When readers see content: after each package or bulk build (generations:DIR only). Remembered.",
         ),
     ] = None,
     shared: Annotated[
         bool | None,
         typer.Option(
             "--shared/--alone",
-            help="One of several with this NAME and target; remembered.",
+            help="Whether several processes share this NAME and target. Remembered.",
         ),
     ] = None,
     accept_gap: Annotated[

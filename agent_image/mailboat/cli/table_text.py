@@ -89,7 +89,7 @@ def _cut(table: Table, width: int) -> list[int]:
 def _lines(table: Table, console: Console) -> list[str]:
 
     gap = _WIDE_GAP if _width(table, _WIDE_GAP) <= console.width else _NARROW_GAP
-    can_fold = any(one.can_fold for one in table.columns)
+    can_fold = any(column.can_fold for column in table.columns)
     widths: Sequence[int | None] = [None] * len(table.columns) if can_fold else _cut(table, console.width)
     rich_table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column, width in zip(table.columns, widths, strict=True):

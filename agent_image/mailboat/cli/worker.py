@@ -56,7 +56,10 @@ def run(
     slots: Annotated[int, typer.Option("--slots", min=1, max=1_000, help="Calls at the same time.")] = 4,
     name: Annotated[str | None, typer.Option("--name", help="Name in lists. Default: the host's name.")] = None,
     shutdown_seconds: Annotated[
-        float, typer.Option("--shutdown-seconds", min=0, help="Let running calls end for this long, then stop them.")
+        float,
+        typer.Option(
+            "--shutdown-seconds", metavar="SECONDS", min=0, help="Let running calls end for this long, then stop them."
+        ),
     ] = 25.0,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C.

@@ -34,7 +34,7 @@ def codec_names(config: Config) -> Mapping[str, PackageType]:
 
 def namespaces_of(config: Config) -> Mapping[str, str]:
     """The namespaces that the configuration names, by prefix."""
-    return {one.prefix: one.uri for one in config.publisher.namespaces}
+    return {namespace.prefix: namespace.uri for namespace in config.publisher.namespaces}
 
 
 class CodecsOnDemand(Mapping[str, PackageCodec]):

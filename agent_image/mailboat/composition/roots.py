@@ -15,7 +15,14 @@ from mailboat.model.paths import NodePath, parse_path
 
 def configured_roots(config: Config, name: AgentName) -> tuple[NodePath, ...]:
     """The roots that the configuration gives a subscriber of that name: they hold for a start by hand, too."""
-    return next((tuple(map(parse_path, one.roots)) for one in config.agents.subscribers if one.name == name), ())
+    return next(
+        (
+            tuple(map(parse_path, subscriber.roots))
+            for subscriber in config.agents.subscribers
+            if subscriber.name == name
+        ),
+        (),
+    )
 
 
 def roots_of_target(home: Home, target: str) -> tuple[NodePath, ...]:
@@ -24,7 +31,9 @@ def roots_of_target(home: Home, target: str) -> tuple[NodePath, ...]:
     A target of several subscribers belongs to the first of them that has roots. Raises: UsageError.
     """
     place = parse_target(absolute_target(target)).path.resolve()
-    users = [(home.resolve(one.target), AgentName(one.name)) for one in home.config.agents.subscribers]
-    users += [(one.target, one.name) for one in home.known_subscribers()]
+    users = [
+        (home.resolve(subscriber.target), AgentName(subscriber.name)) for subscriber in home.config.agents.subscribers
+    ]
+    users += [(subscriber.target, subscriber.name) for subscriber in home.known_subscribers()]
     found = (configured_roots(home.config, name) for used, name in users if parse_target(used).path.resolve() == place)
     return next(filter(None, found), ())

@@ -96,7 +96,7 @@ def _is_checkout(path: Path) -> bool:
     """
     has_root, has_meta = (path / FILEVAULT_ROOT).is_dir(), (path / FILEVAULT_META).is_dir()
     if has_root and not has_meta:
-        others = sorted(one.name for one in path.iterdir() if one.name != FILEVAULT_ROOT and one.name[0] != ".")
+        others = sorted(entry.name for entry in path.iterdir() if entry.name != FILEVAULT_ROOT and entry.name[0] != ".")
         if others:
             raise UsageError(
                 f"{path} may be a FileVault checkout, as it has {FILEVAULT_ROOT}, or a plain folder, as it has"

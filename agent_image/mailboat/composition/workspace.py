@@ -159,7 +159,7 @@ def known_publisher(workspace: Workspace, name: str | None, *, is_new: bool = Fa
     """
     config = workspace.home.config
     publisher = parse_agent_name(config.publisher.name if name is None else name)
-    known = {*workspace.publisher_names(), *(one.name for one in config.agents.publishers)}
+    known = {*workspace.publisher_names(), *(publisher.name for publisher in config.agents.publishers)}
     is_first = not any(workspace.home.publishers_path.glob("*.db"))
     if publisher in known or is_first or is_new:
         return publisher

@@ -87,15 +87,15 @@ def _read_keys(record: type) -> tuple[Key, ...]:
 
 def _keys(record: type) -> Iterator[Key]:
     hints = typing.get_type_hints(record, include_extras=True)
-    for one in fields(record):
-        kind, setting = _parts_of(hints[one.name])
+    for field in fields(record):
+        kind, setting = _parts_of(hints[field.name])
         is_nullable = get_origin(kind) is types.UnionType
         if is_nullable:
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
         is_list = get_origin(kind) is tuple
         if is_list:
             kind = get_args(kind)[0]
-        yield Key(one.name, kind, is_nullable, is_list, setting or Setting(kind.__doc__ or ""), _default(one))
+        yield Key(field.name, kind, is_nullable, is_list, setting or Setting(kind.__doc__ or ""), _default(field))
 
 
 def _parts_of(hint: Any) -> tuple[Any, Setting | None]:

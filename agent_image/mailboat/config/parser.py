@@ -39,9 +39,9 @@ def parse_document(text: str, file: Path) -> Parsed:
         _refuse_depth(yaml.parse(text, safe_loader), file)
         loader = safe_loader(text)
         root = loader.get_single_node()
-        for one in _mappings_in(root):
-            _refuse_repeated(one, file)
-            _read_words_as_keys(one.value)
+        for mapping in _mappings_in(root):
+            _refuse_repeated(mapping, file)
+            _read_words_as_keys(mapping.value)
         document: object = None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ConfigInvalidError(f"{file}{_reason_of(error)}", path=file) from error

@@ -11,30 +11,30 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 
 def binaries_of(node: Node) -> list[Binary]:
     """All binary values of a node."""
-    held = (one.values for one in node.properties if one.type is PropertyType.BINARY)
+    held = (prop.values for prop in node.properties if prop.type is PropertyType.BINARY)
     return [value for values in held for value in values if isinstance(value, Binary)]
 
 
 def content_bytes_of(node: Node) -> int:
     """Bytes of a node's values and binaries."""
-    texts = sum(len(value) for one in node.properties for value in one.values if not isinstance(value, Binary))
+    texts = sum(len(value) for prop in node.properties for value in prop.values if not isinstance(value, Binary))
     return texts + sum(binary.length_bytes for binary in binaries_of(node))
 
 
 def with_binaries(node: Node, exchange: Callable[[Binary], Binary]) -> Node:
     """The node with every binary exchanged for another form of it."""
-    if not any(one.type is PropertyType.BINARY for one in node.properties):
+    if not any(prop.type is PropertyType.BINARY for prop in node.properties):
         return node
     properties = tuple(
         Property(
-            one.name,
-            tuple(exchange(value) for value in one.values if isinstance(value, Binary)),
-            one.type,
-            one.is_multiple,
+            prop.name,
+            tuple(exchange(value) for value in prop.values if isinstance(value, Binary)),
+            prop.type,
+            prop.is_multiple,
         )
-        if one.type is PropertyType.BINARY
-        else one
-        for one in node.properties
+        if prop.type is PropertyType.BINARY
+        else prop
+        for prop in node.properties
     )
     return replace(node, properties=properties)
 

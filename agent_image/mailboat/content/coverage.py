@@ -35,8 +35,8 @@ class SimpleCoverage:
             self.covers = _within(root)
             self.deep = [subtree_range(key_of(root))]
             return
-        self.deep = sorted(subtree_range(key_of(one.root)) for one in sets if not one.is_shallow)
-        self.shallow = sorted((key_of(one.root) for one in sets if one.is_shallow), reverse=True)
+        self.deep = sorted(subtree_range(key_of(filter_set.root)) for filter_set in sets if not filter_set.is_shallow)
+        self.shallow = sorted((key_of(filter_set.root) for filter_set in sets if filter_set.is_shallow), reverse=True)
         self.covers = _among(frozenset(self.shallow), self.deep)
 
 

@@ -102,4 +102,4 @@ def _other_namespaces(left: Source, right: Source) -> tuple[str, ...]:
 
 
 def _properties(node: Node) -> dict[str, Property]:
-    return {one.name: one for one in node.properties}
+    return {prop.name: prop for prop in node.properties}

@@ -104,7 +104,7 @@ def write_sidecar(node: Node) -> bytes:
     if node.mixin_types:
         document["mixinTypes"] = sorted(node.mixin_types)
     if node.properties:
-        document["properties"] = [_property_entry(one) for one in sorted(node.properties, key=lambda one: one.name)]
+        document["properties"] = [_property_entry(prop) for prop in sorted(node.properties, key=lambda one: one.name)]
     if node.child_order is not None:
         document["childOrder"] = list(node.child_order)
     return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()

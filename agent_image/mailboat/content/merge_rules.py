@@ -19,7 +19,7 @@ def merge_node(present: Node | None, incoming: Node, rules: FilterSet) -> Node:
     if present is None:
         return _with(incoming, covered, incoming.mixin_types)
     if rules.mode is ImportMode.REPLACE:
-        kept = [one for one in present.properties if not rules.covers_property(incoming.path, one.name)]
+        kept = [prop for prop in present.properties if not rules.covers_property(incoming.path, prop.name)]
         return _with(incoming, _overlay(kept, covered), incoming.mixin_types)
     mixins = {*present.mixin_types, *incoming.mixin_types}
     if rules.mode is ImportMode.MERGE_PROPERTIES:
@@ -30,7 +30,7 @@ def merge_node(present: Node | None, incoming: Node, rules: FilterSet) -> Node:
 def _covered(node: Node, rules: FilterSet) -> tuple[Property, ...]:
     if not rules.property_rules:
         return node.properties
-    return tuple(one for one in node.properties if rules.covers_property(node.path, one.name))
+    return tuple(prop for prop in node.properties if rules.covers_property(node.path, prop.name))
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:

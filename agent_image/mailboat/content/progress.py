@@ -108,16 +108,16 @@ def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:
 
         shown = with_binaries(node, counted)
         yield shown
-        watch(content_bytes_of(node) - sum(one.shown.length_bytes for one in passages))
-        for one in passages:
-            one.end()
+        watch(content_bytes_of(node) - sum(passage.shown.length_bytes for passage in passages))
+        for passage in passages:
+            passage.end()
 
 
 def watched_records(records: Iterable[NodeRecord], watch: Watch) -> Iterator[NodeRecord]:
     """The records; each counts when the next one is asked for."""
     for record in records:
         yield record
-        watch(len(record.body) + sum(one.length_bytes for one in record.binaries))
+        watch(len(record.body) + sum(binary.length_bytes for binary in record.binaries))
 
 
 class _BinaryRead:

@@ -49,29 +49,29 @@ class BuildProgress:
         with self._lock:
             found = self._at_all(members)
         progress = {}
-        for one in members:
-            at = None if one.next_offset is None else found.get(one.next_offset)
-            if at is not None and one.follows(at.publisher):
+        for member in members:
+            at = None if member.next_offset is None else found.get(member.next_offset)
+            if at is not None and member.follows(at.publisher):
                 part = at.part
-                progress[one.key] = BuildProgressView(part.build_id, part.sequence + 1, part.total)
+                progress[member.key] = BuildProgressView(part.build_id, part.sequence + 1, part.total)
         return progress
 
     def _at_all(self, members: Sequence[SubscriberStatus]) -> Mapping[Offset, _Found | None]:
         journal, topic = self._workspace.journal, self._workspace.package_topic
         identity, bounds = journal.identity(topic), journal.bounds(topic)
-        counts = Counter(one.next_offset for one in members if one.identity in {None, identity})
+        counts = Counter(member.next_offset for member in members if member.identity in {None, identity})
         positions = [
             one
             for one, _ in counts.most_common()
             if one is not None and bounds.earliest_offset < one <= bounds.next_offset
         ]
-        new = [one for one in positions if (identity, one) not in self._known][:MAX_LOOKS]
+        new = [position for position in positions if (identity, position) not in self._known][:MAX_LOOKS]
         for one in new:
             start = Offset(max(bounds.earliest_offset, one - SEARCHED_RECORDS))
             self._known[identity, one] = self._before(start, one)
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
-        return {one: self._known.get((identity, one)) for one in positions}
+        return {position: self._known.get((identity, position)) for position in positions}
 
     def _before(self, start: Offset, position: Offset) -> _Found | None:
         """The last package of a build before a position, unless it is the build's last one."""

@@ -82,7 +82,7 @@ class BuildsSeen:
             self._hear()
             # the time before the positions: a position announced after it is not settled yet
             heard_at, members = self._journal_state.statuses_heard_at_seconds(), self._directory.members()
-            return [self._view(one, members, heard_at) for one in reversed(self._builds.values())]
+            return [self._view(build, members, heard_at) for build in reversed(self._builds.values())]
 
     def find(self, build_id: str) -> BuildView:
         """One of them. Raises: BuildMissingError."""
@@ -186,11 +186,11 @@ class BuildsSeen:
 
 
 def _state(subscribers: Sequence[BuildFollowerView], *, is_whole: bool) -> str:
-    if any(one.given_up for one in subscribers):
+    if any(subscriber.given_up for subscriber in subscribers):
         return "failed"
     if not is_whole:
         return "publishing"
-    if not subscribers or any(one.pending for one in subscribers):
+    if not subscribers or any(subscriber.pending for subscriber in subscribers):
         return "published"
-    has_missed = any(one.skipped or one.dropped or one.unknown for one in subscribers)
+    has_missed = any(subscriber.skipped or subscriber.dropped or subscriber.unknown for subscriber in subscribers)
     return "incomplete" if has_missed else "distributed"

@@ -134,13 +134,15 @@ class CommandSender:
 
     def views_of(self, commands: Sequence[Command]) -> Callable[[], list[CommandView]]:
         """A function that returns the current views of some commands."""
-        return lambda: [self.view(one) for one in commands]
+        return lambda: [self.view(command) for command in commands]
 
     def _send(self, commands: Sequence[Command]) -> None:
-        self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [_record_of(one) for one in commands])
+        self._workspace.journal.append(
+            self._workspace.topic(TopicRole.COMMAND), [_record_of(command) for command in commands]
+        )
         # after the append: `find` must not return a command that no subscriber will get
-        for one in commands:
-            self._remember(one)
+        for command in commands:
+            self._remember(command)
 
     def _remember(self, command: Command) -> None:
         with self._lock:
@@ -173,7 +175,7 @@ def _record_of(command: Command) -> NewRecord:
 
 def are_answered(commands: Sequence[CommandView]) -> bool:
     """Whether none of them waits for its subscriber any more."""
-    return all(one.state != "sent" for one in commands)
+    return all(command.state != "sent" for command in commands)
 
 
 def _verb_of(command: Command) -> CommandVerb:

@@ -185,7 +185,7 @@ class Distributions:
             offset=receipt.offset,
             action=str(request.action),
             paths=request.paths,
-            deep_paths=tuple(one for one in request.paths if one in request.deep_paths),
+            deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
             request_id=receipt.request_id,
             repeated=receipt.is_repeat,
             user_id=request.user_id,
@@ -217,7 +217,7 @@ class Distributions:
             seen = 0
             while seen < MAX_SEARCHED_RECORDS:
                 batch = reader.read(_READ, 0.0)
-                yield from (one for one in batch.records if wanted in one.value)
+                yield from (record for record in batch.records if wanted in record.value)
                 seen += len(batch.records)
                 if batch.is_at_end:
                     return
@@ -244,7 +244,7 @@ def _with_shown_paths(view: DistributionView) -> DistributionView:
         return view
     known = frozenset(paths)
     return replace(
-        view, paths=paths, deep_paths=tuple(one for one in view.deep_paths if one in known), paths_truncated=True
+        view, paths=paths, deep_paths=tuple(path for path in view.deep_paths if path in known), paths_truncated=True
     )
 
 

@@ -56,9 +56,9 @@ class EventTopic:
             self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
             records = self._reader.read(_READ, 0.0).records
         found = list[dict[str, object]]()
-        for one in records:
+        for record in records:
             try:
-                found.append(event_document(decode_event(one.headers, one.value)))
+                found.append(event_document(decode_event(record.headers, record.value)))
             except UntrustedInputError:
                 continue
         return found
@@ -114,7 +114,7 @@ class EventFeed:
                 events.append((EventType.PROBLEM, None))
             if self._seen is not None:
                 events.extend(differences(self._seen, status))
-            events.extend((EventType.DISTRIBUTED, one) for one in documents)
+            events.extend((EventType.DISTRIBUTED, document) for document in documents)
             self._problem = None
             self._keep(events, status)
             return bool(events)
@@ -183,11 +183,11 @@ def differences(before: StatusView, now: StatusView) -> Iterator[tuple[EventType
     """The events that lead from one status to the next one."""
     if now.journal != before.journal:
         yield EventType.JOURNAL, now.journal
-    publishers = {one.name: one for one in before.publishers}
+    publishers = {publisher.name: publisher for publisher in before.publishers}
     for publisher in now.publishers:
         if publishers.get(publisher.name) != publisher:
             yield EventType.PUBLISHER, publisher
-    known = {_key(one): _without_time(one) for one in before.subscribers}
+    known = {_key(subscriber): _without_time(subscriber) for subscriber in before.subscribers}
     for subscriber in now.subscribers:
         if known.pop(_key(subscriber), None) != _without_time(subscriber):
             yield EventType.SUBSCRIBER, subscriber

@@ -68,9 +68,9 @@ class GivenUpPackages:
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Where the packages stand that one subscriber gave up, or all; in no order. Raises: AgentMissingError."""
         members = self._directory.members()
-        wanted = [one for one in members if subscriber in {None, one.name, str(one.queue_name)}]
+        wanted = [member for member in members if subscriber in {None, member.name, str(member.queue_name)}]
         if subscriber is not None and not wanted:
-            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "none"
+            known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
             raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known: {known}")
         told = self._told_by_targets(wanted)
         names = {one.queue_name for one in wanted} - set(told)
@@ -82,7 +82,7 @@ class GivenUpPackages:
         told = {}
         for known in self._workspace.home.known_subscribers():
             queue_name = QueueName(known.pool or self._workspace.home.sling_id, known.name)
-            if any(one.queue_name == queue_name for one in members):
+            if any(member.queue_name == queue_name for member in members):
                 try:
                     with opened_ledger(known.target) as ledger:
                         told[queue_name] = [
@@ -173,9 +173,9 @@ class GivenUpPackages:
 
 def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPlace]:
     """The failed calls of a hook that announcements name, of subscribers whose targets cannot be read here."""
-    for one in members:
-        for call in () if one.after_calls is None else one.after_calls.failed:
-            yield GivenUpPlace(one.queue_name, None, call.offset, call=call)
+    for member in members:
+        for call in () if member.after_calls is None else member.after_calls.failed:
+            yield GivenUpPlace(member.queue_name, None, call.offset, call=call)
 
 
 def _key_of(place: GivenUpPlace) -> Key:

@@ -211,7 +211,9 @@ class JournalArchive:
                 reads_blobs=reads_blobs,
             )
             findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
-        problems = tuple(ProblemView(one.topic, one.offset, one.problem) for one in findings[:MAX_PROBLEMS])
+        problems = tuple(
+            ProblemView(finding.topic, finding.offset, finding.problem) for finding in findings[:MAX_PROBLEMS]
+        )
         return VerificationView(found.records, found.blobs, reads_blobs, len(findings), problems)
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
@@ -281,7 +283,9 @@ class JournalArchive:
             removed=report.removed,
             abandoned_uploads=report.abandoned_uploads,
             unreadable=None if unreadable is None else UnreadableView(unreadable.offset, unreadable.reason),
-            targets=tuple(TargetSweepView(one.name, one.target, one.removed, one.problem) for one in targets),
+            targets=tuple(
+                TargetSweepView(target.name, target.target, target.removed, target.problem) for target in targets
+            ),
             snapshots=report.snapshots,
             grace_seconds=workspace.home.config.blobs.grace_seconds,
         )
@@ -314,7 +318,7 @@ class AgentArchive(JournalArchive):
     """The archive of an agent for callers elsewhere: they can't name files of its machine."""
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
-        targets = {one.target for one in self._workspace.home.known_subscribers()}
+        targets = {subscriber.target for subscriber in self._workspace.home.known_subscribers()}
         if target not in targets:
             raise UsageError(
                 f"no subscriber of this agent imports into {target[:200]}",
@@ -341,7 +345,7 @@ def _retention_view(turn: Turn, now_ms: int, *, is_on: bool, is_applied: bool) -
         head=turn.plan.head,
         reason=str(turn.plan.reason),
         freed_bytes=turn.freed_bytes,
-        losers=tuple(one.name for one in turn.plan.losers),
+        losers=tuple(loser.name for loser in turn.plan.losers),
         dropped=tuple(one.name for one in turn.dropped),
         subscribers=tuple(
             RetainerView(
@@ -388,7 +392,7 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
         request_id=message.request_id,
         user_id=message.user_id,
         created_at=None if message.created_ms is None else moment_of(message.created_ms),
-        binaries=tuple(BinaryView(one.digest.hex(), one.length_bytes) for one in message.binaries),
+        binaries=tuple(BinaryView(binary.digest.hex(), binary.length_bytes) for binary in message.binaries),
     )
 
 

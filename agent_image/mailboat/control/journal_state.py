@@ -92,8 +92,8 @@ class ChangeNotifier:
     def notify_all(self) -> None:
         """Wake all waiters."""
         with self._lock:
-            for one in self._waiters:
-                one.set()
+            for waiter in self._waiters:
+                waiter.set()
 
     def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
         """What `look` finds when it is enough, or when the time is over.

@@ -88,16 +88,16 @@ class LagHistory:
 
     def _add(self, status: StatusView, now_ms: int) -> None:
         processed = 0
-        for one in status.subscribers:
-            key = (one.name, one.sling_id)
+        for subscriber in status.subscribers:
+            key = (subscriber.name, subscriber.sling_id)
             if key not in self._series and len(self._series) < MAX_SUBSCRIBERS:
                 self._series[key] = _Series()
             if key in self._series:
-                processed += self._series[key].add(now_ms, one.next_offset, one.lag)
+                processed += self._series[key].add(now_ms, subscriber.next_offset, subscriber.lag)
         oldest_ms = now_ms - int(SAMPLES * SAMPLE_SECONDS * 1000)
         for key in [key for key, series in self._series.items() if series.times[-1] < oldest_ms]:
             del self._series[key]
         at = moment_of(now_ms)
         seconds = (at - self._totals[-1].at).total_seconds() if self._totals else 0.0
-        lag = sum(one.lag or 0 for one in status.subscribers)
+        lag = sum(subscriber.lag or 0 for subscriber in status.subscribers)
         self._totals.append(HistorySample(at, lag, processed / seconds if seconds > 0 else None))

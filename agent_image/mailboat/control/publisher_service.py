@@ -75,7 +75,7 @@ class PublisherService:
         batcher = self._counter()
         with ExitStack() as opened:
             agent = opened.enter_context(batcher.alone())
-            reads = any(one.action is Action.ADD for one in requests)
+            reads = any(request.action is Action.ADD for request in requests)
             source = opened.enter_context(closing(batcher.open_source())) if reads else None
             yield from agent.publish_all(map(self._admitted, requests), source)
 
@@ -122,7 +122,7 @@ class PublisherService:
         self, members: Iterable[SubscriberStatus], last_published_at: datetime | None, next_of_log: Offset
     ) -> PublisherView:
         """Its line in the status. `running` is said also where only other publishers' packages may be waiting."""
-        followers = [one for one in members if one.has_queues and one.follows(self.name)]
+        followers = [member for member in members if member.has_queues and member.follows(self.name)]
         return PublisherView(
             name=self.name,
             state=str(decide_agent_state(_queue_states(followers, next_of_log))),
@@ -173,9 +173,9 @@ class PublisherService:
 
 
 def _queue_states(followers: Sequence[SubscriberStatus], next_of_log: Offset) -> Iterable[QueueState]:
-    for one in followers:
-        lag = QueueSize(next_of_log - (one.next_offset or 0), is_exact=False)
-        yield decide_queue_state(max(0, lag.count), one.attempts)
+    for follower in followers:
+        lag = QueueSize(next_of_log - (follower.next_offset or 0), is_exact=False)
+        yield decide_queue_state(max(0, lag.count), follower.attempts)
 
 
 def publishers_of(
@@ -185,4 +185,6 @@ def publishers_of(
     if configured is not None:
         return {parse_agent_name(one.name): one for one in configured}
     known = {name: PublisherAgentConfig(name) for name in workspace.publisher_names()}
-    return known | {parse_agent_name(one.name): one for one in workspace.home.config.agents.publishers}
+    return known | {
+        parse_agent_name(publisher.name): publisher for publisher in workspace.home.config.agents.publishers
+    }

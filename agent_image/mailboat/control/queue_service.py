@@ -39,7 +39,7 @@ class QueueService:
         if is_counted:
             return self._recent(publisher)
         standings = self._directory.standings(publisher)
-        self._journal_state.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
+        self._journal_state.count_down_to(min((standing.last_done_offset + 1 for standing in standings), default=2**63))
         return PublisherQueues(publisher, self._journal_state.sources, lambda: standings)
 
     def _recent(self, publisher: AgentName) -> PublisherQueues:

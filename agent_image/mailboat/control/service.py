@@ -178,7 +178,7 @@ class ControlService:
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
-        known = frozenset(name for one in members for name in one.follow)
+        known = frozenset(name for member in members for name in member.follow)
         ours = [service.view(members, published.get(name), end) for name, service in self._services.items()]
         others = [
             PublisherView(name, last_published_at=at) for name, at in published.items() if name not in self._services
@@ -186,7 +186,9 @@ class ControlService:
         return StatusView(
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
-            subscribers=tuple(status_view(one, self._lag(one, end, known), progress.get(one.key)) for one in members),
+            subscribers=tuple(
+                status_view(member, self._lag(member, end, known), progress.get(member.key)) for member in members
+            ),
             unreadable_announcements=self._journal_state.roster.unreadable,
             dropped_subscribers=self._journal_state.roster.dropped,
         )
@@ -204,7 +206,7 @@ class ControlService:
     ) -> Iterator[DistributionView]:
         service = self._service(publisher)
         receipts = service.publish_changed(paths, user_id)
-        return self._published(service.name, ((_request_of(one, user_id), one) for one in receipts))
+        return self._published(service.name, ((_request_of(receipt, user_id), receipt) for receipt in receipts))
 
     def _published(
         self, publisher: AgentName, receipts: Iterable[tuple[DistributionRequest, Receipt]]
@@ -276,7 +278,7 @@ class ControlService:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be redriven at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
-        known = {one.offset: one for one in self._given_up.places(subscriber)}
+        known = {place.offset: place for place in self._given_up.places(subscriber)}
         for offset in offsets:
             if offset not in known:
                 raise UsageError(

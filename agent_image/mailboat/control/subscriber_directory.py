@@ -185,10 +185,10 @@ class SubscriberDirectory:
 
         Commands need one that has announced itself: they name the instance that it runs in.
         """
-        members = [one for one in self.members() if one.heard_ms is not None or one.is_registered]
-        found = [one for one in members if name in {one.name, str(one.queue_name)}]
+        members = [member for member in self.members() if member.heard_ms is not None or member.is_registered]
+        found = [member for member in members if name in {member.name, str(member.queue_name)}]
         if not found:
-            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "none"
+            known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
             raise AgentMissingError(f"no subscriber {name[:120]!r} is known; known: {known}", subscriber=name[:120])
         if len(found) > 1:
             queues = ", ".join(str(one.queue_name) for one in found[:10])
@@ -197,7 +197,9 @@ class SubscriberDirectory:
 
     def standings(self, publisher: AgentName) -> list[QueuePosition]:
         """The positions, for one publisher, of the subscribers that have queues with it."""
-        return [one.standing(publisher) for one in self.members() if one.has_queues and one.follows(publisher)]
+        return [
+            member.standing(publisher) for member in self.members() if member.has_queues and member.follows(publisher)
+        ]
 
 
 def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
@@ -205,8 +207,8 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
     message, is_alive = known.announcement, known.is_alive(now_ms)
     state = message.state or "alive"
     is_running = is_alive and state != STOPPED
-    attempts = max((0, *(one.retries for one in message.states)))
-    followed = () if message.follows_all else dict.fromkeys(one.pub_agent_name for one in message.states)
+    attempts = max((0, *(state.retries for state in message.states)))
+    followed = () if message.follows_all else dict.fromkeys(state.pub_agent_name for state in message.states)
     return SubscriberStatus(
         key=known.key,
         target=message.target,
@@ -227,7 +229,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
         after_calls=message.after_calls,
         claims=known.claims,
         report_starts={one.pub_agent_name or None: one.reports for one in message.former}
-        | {one.pub_agent_name: one.reports for one in message.states}
+        | {state.pub_agent_name: state.reports for state in message.states}
         | ({} if message.reports is None else {None: message.reports}),
         suspension=message.suspension if is_running else None,
         backlog=message.backlog,
@@ -280,7 +282,7 @@ def _with_registry(one: SubscriberStatus | None, key: AgentKey, registered: Regi
 
 def _unsent_at(ledger: Ledger) -> Offset | None:
     """The first package whose report is stored and not sent, as its subscriber was killed: it is not done."""
-    unsent = (one.message for one in ledger.pending_statuses(_MOST_UNSENT))
+    unsent = (status.message for status in ledger.pending_statuses(_MOST_UNSENT))
     return min((one.offset for one in unsent if isinstance(one, StatusMessage)), default=None)
 
 
@@ -304,7 +306,7 @@ def directory_of(workspace: Workspace) -> SubscriberDirectory:
 
 def members_below(workspace: Workspace, before: Offset) -> Sequence[SubscriberStatus]:
     """Who would lose packages if those before an offset were removed."""
-    return [one for one in directory_of(workspace).members() if (one.next_offset or 0) < before]
+    return [member for member in directory_of(workspace).members() if (member.next_offset or 0) < before]
 
 
 def position_findings(workspace: Workspace) -> Sequence[Finding]:
@@ -312,13 +314,13 @@ def position_findings(workspace: Workspace) -> Sequence[Finding]:
     topic = workspace.package_topic
     identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
     found = []
-    for one in directory_of(workspace).members():
-        if one.identity is not None and one.identity != identity:
-            found.append(Finding(topic, None, f"{one.name} is in another log: {one.identity}"))
-        elif one.next_offset is not None and one.next_offset > bounds.next_offset:
-            found.append(Finding(topic, one.next_offset, f"position of {one.name} is beyond the end of the log"))
-        elif one.next_offset is not None and one.next_offset < bounds.earliest_offset:
-            found.append(Finding(topic, one.next_offset, f"position of {one.name} is before the oldest package"))
+    for member in directory_of(workspace).members():
+        if member.identity is not None and member.identity != identity:
+            found.append(Finding(topic, None, f"{member.name} is in another log: {member.identity}"))
+        elif member.next_offset is not None and member.next_offset > bounds.next_offset:
+            found.append(Finding(topic, member.next_offset, f"position of {member.name} is beyond the end of the log"))
+        elif member.next_offset is not None and member.next_offset < bounds.earliest_offset:
+            found.append(Finding(topic, member.next_offset, f"position of {member.name} is before the oldest package"))
     return found
 
 
@@ -388,10 +390,10 @@ def forget_subscriber(
         UsageError: It runs; it would announce itself again.
     """
     members = _members_of(workspace, name)
-    for one in members:
-        if one.is_running:
+    for member in members:
+        if member.is_running:
             raise UsageError(
-                f"{name} is {one.state}: a running subscriber would announce itself again", next_step="stop it first"
+                f"{name} is {member.state}: a running subscriber would announce itself again", next_step="stop it first"
             )
     instances = tuple(one.key.sling_id for one in members if one.heard_ms is not None)
     # first: a subscriber that is no longer known cannot be forgotten again after a crash
@@ -399,17 +401,17 @@ def forget_subscriber(
     for instance in instances:
         _withdraw(workspace, instance, name)
     was_registered = workspace.home.forget_subscriber(name)
-    target = next((one.target for one in members if one.target is not None), None)
+    target = next((member.target for member in members if member.target is not None), None)
     return ForgottenView(name, was_registered, instances, target)
 
 
 def _members_of(workspace: Workspace, name: AgentName) -> Sequence[SubscriberStatus]:
     """The subscriber, in each instance that it announced itself from."""
     members = directory_of(workspace).members()
-    found = [one for one in members if one.name == name]
+    found = [member for member in members if member.name == name]
     if not found:
         raise AgentMissingError(
-            f"no subscriber {name} is known", known=", ".join(one.name for one in members) or "none"
+            f"no subscriber {name} is known", known=", ".join(member.name for member in members) or "none"
         )
     return found
 

@@ -151,8 +151,8 @@ class Topology:
 
 def _cost(announcement: DiscoveryMessage) -> int:
     texts: list[str | None] = [announcement.sub_sling_id, announcement.sub_agent_name, announcement.state]
-    texts += [announcement.target, announcement.ready_reason, *(one.pub_agent_name for one in announcement.states)]
+    texts += [announcement.target, announcement.ready_reason, *(state.pub_agent_name for state in announcement.states)]
     cause = announcement.cause
     texts += [] if cause is None else [cause.code, cause.message, cause.path, cause.trace_excerpt]
     states_bytes = _STATE_BYTES * len(announcement.states)
-    return _SUBSCRIBER_BYTES + states_bytes + sum(sys.getsizeof(one) for one in texts if one)
+    return _SUBSCRIBER_BYTES + states_bytes + sum(sys.getsizeof(text) for text in texts if text)

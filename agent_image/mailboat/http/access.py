@@ -121,7 +121,7 @@ class TokenBook:
         return found
 
     def _file_stamps(self) -> list[tuple[int, int, int] | None]:
-        files = [one.token.file for one in self._tokens if one.token.file is not None]
+        files = [token.token.file for token in self._tokens if token.token.file is not None]
         return [_stamp(self._folder / expanded_path(file)) for file in files]
 
 

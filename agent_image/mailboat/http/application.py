@@ -166,12 +166,12 @@ def _said_of(mistake: Mapping[str, Any]) -> str:
 
 def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str | None:
     """What the first unknown member of the body was meant to be, as far as that can be guessed."""
-    unknown = next((one for one in mistakes if one["type"] == _UNKNOWN), None)
+    unknown = next((mistake for mistake in mistakes if mistake["type"] == _UNKNOWN), None)
     if unknown is None:
         return None
     kind = request.scope["route"].body_field.field_info.annotation
     record = next(one for one in (kind, *get_args(kind)) if is_dataclass(one))
-    known = [one.name for one in fields(record)]
+    known = [field.name for field in fields(record)]
     near = difflib.get_close_matches(str(unknown["loc"][-1]), known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
 
@@ -204,7 +204,7 @@ async def _answer_status(request: Request, error: Exception) -> Response:
 def near_path(path: str, templates: Iterable[str]) -> str:
     """A suggestion for a path that does not exist: the most similar one, with the names that were sent filled in."""
     sent = path[:_SHOWN_PATH].split("/")
-    filled = {_filled(one.split("/"), sent) for one in templates}
+    filled = {_filled(template.split("/"), sent) for template in templates}
     near = difflib.get_close_matches("/".join(sent), sorted(filled), n=1, cutoff=0.8)
     return f"did you mean {near[0]}?" if near else "GET /api/docs lists all paths"
 
@@ -218,7 +218,7 @@ def _methods_at(request: Request) -> Sequence[str]:
     """What the path supports; the framework would name the methods of one of its routes only."""
     app: FastAPI = request.app
     found = {method: {**request.scope, "method": method} for method in _METHODS}
-    return [name for name, scope in found.items() if any(one.matches(scope)[0] is Match.FULL for one in app.routes)]
+    return [name for name, scope in found.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)]
 
 
 async def _answer_defect(request: Request, error: Exception) -> Response:

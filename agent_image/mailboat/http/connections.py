@@ -89,8 +89,8 @@ def displaced(connections: Collection[W]) -> W | None:
 
     Of those that wait, it is one of the network that has the most connections, and there the one that waits longest.
     """
-    per_network = Counter(one.network for one in connections)
-    waiting = [one for one in connections if not one.is_answering]
+    per_network = Counter(connection.network for connection in connections)
+    waiting = [connection for connection in connections if not connection.is_answering]
     return min(waiting, key=lambda one: (-per_network[one.network], one.waiting_since), default=None)
 
 
@@ -197,10 +197,10 @@ class GuardedProtocol(H11Protocol):
     def _is_busy(self) -> bool:
         """Whether as many requests are under way as there may be connections."""
         limit = self.connections_limit
-        return len(self.connections) >= limit and sum(one.is_answering for one in self._others()) >= limit
+        return len(self.connections) >= limit and sum(other.is_answering for other in self._others()) >= limit
 
     def _others(self) -> list[GuardedProtocol]:
-        return [one for one in self.connections if isinstance(one, GuardedProtocol)]
+        return [connection for connection in self.connections if isinstance(connection, GuardedProtocol)]
 
     def _displace(self) -> bool:
         """Close another connection for this one. Whether one could be closed."""

@@ -142,7 +142,7 @@ class Permission:
 
 def _parameters_of(dependant: Dependant) -> set[str]:
     """The names of an operation's query parameters, with those of all that it depends on."""
-    own = {one.alias for one in dependant.query_params}
+    own = {param.alias for param in dependant.query_params}
     return own.union(*map(_parameters_of, dependant.dependencies))
 
 
@@ -174,8 +174,8 @@ def operation(  # what there is to declare
     """
     shown = {} if example is None else {"content": {"application/json": {"example": example}}}
     answers: dict[int | str, dict[str, Any]] = {status: {"description": _MEANINGS[status], **shown}}
-    for one in sorted({*_ALWAYS, *also, 422}):
-        answers[one] = problem_response(one)
+    for code in sorted({*_ALWAYS, *also, 422}):
+        answers[code] = problem_response(code)
     return {
         "summary": summary,
         "status_code": status,

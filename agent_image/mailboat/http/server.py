@@ -71,6 +71,7 @@ class HttpServer:
         if self._server is None or self._thread is None or not self.is_serving:
             return
         self._stopping.set()
+        # calls that wait have been notified, so their connections can end in time
         self._server.end(deadline.remaining_seconds())
         self._thread.join(deadline.remaining_seconds() + _CLOSE_SECONDS)
 
@@ -116,6 +117,7 @@ class _QuietServer(uvicorn.Server):
     def end(self, seconds: float) -> None:
         """End within some seconds. From any thread."""
         self.config.timeout_graceful_shutdown = max(0, int(seconds))
+        # before the event: a loop that begins meanwhile reads it before it waits
         self.should_exit = True
         if self._loop is not None and self._ended is not None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
@@ -149,6 +151,7 @@ def _listen(config: HttpConfig) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         raise _port_taken(config, error) from error
     try:
+        # a restart must not wait for connections in TIME_WAIT
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         unanswered_ms = int(config.request_seconds * 1000)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)  # connections inherit it (tcp(7))

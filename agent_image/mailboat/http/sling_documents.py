@@ -46,7 +46,7 @@ def selected(text: str) -> Selected:
 
 def agent_list(agents: Iterable[PublisherView]) -> Document:
     """All agents, by name."""
-    return {_TYPE: f"{_PREFIX}/list", "items": [one.name for one in agents]}
+    return {_TYPE: f"{_PREFIX}/list", "items": [agent.name for agent in agents]}
 
 
 def agent_document(agent: PublisherView) -> Document:
@@ -66,7 +66,7 @@ def status_document(agent: PublisherView) -> Document:
 
 def queue_list(queues: Iterable[QueueView]) -> Document:
     """All queues of an agent, by name."""
-    return {_TYPE: f"{_PREFIX}/queue/list", "items": [one.name for one in queues]}
+    return {_TYPE: f"{_PREFIX}/queue/list", "items": [queue.name for queue in queues]}
 
 
 def queue_document(queue: QueueView) -> Document:

@@ -23,9 +23,9 @@ class EffectExistsError(Exception):
 
 
 class TransactionSplitError(UsageError):
-    """The job's token and its effect would not be committed together. The job ends as `error`; retry it later.
+    """The job's token and its effect would not be committed together. The job ends as `error`.
 
-    Open the connection without autocommit, and leave commits to `ctx.transaction`.
+    Open the connection without autocommit, leave commits to `ctx.transaction`, and run `mailboat jobs retry`.
     """
 
 

@@ -198,6 +198,7 @@ class KafkaTopics:
         new = NewTopic(
             topic,
             num_partitions=1,
+            # -1 is the brokers' own `default.replication.factor`
             replication_factor=-1 if self._settings.config.replicas is None else self._settings.config.replicas,
             config=dict(configuration),
         )

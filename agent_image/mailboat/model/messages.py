@@ -347,12 +347,12 @@ class DiscoveryMessage(Frozen):
         """Announced next offset; None when it has read nothing. Sling announces the last one done."""
         if self.next_offset is not None or not self.states:
             return self.next_offset
-        done = min(one.offset for one in self.states)
+        done = min(state.offset for state in self.states)
         return Offset(done + 1) if done >= 0 else None
 
     def follows(self, publisher: AgentName | None) -> bool:
         """Whether it imports what this publisher publishes."""
-        return self.follows_all or publisher in {one.pub_agent_name for one in self.states}
+        return self.follows_all or publisher in {state.pub_agent_name for state in self.states}
 
     def reports_of(self, publisher: AgentName) -> ReportStart | None:
         """From where on it reports a publisher's packages; None where it does not say."""

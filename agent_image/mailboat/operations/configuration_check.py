@@ -75,7 +75,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     yield from _name_problems(config.agents)
     for number, one in enumerate(config.agents.subscribers):
         yield from _subscriber_problems(f"agents.subscribers[{number}]", one, config.agents, config.subscriber.expose)
-    targets = [home.resolve(one.target) for one in config.agents.subscribers]
+    targets = [home.resolve(subscriber.target) for subscriber in config.agents.subscribers]
     yield from (Mistake("agents.subscribers", f"{one} is the target of several") for one in _repeated(targets))
     for number, publisher in enumerate(config.agents.publishers):
         key = f"agents.publishers[{number}].source"
@@ -83,8 +83,8 @@ def problems_of(home: Home) -> Iterator[Mistake]:
             yield Mistake(key, "is empty, which would mean the folder of the configuration")
         elif publisher.source is not None:
             yield from _source_problems(key, home.resolve_source(publisher.source))
-    tokens = _repeated(one.name for one in config.http.tokens)
-    yield from (Mistake("http.tokens", f"{one} is the name of several") for one in tokens)
+    tokens = _repeated(token.name for token in config.http.tokens)
+    yield from (Mistake("http.tokens", f"{token} is the name of several") for token in tokens)
     if config.logs.level not in LEVELS:
         yield Mistake("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
     yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))

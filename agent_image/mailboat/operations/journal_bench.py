@@ -63,7 +63,7 @@ class _Bench:
 
     def _batches(self) -> Sequence[int]:
         """The batch sizes that stay within bounds in memory."""
-        return [one for one in BATCHES if one == 1 or one * self._plan.message_bytes <= _BATCH_BYTES]
+        return [batch for batch in BATCHES if batch == 1 or batch * self._plan.message_bytes <= _BATCH_BYTES]
 
     def _records(self, count: int) -> list[NewRecord]:
         return [NewRecord(self._values[number % len(self._values)]) for number in range(count)]

@@ -243,8 +243,8 @@ def _package_summary(message: PackageMessage | PieceMessage) -> str:
 
 def _member_summary(message: DiscoveryMessage | RegistryMessage) -> str:
     if isinstance(message, RegistryMessage):
-        return f"registered: {', '.join(one.name for one in message.registrations[:5]) or 'none'}"
-    states = ", ".join(f"{one.pub_agent_name} at {one.offset}" for one in message.states)
+        return f"registered: {', '.join(registration.name for registration in message.registrations[:5]) or 'none'}"
+    states = ", ".join(f"{state.pub_agent_name} at {state.offset}" for state in message.states)
     return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
 
 

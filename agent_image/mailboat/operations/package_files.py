@@ -152,7 +152,7 @@ class PackageFiles:
             facts = self.inspect(file, reads_binaries=True)
             self._read_entries(file)
         except UntrustedInputError as error:
-            others = "\n".join(str(one) for one in self._problems_of(file) if str(one) != str(error))
+            others = "\n".join(str(problem) for problem in self._problems_of(file) if str(problem) != str(error))
             if others:
                 error.where["also"] = others
             raise
@@ -223,7 +223,9 @@ def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: So
     if kept.get("acHandling", "").lower() not in _MERGING or described is None or owned == described.filter:
         return kept
     plain = unwatched(source)
-    nodes = (node for one in owned.sets for node in plain.walk(one.root, is_deep=not one.is_shallow))
+    nodes = (
+        node for filter_set in owned.sets for node in plain.walk(filter_set.root, is_deep=not filter_set.is_shallow)
+    )
     if any(node.primary_type in POLICY_TYPES and owned.covers(node.path) for node in nodes):
         return kept
     return {key: text for key, text in kept.items() if key != "acHandling"}
@@ -245,7 +247,7 @@ class _Total:
             return
         self.nodes += 1
         self.binaries += len(record.binaries)
-        self.binary_bytes += sum(one.length_bytes for one in record.binaries)
+        self.binary_bytes += sum(binary.length_bytes for binary in record.binaries)
         self.hash.add(record.path, record_digest(record))
         if len(self.paths) < self._examples:
             self.paths.append(record.path)

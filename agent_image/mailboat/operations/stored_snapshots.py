@@ -334,12 +334,14 @@ def _room(workspace: Workspace) -> Iterator[Path]:
             room = rooms / uuid.uuid4().hex
             room.mkdir(PRIVATE_FOLDER)
             lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # `_clear` asks for it exclusively: the folder of a live process stays
             fcntl.flock(lock, fcntl.LOCK_SH)
         finally:
             os.close(rooms_lock)
     try:
         yield room
     finally:
+        # removed under its lock: no other process clears it at the same time
         shutil.rmtree(room, ignore_errors=True)
         os.close(lock)
 

@@ -127,10 +127,10 @@ class UsedNamespaces:
 def prefixes_of(node: Node) -> set[str]:
     """The prefixes in a node's path, types, names of properties and children, and in values that are names."""
     names = [*node.path.split("/"), node.primary_type, *node.mixin_types, *(node.child_order or ())]
-    for one in node.properties:
-        names.append(one.name)
-        if one.type in (PropertyType.NAME, PropertyType.PATH):
-            names += [name for value in one.values for name in str(value).split("/")]
+    for prop in node.properties:
+        names.append(prop.name)
+        if prop.type in (PropertyType.NAME, PropertyType.PATH):
+            names += [name for value in prop.values for name in str(value).split("/")]
     return {name.partition(":")[0] for name in names if ":" in name}
 
 

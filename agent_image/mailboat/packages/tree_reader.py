@@ -209,7 +209,7 @@ def check_header(header: Header) -> None:
     """That its nodes are in order, lie above roots and are not covered themselves. Raises: PackageCorruptError."""
     package_filter, paths = header.filter, [record.path for record in header.ancestors]
     check_order(paths, refuse_collisions=False)
-    roots = [one.root for one in package_filter.sets]
+    roots = [filter_set.root for filter_set in package_filter.sets]
     for path in paths:
         below = "/" if path == "/" else f"{path}/"
         if path in roots or not any(root.startswith(below) for root in roots) or package_filter.covers(path):

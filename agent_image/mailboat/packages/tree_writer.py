@@ -102,7 +102,7 @@ class TreePackageWriter:
         Which namespaces the nodes use is known at the end: a package that is longer than what is held until then says
         at its beginning that there may be some.
         """
-        ancestors = [encode_node(one) for one in self._contents.ancestors]
+        ancestors = [encode_node(ancestor) for ancestor in self._contents.ancestors]
         self._pending.insert(0, encode_header(self._contents.filter, ancestors, java_form, version))
         self._is_begun = True
 

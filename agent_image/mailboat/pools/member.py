@@ -55,9 +55,9 @@ _TURN_SECONDS: Final = 5.0
 
 
 class PoolTargetDiffersError(StopError):
-    """The member sees another target than the others. Correct its volume.
+    """This pool member opened another target than the other members.
 
-    If it was lost, restore a snapshot or use `--accept-gap`.
+    Mount the same volume in all members. If the target was lost, restore a snapshot or use `--accept-gap`.
     """
 
 

@@ -63,7 +63,10 @@ _HALT_SECONDS: Final = 5.0
 
 
 class ImporterLostError(PermanentError):
-    """Each member that imported the package died or fell silent. Give members more memory."""
+    """Each pool member that began the package died or fell silent, so the package was given up.
+
+    Check the members' logs and memory limits, then run `mailboat errors redrive`.
+    """
 
     is_of_package = True
 

@@ -165,7 +165,7 @@ class Appender:
 
     def _measure(self, messages: Sequence[PackageMessage], offsets: Sequence[Offset], seconds: float) -> None:
         meter = self._ports.meter
-        meter.appended([one.action for one in messages], seconds)
+        meter.appended([message.action for message in messages], seconds)
         for message, offset in zip(messages, offsets, strict=True):
             if message.payload_ref is not None and is_run(message.payload_ref):
                 meter.appended_in_pieces(parse_run(message.payload_ref, offset).count)
@@ -215,7 +215,7 @@ class Appender:
             return False  # another's: ours can be decoded
 
     def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
-        lost = [one for one in ends if not self._is_there(one.offset, one.package_id)]
+        lost = [end for end in ends if not self._is_there(end.offset, end.package_id)]
         for one in lost:
             _LOG.warning(
                 "topic %s lost its offset %d, package %s: the next --changed of %s publishes all of it again",
@@ -263,12 +263,18 @@ class Appender:
             self._settle_unanswered()
             found = self._find_intended(intents)
         receipts = [
-            StoredReceipt(one.request_id, one.fingerprint, found[one.request_id][1], identity, found[one.request_id][0])
-            for one in intents
-            if one.request_id in found
+            StoredReceipt(
+                intent.request_id,
+                intent.fingerprint,
+                found[intent.request_id][1],
+                identity,
+                found[intent.request_id][0],
+            )
+            for intent in intents
+            if intent.request_id in found
         ]
         self._ports.state.store_receipts(receipts)
-        self._ports.state.drop_intents([one for one in intents if one.request_id not in found])
+        self._ports.state.drop_intents([intent for intent in intents if intent.request_id not in found])
 
     def _find_intended(self, intents: Sequence[Intent]) -> dict[RequestId, tuple[Offset, PackageId]]:
         wanted = {intent.request_id for intent in intents}

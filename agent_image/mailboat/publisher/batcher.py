@@ -198,9 +198,9 @@ class PublishBatcher:
 
 
 def _answer_all(tickets: Sequence[_Ticket], error: BaseException) -> None:
-    for one in tickets:
-        if one.answer is None:
-            one.resolve(error)
+    for ticket in tickets:
+        if ticket.answer is None:
+            ticket.resolve(error)
 
 
 QUANTUM: Final = 8

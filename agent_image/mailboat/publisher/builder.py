@@ -349,7 +349,7 @@ def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     Plain folders are left out: a target that lacks them creates folders of the type that fits there (in a repository,
     `/home/groups` can't be an nt:folder).
     """
-    above = {path for one in owned.sets for path in ancestors_of(one.root)}
+    above = {path for filter_set in owned.sets for path in ancestors_of(filter_set.root)}
     paths = [path for path in sorted(above, key=key_of) if not owned.covers(path)]
     described = description_of(source)
     if described is not None:
@@ -370,7 +370,7 @@ def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> I
             is_empty = False
             yield node
     if is_empty:
-        roots = ", ".join(one.root for one in owned.sets)
+        roots = ", ".join(filter_set.root for filter_set in owned.sets)
         raise UsageError(
             f"the filter of {source.uri} leaves out everything at {roots[:200]}",
             next_step="name other paths, or change the rules of the filter in the source",
@@ -378,15 +378,15 @@ def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> I
 
 
 def _walk(owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
-    for one in sorted(owned.sets, key=lambda one: key_of(one.root)):
+    for filter_set in sorted(owned.sets, key=lambda filter_set: key_of(filter_set.root)):
         is_empty = True
-        for node in source.walk(one.root, is_deep=not one.is_shallow):
+        for node in source.walk(filter_set.root, is_deep=not filter_set.is_shallow):
             is_empty = False
             yield node
-        if is_empty and one.root == ROOT:
-            raise _missing(one.root, source)
+        if is_empty and filter_set.root == ROOT:
+            raise _missing(filter_set.root, source)
         if is_empty:
-            raise SourceChangedError("a path vanished while it was published", path=one.root)
+            raise SourceChangedError("a path vanished while it was published", path=filter_set.root)
 
 
 def _missing(path: NodePath, source: Source) -> SourceMissingError:

@@ -133,7 +133,7 @@ class AwaitedSubscribers:
 
     def drop_silent(self, now_ms: int, now_seconds: float, silent_seconds: float) -> Sequence[QueueName]:
         """No longer wait for those that were silent for longer than that."""
-        gone = [one for one in self._members.values() if now_seconds - one.heard_seconds > silent_seconds]
+        gone = [member for member in self._members.values() if now_seconds - member.heard_seconds > silent_seconds]
         for one in gone:
             del self._members[one.queue_name]
             # It left when the limit was over, not now: a late turn must not name it for later packages.
@@ -155,15 +155,18 @@ class AwaitedSubscribers:
 
     def horizon(self) -> int:
         """The highest claimed position: no subscriber is past a package from here on."""
-        return max((one.claimed for one in self._members.values()), default=0)
+        return max((member.claimed for member in self._members.values()), default=0)
 
     def is_settling(self, now_seconds: float) -> bool:
         """Whether positions were announced that do not count yet."""
-        return any(one.claims.is_settling(now_seconds) for one in self._members.values())
+        return any(member.claims.is_settling(now_seconds) for member in self._members.values())
 
     def stored(self) -> list[StoredSubscriber]:
         """What is to be remembered."""
-        members = [StoredSubscriber(one.queue_name, one.since_ms, None, one.claimed) for one in self._members.values()]
+        members = [
+            StoredSubscriber(member.queue_name, member.since_ms, None, member.claimed)
+            for member in self._members.values()
+        ]
         return [*members, *self._absent]
 
     def plan(
@@ -171,15 +174,15 @@ class AwaitedSubscribers:
     ) -> list[Distributed]:
         """The first of the candidates, in order, that are distributed now; at most `limit`."""
         done_to = {
-            one.queue_name: (one.since_ms, one.done_to(known.last(one.queue_name), now_seconds))
-            for one in self._members.values()
+            member.queue_name: (member.since_ms, member.done_to(known.last(member.queue_name), now_seconds))
+            for member in self._members.values()
         }
         return plan_distributed(candidates, list(done_to.values()), lambda one: self._missed(one, known), limit)
 
     def _missed(self, candidate: Candidate, known: KnownReports) -> tuple[Missed, ...]:
         """Who does not have the content, or may not have it; the reason that a subscriber gave itself counts first."""
         found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
-        counted = [one for one in self._members.values() if one.since_ms <= candidate.appended_ms]
+        counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
         for one in counted or self._members.values():
             found[one.queue_name] = known.missed(one.queue_name, candidate, one.claimed, one.facts)
         for past in self._absent:

@@ -69,8 +69,14 @@ class StoredSubscribers(NamedTuple):
     def rows(self) -> list[tuple[object, ...]]:
         """As the table has them."""
         return [
-            (one.queue_name.sling_id, one.queue_name.agent_name, one.since_ms, one.left_ms, one.next_offset)
-            for one in self.members
+            (
+                member.queue_name.sling_id,
+                member.queue_name.agent_name,
+                member.since_ms,
+                member.left_ms,
+                member.next_offset,
+            )
+            for member in self.members
         ]
 
 

@@ -149,7 +149,7 @@ class DistributedNotifier:
             is_raising=True,
             next_offset=run.next_offset,
             raised=before.raised + len(events),
-            missed=before.missed + sum(bool(one.missed) for one in events),
+            missed=before.missed + sum(bool(event.missed) for event in events),
         )
         if events and self._ports.listener is not None:
             self._ports.listener(events)
@@ -305,6 +305,7 @@ class EventRun:
         now_seconds = clock.now().timestamp()
         age_seconds = max(0.0, now_seconds - announced.appended_ms / 1000)
         position = self._log.believed(announced, announced.claimed_for(self._settings.publisher))
+        # not later than now: the clock of the brokers may be ahead
         heard_ms = min(announced.appended_ms, int(now_seconds * 1000))
         message = announced.message
         facts = SubscriberFacts()
@@ -359,7 +360,7 @@ class EventRun:
         events = [_event(one, self._settings.publisher) for one in ready]
         # Jobs, events, cursor, in this order: after a crash the earlier ones are appended again or found, never lost.
         self._add_jobs(ready)
-        fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
+        fresh = [event for event in events if self._appended.get(event.offset) != event.package_id]
         if fresh:
             records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
             self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
@@ -392,6 +393,7 @@ class EventRun:
         journal, memory, identity = self._ports.journal, self._ports.memory, self._identity
         found = begin_events(self._settings, journal, memory)
         events, bounds = journal.bounds(self._settings.event_topic), journal.bounds(self._settings.package_topic)
+        # within the log: retention may have passed the cursor, or the log lost its end
         start = Offset(min(max(found.next_offset, bounds.earliest_offset), bounds.next_offset))
         event_offset = Offset(min(max(found.event_offset, events.earliest_offset), events.next_offset))
         if start != found.next_offset:

@@ -65,7 +65,7 @@ class PieceAppender:
     def append(self, contents: Sequence[bytes]) -> None:
         """Append the next pieces. Raises: JournalUnavailableError, StorageFullError."""
         messages = [PieceMessage(*self._sender, self._count + at, one) for at, one in enumerate(contents)]
-        offsets = self._append([NewRecord(encode_piece(one), PIECE_HEADERS) for one in messages])
+        offsets = self._append([NewRecord(encode_piece(message), PIECE_HEADERS) for message in messages])
         # After a repeated append these are the offsets of the repetition, and the message names them.
         self._first = offsets[0] if self._count == 0 else self._first
         self._last = offsets[-1]

@@ -320,7 +320,7 @@ class PublishedTrees:
         """
         with translated_failures(self._file):
             self._connection.executescript(_TEMPORARY)
-        rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
+        rows = ((key_of(node.path), node.digest, node.content_bytes, node.is_file) for node in nodes)
         # Read outside of `translated_failures`: a failure of the source is not one of this file.
         while chunk := list(islice(rows, _CHUNK)):
             with translated_failures(self._file), transaction(self._connection, "BEGIN"):
@@ -363,9 +363,9 @@ class PublishedTrees:
     ) -> None:
         staged_ms = milliseconds_now(self._clock)
         rows = (
-            (package_id, source_id, key_of(one.path), one.digest, staged_ms)
+            (package_id, source_id, key_of(node.path), node.digest, staged_ms)
             for package_id, nodes in changes
-            for one in nodes
+            for node in nodes
             for source_id in source_ids
         )
         with translated_failures(self._file), transaction(self._connection):

@@ -337,7 +337,7 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
     """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source."""
     described = description_of(source)
     found = None if described is None else described.filter
-    return () if found is None else tuple(one.root for one in found.sets)
+    return () if found is None else tuple(filter_set.root for filter_set in found.sets)
 
 
 def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
@@ -352,10 +352,11 @@ def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePa
     if described is None or described.filter is None:
         return roots
     owned = described.filter_within(filter_for(roots, roots))
-    for one in owned.sets:
-        if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
+    for filter_set in owned.sets:
+        if filter_set.is_shallow or not filter_set.is_simple or filter_set.mode is not ImportMode.REPLACE:
             raise UsageError(
-                f"the filter of {source.uri} has rules or a mode for {one.root}, which only whole packages carry",
-                next_step=f"mailboat publish --source {shlex.quote(source.uri)} {one.root}",
+                f"the filter of {source.uri} has rules or a mode for {filter_set.root}, "
+                "which only whole packages carry",
+                next_step=f"mailboat publish --source {shlex.quote(source.uri)} {filter_set.root}",
             )
-    return tuple(one.root for one in owned.sets)
+    return tuple(filter_set.root for filter_set in owned.sets)

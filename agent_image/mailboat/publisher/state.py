@@ -105,8 +105,14 @@ class PublisherState:
             connection.executemany(
                 "INSERT OR REPLACE INTO intents VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (one.request_id, one.fingerprint, one.package_id, *_pair(one.identity), one.scan_from)
-                    for one in intents
+                    (
+                        intent.request_id,
+                        intent.fingerprint,
+                        intent.package_id,
+                        *_pair(intent.identity),
+                        intent.scan_from,
+                    )
+                    for intent in intents
                 ],
             )
 
@@ -116,13 +122,19 @@ class PublisherState:
             connection.executemany(
                 "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?)",
                 [
-                    (one.request_id, *_pair(one.identity), one.fingerprint, one.package_id, one.offset)
-                    for one in receipts
+                    (
+                        receipt.request_id,
+                        *_pair(receipt.identity),
+                        receipt.fingerprint,
+                        receipt.package_id,
+                        receipt.offset,
+                    )
+                    for receipt in receipts
                 ],
             )
-            for one in receipts:
-                self.published.take_over(one.package_id, one.offset)
-                connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
+            for receipt in receipts:
+                self.published.take_over(receipt.package_id, receipt.offset)
+                connection.execute("DELETE FROM intents WHERE request_id = ?", (receipt.request_id,))
 
     def take_over(self, package_id: PackageId, offset: Offset, doubted: Sequence[int] = ()) -> None:
         """What was staged for a package that stands in the log is published, in one durable step.
@@ -137,9 +149,9 @@ class PublisherState:
     def drop_intents(self, intents: Sequence[Intent]) -> None:
         """Forget requests that were not appended, and what was staged with them."""
         with self._file.transaction() as connection:
-            for one in intents:
-                connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
-                self.published.discard(one.package_id)
+            for intent in intents:
+                connection.execute("DELETE FROM intents WHERE request_id = ?", (intent.request_id,))
+                self.published.discard(intent.package_id)
 
     def doubt(self, doubts: Mapping[int, Sequence[NodePath]]) -> None:
         """Take nothing of some sources for published any more, in one durable step; see `PublishedTrees.doubt`."""
@@ -179,6 +191,7 @@ class PublisherLocks:
 
         Raises: PublisherBusyError when another holds it for longer than `timeout_seconds`.
         """
+        # threads of this process first: only other processes are polled for
         with self._guard:
             handle = self._open(f"{purpose}-lock")
             try:
@@ -221,6 +234,7 @@ class PublisherLocks:
 
     def _open(self, name: str) -> int:
         with translated_failures(self._path):
+            # never removed: with a new file two processes could lock two inodes
             file = self._path.with_name(f"{self._path.name}.{name}")
             return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 

@@ -63,5 +63,5 @@ class Claims:
 
     def without_past(self, at_seconds: float) -> Claims:
         """Without the claims that later ones had replaced by that time."""
-        settled = [one for one in self.entries if one[0] + SETTLING_SECONDS <= at_seconds]
+        settled = [entry for entry in self.entries if entry[0] + SETTLING_SECONDS <= at_seconds]
         return Claims(self.entries[max(0, len(settled) - 1) :])

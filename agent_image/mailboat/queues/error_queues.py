@@ -154,7 +154,7 @@ class FailedPackages:
         with self._lock:
             queue = self._queues.get(_QueueKey(publisher, queue_name))
             failures = [] if queue is None else list(queue.packages.values())
-        return sorted((one for one in failures if one.offset >= earliest), key=lambda one: one.offset)
+        return sorted((failure for failure in failures if failure.offset >= earliest), key=lambda one: one.offset)
 
     def places(self, earliest: Offset) -> list[FailurePlace]:
         """Where packages were given up, by all subscribers, from `earliest` on; in no order."""
@@ -270,7 +270,7 @@ class ErrorQueue:
 
     def page(self, pages: PageReader, from_offset: int = 0, max_items: int = 100) -> list[ErrorItem]:
         """The items at an offset or after it, in order. Raises: JournalUnavailableError."""
-        shown = [one for one in self._failures() if one.offset >= from_offset][:max_items]
+        shown = [failure for failure in self._failures() if failure.offset >= from_offset][:max_items]
         return [
             ErrorItem(EntryId(self._view.topic, one.offset), one, pages.entry(self._publisher, one.offset))
             for one in shown

@@ -196,7 +196,7 @@ class LogView:
                 return _first_of(block.entries(publisher, offset), max_entries, offset, block.covers_to)
             tail = self._open
             if tail.covers_from <= offset < tail.covers_to:
-                wanted = (one for one in tail.entries if one.publisher == publisher and one.offset >= offset)
+                wanted = (entry for entry in tail.entries if entry.publisher == publisher and entry.offset >= offset)
                 return _first_of(wanted, max_entries, offset, tail.covers_to)
             return None
 

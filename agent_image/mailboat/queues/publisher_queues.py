@@ -50,7 +50,9 @@ class PublisherQueues:
 
     def subscriber_queues(self) -> list[SubscriberQueue]:
         """The queue of each subscriber, by name; of several standings of one subscriber the last counts."""
-        followers = {one.queue_name: one for one in self._standings() if one.publisher == self.publisher}
+        followers = {
+            standing.queue_name: standing for standing in self._standings() if standing.publisher == self.publisher
+        }
         names = sorted(followers, key=lambda one: (natural_key(one.agent_name), one))
         return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in names]
 
@@ -101,7 +103,7 @@ class PublisherQueues:
         return None if failing is None or not failing.standing.has_error_queue else self._error_queue(failing)
 
     def _missing(self, name: str, queues: Sequence[SubscriberQueue]) -> QueueMissingError:
-        shown = ", ".join(one.standing.queue_name.agent_name for one in queues[:_SHOWN]) or "none"
+        shown = ", ".join(queue.standing.queue_name.agent_name for queue in queues[:_SHOWN]) or "none"
         return QueueMissingError(
             f"{self.publisher} has no queue {name[:_NAME_SHOWN]!r}; queues: {shown}",
             publisher=self.publisher,
@@ -112,7 +114,7 @@ class PublisherQueues:
 
 
 def _of_subscriber(queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | None:
-    found = [one for one in queues if one.standing.queue_name.agent_name == name]
+    found = [queue for queue in queues if queue.standing.queue_name.agent_name == name]
     if len(found) > 1:
         names = ", ".join(one.name for one in found[:_SHOWN])
         raise QueueMissingError(f"{len(found)} subscribers are called {name}; name the queue: {names}")

@@ -76,7 +76,7 @@ class PageReader:
             while position < end and len(entries) < wanted and walk.walked_records < self._limits.max_walked_records:
                 left = wanted - len(entries)
                 stretch = self._view.find_details(publisher, position, left) or walk.read(position)
-                entries += [one for one in stretch.entries if one.publisher == publisher and one.offset < end]
+                entries += [entry for entry in stretch.entries if entry.publisher == publisher and entry.offset < end]
                 if stretch.covers_to <= position:  # the log became shorter
                     return Page(entries, Offset(position), is_last=True)
                 position = self._next_candidate(publisher, stretch.covers_to)
@@ -92,7 +92,7 @@ class PageReader:
         if found is None:
             with _Walk(self._view, self._journal, self._limits) as walk:
                 found = walk.read(offset, 1)
-        return next((one for one in found.entries if one.offset == offset and one.publisher == publisher), None)
+        return next((entry for entry in found.entries if entry.offset == offset and entry.publisher == publisher), None)
 
     def message(self, offset: Offset) -> PackageMessage | None:
         """The whole message at an offset, with all its paths; None when there is none (any more).
@@ -148,7 +148,9 @@ class _Walk:
                 "a read from the journal took too long", topic=self._view.topic, offset=position
             )
         self.walked_records += len(batch.records)
-        entries = [one for one in decode_entries(batch.records, self._view.publishers).entries if one.offset < end]
+        entries = [
+            entry for entry in decode_entries(batch.records, self._view.publishers).entries if entry.offset < end
+        ]
         stretch = Stretch(entries, Offset(position), min(end, batch.next_offset))
         self._view.offer_details(stretch, self._generation)
         return stretch

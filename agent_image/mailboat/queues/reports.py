@@ -188,7 +188,7 @@ class PackageReports:
             if queue is None:
                 return []
             begin, end = bisect_left(queue.lasts, first), bisect_right(queue.firsts, last)
-            ranges = [*queue.firsts[begin:end], *(one + 1 for one in queue.lasts[begin:end])]
+            ranges = [*queue.firsts[begin:end], *(last + 1 for last in queue.lasts[begin:end])]
             return [queue.complete_from, queue.first, queue.last + 1, *ranges]
 
     def last(self, publisher: AgentName, queue_name: QueueName) -> int:

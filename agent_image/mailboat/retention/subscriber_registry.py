@@ -96,7 +96,7 @@ class Registry:
 
     def messages(self, as_of: Offset) -> list[RegistryMessage]:
         """What is to be carried forward, made of all of the discovery topic before `as_of`: one message or more."""
-        durable = [one.registration for one in self._entries.values() if one.is_durable]
+        durable = [entry.registration for entry in self._entries.values() if entry.is_durable]
         return [
             RegistryMessage(self._identity, as_of, tuple(durable[start : start + PART_REGISTRATIONS]))
             for start in range(0, max(1, len(durable)), PART_REGISTRATIONS)
@@ -125,11 +125,11 @@ class Registry:
 
     def holders(self) -> list[Holder]:
         """Those that matter, and what they read next."""
-        return [Holder(one.registration.name, one.registration.next_offset) for one in self._entries.values()]
+        return [Holder(entry.registration.name, entry.registration.next_offset) for entry in self._entries.values()]
 
     def registrations(self) -> list[tuple[Registration, bool]]:
         """All that are known, and whether they are durable, by name."""
-        found = [(one.registration, one.is_durable) for one in self._entries.values()]
+        found = [(entry.registration, entry.is_durable) for entry in self._entries.values()]
         return sorted(found, key=lambda one: (one[0].name, one[0].sling_id))
 
     def _leave(self, key: _Key, offset: Offset) -> None:

@@ -257,15 +257,15 @@ class Roots:
 
     def limited(self, change: TreeChange, message: PackageMessage) -> TreeChange:
         """The change without records of folders outside. Raises: RootsExceededError: it owns content there."""
-        self._refuse_outside((one.root for one in change.filter.sets), message)
+        self._refuse_outside((filter_set.root for filter_set in change.filter.sets), message)
         records = (record for record in change.records if self._holds(record.path))
         return change._replace(records=list(records) if isinstance(change.records, list) else records)
 
     def part_of(self, change: TreeChange) -> TreeChange:
         """The part of a whole tree that lies within the roots, as the change of an empty target."""
         outermost = [one for one in self._roots if not any(is_within(one, root) for root in self._roots if root != one)]
-        own = WorkspaceFilter(tuple(FilterSet(one) for one in dict.fromkeys(outermost)))
-        return change._replace(filter=own, records=(one for one in change.records if self._holds(one.path)))
+        own = WorkspaceFilter(tuple(FilterSet(root) for root in dict.fromkeys(outermost)))
+        return change._replace(filter=own, records=(record for record in change.records if self._holds(record.path)))
 
     def _refuse_outside(self, paths: Iterable[NodePath], message: PackageMessage) -> None:
         for path in paths:
@@ -339,7 +339,7 @@ class Exposure:
 
     def load(self) -> None:
         """Read what the target says."""
-        self._stored = {BuildKey(one.publisher, one.build_id): one for one in self._ledger.open_builds}
+        self._stored = {BuildKey(build.publisher, build.build_id): build for build in self._ledger.open_builds}
         self.begin()
 
     def begin(self) -> None:

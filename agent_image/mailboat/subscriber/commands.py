@@ -285,9 +285,9 @@ class CommandHandler:
 
     def refuse_clears(self, message: str) -> None:
         """The log is not the one that the clears were meant for."""
-        for one in self._ledger.open_commands():
-            if one.verb is CommandVerb.CLEAR:
-                self._ledger.settle(one, self._answer(one, Reply(_REFUSED, message)))
+        for command in self._ledger.open_commands():
+            if command.verb is CommandVerb.CLEAR:
+                self._ledger.settle(command, self._answer(command, Reply(_REFUSED, message)))
         self._open = list(self._ledger.open_commands())
 
     # -------------------------------------------------------------------------------------------------------- redrives
@@ -298,8 +298,8 @@ class CommandHandler:
         if not redrives:
             return False
         failed = {one.offset: one for one in self._ports.target.ledger.given_up()}
-        waiting = {one.offset for one in self._ports.target.ledger.redrives()}
-        over = [one for one in redrives if one.offset not in waiting]
+        waiting = {redrive.offset for redrive in self._ports.target.ledger.redrives()}
+        over = [redrive for redrive in redrives if redrive.offset not in waiting]
         for one in over:
             self._ledger.settle(one, self._redriven(one, failed.get(one.offset)))
         self._open = list(self._ledger.open_commands())
@@ -318,6 +318,7 @@ class CommandHandler:
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
         before = self._ledger.open_commands()
+        # commands of Sling have no id: none of them is a repetition
         known = {one.command_id for one in before} - {None}
         for command in heard.commands:
             if command.command_id in known:
@@ -343,7 +344,7 @@ class CommandHandler:
     def _known_answer(self, command: Command, answers: Sequence[CommandResult]) -> CommandResult | None:
         if command.command_id is None:
             return None
-        same = (one for one in answers if one.command_id == command.command_id)
+        same = (answer for answer in answers if answer.command_id == command.command_id)
         return next(same, None) or self._ledger.answer_to(command.command_id)
 
     def _decided(
@@ -457,6 +458,7 @@ class CommandListener:
         with self._lock:
             # The listener only appends, so the first ones are still those that were taken.
             del self._untaken[:count]
+        # it pauses while the list is full
         self._worker.wake()
 
     def has_clear(self, offset: Offset, publisher: AgentName | None) -> bool:

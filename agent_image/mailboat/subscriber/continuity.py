@@ -107,7 +107,9 @@ def check_following(
     """
     missed = sorted(one for one in passed_over if follow is None or one in follow or one == ANY_PUBLISHER)
     if missed and not is_gap_accepted:
-        named = ", ".join(_PUBLISHER_TEXTS.get(one, one) for one in missed[:_NAMED]) + (", …" * (len(missed) > _NAMED))
+        named = ", ".join(_PUBLISHER_TEXTS.get(missing, missing) for missing in missed[:_NAMED]) + (
+            ", …" * (len(missed) > _NAMED)
+        )
         raise FollowWidenedError(
             f"{name} follows {named} now, and did not when packages of it were in the journal: the target lacks them",
             next_step="follow the publishers that were followed before, use a new target, or publish"

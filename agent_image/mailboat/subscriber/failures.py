@@ -199,7 +199,7 @@ class FailureHandler:
     def blocking_record(self, records: Iterable[Record]) -> Record | None:
         """Return the record that all others wait for: the one that failed, or the first."""
         attempt = self._attempt
-        return next((one for one in records if attempt is None or one.offset == attempt.offset), None)
+        return next((record for record in records if attempt is None or record.offset == attempt.offset), None)
 
     def load(self) -> None:
         """Read what an earlier run has stored."""

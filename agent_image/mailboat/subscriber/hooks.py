@@ -147,7 +147,7 @@ class AfterCalls:
         for is_set_aside in (False, True):
             while calls := self._ledger.calls(1_000, is_set_aside=is_set_aside):
                 _LOG.error("the log lost its end: %d calls of the hook after an import are dropped", len(calls))
-                self._ledger.forget([one.offset for one in calls])
+                self._ledger.forget([call.offset for call in calls])
 
     def _package_at(self, offset: Offset) -> ProcessedPackage | None:
         record = self._ports.journal.record_at(self._settings.package_topic, offset)

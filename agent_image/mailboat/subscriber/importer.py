@@ -258,6 +258,7 @@ class Importer:
         """Import as much of a run as the target takes; the next record, and the run if it goes on behind that."""
         taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
         outcome.add(taken, count)
+        # one for each package, as in the general way: crash tests count them
         for _ in range(taken):
             self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
         index += taken
@@ -339,6 +340,7 @@ class Importer:
     def _change(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         """Call the hook of an admitted package, and change the target."""
         hooks, is_invalidation = self._hooks, message.action is Action.INVALIDATE
+        # a roll-back of the batch calls it again
         hook = hooks.invalidate if is_invalidation else hooks.before
         if hook is not None:
             run_hook(hook, processed_package(offset, message))
@@ -387,6 +389,7 @@ class Importer:
         if message.pub_agent_name is None:
             return 0
         attempts = 0 if self._failures_of is None else self._failures_of(offset)
+        # the attempt that succeeded counts, too
         attempts += status is PackageStatus.IMPORTED
         batch.add_status(
             StatusMessage(
@@ -476,12 +479,12 @@ def _check_owned(message: PackageMessage, change: TreeChange) -> None:
     if len(sets) == 1 and len(paths) == 1 and sets[0].root == paths[0]:
         return  # the common case, without a set of paths
     named = set(paths)
-    for one in sets if named else ():
-        if one.root not in named and named.isdisjoint((ROOT, *ancestors_of(one.root))):
+    for filter_set in sets if named else ():
+        if filter_set.root not in named and named.isdisjoint((ROOT, *ancestors_of(filter_set.root))):
             raise PackageCorruptError(
-                f"the package owns {one.root[:200]}, its message names only {', '.join(paths)[:200]}",
+                f"the package owns {filter_set.root[:200]}, its message names only {', '.join(paths)[:200]}",
                 package=message.package_id,
-                path=one.root,
+                path=filter_set.root,
             )
 
 
@@ -552,6 +555,7 @@ class PackageRuns:
         if begin < self._next or not self._tries or len(self._records) - begin < FEW:
             return None
         packages = self._packages_from(begin)
+        # records that were no run together are not tried again from the next one on
         self._next = begin + len(packages)
         subtrees = None if len(packages) < FEW else self._read(packages)
         if subtrees is None:

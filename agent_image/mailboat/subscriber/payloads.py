@@ -128,7 +128,7 @@ class Payloads:
             binaries: Those that the message names.
             check: As for `open`, while one is waited for that is fetched ahead.
         """
-        lengths = {one.digest: one.length_bytes for one in binaries}
+        lengths = {binary.digest: binary.length_bytes for binary in binaries}
         return lambda digest: self._open_blob(digest, lengths.get(digest), check)
 
     def _open_blob(self, digest: bytes, length_bytes: int | None, check: Callable[[], None]) -> BinaryIO:

@@ -111,8 +111,8 @@ class AgentMetrics:
         with self._lock:
             # a copy: collecting takes long, and agents register meanwhile
             contributors: Sequence[Contributor] = list(self._contributors)
-        for one in contributors:
-            one.collect(samples)
+        for contributor in contributors:
+            contributor.collect(samples)
         self._collect_fleet(samples)
         self._collect_disk(samples)
         samples.add(catalogue.QUEUE_ERRORS, (), self._failed_scrapes)

@@ -109,8 +109,8 @@ class Samples:
 
     def add_choice(self, metric: Metric, labels: Sequence[str], choices: Iterable[str], chosen: str) -> None:
         """Add a gauge for each of some words: 1 for the one that holds, 0 for the others."""
-        for one in choices:
-            self.add(metric, (*labels, one), float(one == chosen))
+        for choice in choices:
+            self.add(metric, (*labels, choice), float(choice == chosen))
 
     def _family(self, metric: Metric) -> Family:
         return self._families.setdefault(metric.name, family_of(metric))

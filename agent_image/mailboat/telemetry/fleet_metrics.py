@@ -61,12 +61,12 @@ def collect_fleet(figures: FleetFigures, samples: Samples) -> None:
     for state, count in sorted(Counter(figures.subscriber_states).items()):
         samples.add(catalogue.SUBSCRIBERS, (*labels, state), count)
     for is_clearable in (True, False):
-        sizes = [one.packages for one in figures.queues if one.is_clearable is is_clearable]
+        sizes = [queue.packages for queue in figures.queues if queue.is_clearable is is_clearable]
         samples.add(catalogue.QUEUE_PACKAGES, (*labels, str(is_clearable).lower()), max(sizes, default=0))
-    states = Counter(one.state for one in figures.queues)
+    states = Counter(queue.state for queue in figures.queues)
     for state in QUEUE_STATES:
         samples.add(catalogue.QUEUES, (*labels, state), states[state])
-    oldest = min((one.oldest_ms for one in figures.queues if one.oldest_ms is not None), default=figures.now_ms)
+    oldest = min((queue.oldest_ms for queue in figures.queues if queue.oldest_ms is not None), default=figures.now_ms)
     samples.add(catalogue.OLDEST_SECONDS, labels, max(0.0, (figures.now_ms - oldest) / 1000))
     samples.add(catalogue.GIVEN_UP_QUEUED, labels, figures.given_up)
     samples.add(catalogue.DELAY_SECONDS, labels, figures.delay_seconds)

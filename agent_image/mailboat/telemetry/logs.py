@@ -58,7 +58,9 @@ def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO 
     handler.setFormatter(JsonFormatter(agent) if config.format is LogFormat.JSON else ConsoleFormatter())
     handler.addFilter(RepeatFilter(clock))
     root = logging.getLogger()
-    for old in [one for one in root.handlers if isinstance(one.formatter, JsonFormatter | ConsoleFormatter)]:
+    for old in [
+        handler for handler in root.handlers if isinstance(handler.formatter, JsonFormatter | ConsoleFormatter)
+    ]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.WARNING if config.level != "error" else logging.ERROR)
@@ -160,7 +162,7 @@ def blotted(text: str) -> str:
 
 def _errors_of(record: logging.LogRecord) -> Iterator[MailboatError]:
     arguments = record.args.values() if isinstance(record.args, Mapping) else record.args or ()
-    yield from (one for one in arguments if isinstance(one, MailboatError))
+    yield from (argument for argument in arguments if isinstance(argument, MailboatError))
     if record.exc_info and isinstance(record.exc_info[1], MailboatError):
         yield record.exc_info[1]
 

@@ -57,7 +57,9 @@ def metrics_page() -> str:
 
 def _lines(metrics: Sequence[Metric]) -> Iterator[str]:
     """A line for each metric; labels that all have are not repeated."""
-    common = [one for one in metrics[0].labels if len(metrics) > 1 and all(one in metric.labels for metric in metrics)]
+    common = [
+        label for label in metrics[0].labels if len(metrics) > 1 and all(label in metric.labels for metric in metrics)
+    ]
     if common:
         yield from (f"All have the label {' and '.join(f'`{one}`' for one in common)}.", "")
     for metric in metrics:

@@ -166,10 +166,10 @@ class MemoryHookCalls:
 
     def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
         calls = [self._store.after_calls[offset] for offset in sorted(self._store.after_calls)]
-        return [one for one in calls if one.is_set_aside is is_set_aside][:limit]
+        return [call for call in calls if call.is_set_aside is is_set_aside][:limit]
 
     def counts(self) -> tuple[int, int]:
-        set_aside = sum(one.is_set_aside for one in self._store.after_calls.values())
+        set_aside = sum(call.is_set_aside for call in self._store.after_calls.values())
         return len(self._store.after_calls) - set_aside, set_aside
 
     def store(self, call: AfterCall) -> None:
@@ -202,7 +202,7 @@ class MemoryJobs:
         return self._store.jobs[:limit]
 
     def forget(self, up_to_sequence: int) -> None:
-        self._store.jobs[:] = [one for one in self._store.jobs if one.sequence > up_to_sequence]
+        self._store.jobs[:] = [job for job in self._store.jobs if job.sequence > up_to_sequence]
 
 
 class MemoryPoolImports:
@@ -428,7 +428,7 @@ class MemoryBatch:
         for job in self._jobs:
             store.add_job(job)
         store.note_done(done, position.next_offset)
-        store.after_calls |= {one.offset: one for one in self._after_calls}
+        store.after_calls |= {call.offset: call for call in self._after_calls}
         for entry in self._entries:
             store.errors[entry.offset] = entry
         for offset in self._resolved:

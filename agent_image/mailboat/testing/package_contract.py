@@ -98,7 +98,7 @@ def nodes_of(records: Iterable[NodeRecord]) -> list[Node]:
 
 def contents_of(node: Node) -> list[bytes]:
     """The bytes of all its binaries."""
-    held = [value for one in node.properties if one.type is PropertyType.BINARY for value in one.values]
+    held = [value for prop in node.properties if prop.type is PropertyType.BINARY for value in prop.values]
     return [_all_of(value.open()) for value in held if isinstance(value, Binary)]
 
 
@@ -120,8 +120,8 @@ class DigestBlobs:
         self._content: dict[bytes, Callable[[], BinaryIO]] = {}
         self.opened: list[bytes] = []
         for node in nodes:
-            for one in node.properties:
-                for value in one.values:
+            for prop in node.properties:
+                for value in prop.values:
                     if isinstance(value, Binary):
                         self._content[value.digest] = value.open
 
@@ -337,7 +337,9 @@ class PackageContract:
         first, second = (record.binaries[0].open() for record in records[1:])
         with first, second:
             pieces = [(first.read(300_000), second.read(300_000)) for _ in range(5)]
-        assert [b"".join(parts) for parts in zip(*pieces, strict=True)] == [_all_of(one.open()) for one in binaries]
+        assert [b"".join(parts) for parts in zip(*pieces, strict=True)] == [
+            _all_of(binary.open()) for binary in binaries
+        ]
 
     def test_a_binary_that_changed_meanwhile_stops_the_build(self, codec: PackageCodec) -> None:
         said = large_binary(b"said")

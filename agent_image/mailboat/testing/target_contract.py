@@ -430,7 +430,7 @@ class TargetContract:
         updating = WorkspaceFilter((FilterSet(NodePath("/a"), mode=ImportMode.UPDATE_PROPERTIES),))
         publish(target, [a_page("/a", None, title="t")], updating, 1)
         (node,) = content_of(target)
-        assert [one.name for one in node.properties] == ["film", "title"]
+        assert [prop.name for prop in node.properties] == ["film", "title"]
         (film,) = node.properties[0].values
         assert isinstance(film, Binary)
         with film.open() as stream:
@@ -463,7 +463,7 @@ class TargetContract:
             assert not target.ledger.pending_statuses(10)
             batch.commit(Position(LOG, Offset(8), 3))
         assert target.ledger.position() == Position(LOG, Offset(8), 3)
-        assert [one.message for one in target.ledger.pending_statuses(10)] == [a_status(7)]
+        assert [status.message for status in target.ledger.pending_statuses(10)] == [a_status(7)]
         assert target.ledger.given_up() == [an_entry(6)]
         assert content_of(target) == sample_tree()
 
@@ -544,7 +544,7 @@ class TargetContract:
         first = target.ledger.pending_statuses(3)
         assert [one.message for one in first] == [a_status(offset, A_CAUSE) for offset in range(3)]
         target.ledger.forget_statuses(first[-1].sequence)
-        assert [one.message.offset for one in target.ledger.pending_statuses(10)] == [3, 4]
+        assert [status.message.offset for status in target.ledger.pending_statuses(10)] == [3, 4]
 
     def test_a_target_belongs_to_the_first_who_claims_it(self, target: Target) -> None:
         target.ledger.claim(AgentName("edge"))

@@ -94,7 +94,7 @@ def _original_document(event: DistributedEvent) -> dict[str, object]:
 
 
 def _missed_document(event: DistributedEvent) -> list[dict[str, str]]:
-    return [{"subscriber": one.subscriber, "reason": one.reason} for one in event.missed]
+    return [{"subscriber": missing.subscriber, "reason": missing.reason} for missing in event.missed]
 
 
 def _json(document: object) -> bytes:

@@ -43,8 +43,8 @@ def encode_node(node: Node) -> NodeRecord:
     parts = split_body(node)
     if not parts.binaries:
         return NodeRecord(node.path, parts.joined([]))
-    data = [one.data for one in parts.binaries]
-    outside = tuple([one for one in parts.binaries if one.data is None])
+    data = [binary.data for binary in parts.binaries]
+    outside = tuple([binary for binary in parts.binaries if binary.data is None])
     return NodeRecord(node.path, parts.joined(data), outside)
 
 
@@ -69,7 +69,8 @@ def decode_node(path: NodePath, body: bytes, open_binary: OpenBinary | None = No
     if shape.binaries:
         data = tuple(_binary_values(message, open_binary))
         properties += [
-            Property(one.name, data[one.start : one.end], _BINARY, one.is_multiple) for one in shape.binaries
+            Property(binary.name, data[binary.start : binary.end], _BINARY, binary.is_multiple)
+            for binary in shape.binaries
         ]
         properties.sort(key=_name)
     order = tuple(message.order.name) if message.HasField("order") else None
@@ -222,7 +223,7 @@ def binaries_outside(body: tree_pb2.NodeBody, open_binary: OpenBinary | None) ->
     """The binaries of a checked body that it names by digest."""
     if not body.HasField("binaries") or not len(body.binaries.length):
         return ()
-    return tuple(one for one in _binary_values(body, open_binary) if one.data is None)
+    return tuple(value for value in _binary_values(body, open_binary) if value.data is None)
 
 
 def _parse_body(path: NodePath, body: bytes) -> tree_pb2.NodeBody:

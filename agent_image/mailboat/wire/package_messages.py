@@ -56,7 +56,9 @@ def encode_package(message: PackageMessage) -> bytes:
         trace_parent=message.trace_parent,
     )
     if message.binaries:
-        wire.blobs.extend([pb.BlobReference(digest=one.digest, length=one.length_bytes) for one in message.binaries])
+        wire.blobs.extend(
+            [pb.BlobReference(digest=binary.digest, length=binary.length_bytes) for binary in message.binaries]
+        )
     if message.required_features:
         wire.required_features.extend(message.required_features)
     if message.bulk is not None:
@@ -96,7 +98,7 @@ def decode_package(value: bytes) -> PackageMessage:
         wire.package_digest or None,
         wire.tree_digest or None,
         wire.created_ms or None,
-        tuple([Binary(digest=one.digest, length_bytes=one.length) for one in wire.blobs]) if len(wire.blobs) else (),
+        tuple([Binary(digest=blob.digest, length_bytes=blob.length) for blob in wire.blobs]) if len(wire.blobs) else (),
         tuple(wire.required_features) if len(wire.required_features) else (),
         wire.trace_parent or None,
         decode_bulk(wire.bulk) if wire.HasField("bulk") else None,
@@ -165,8 +167,10 @@ def _checked(value: bytes) -> pb.PackageMessage:
 
 
 def _check_blobs(wire: pb.PackageMessage) -> None:
-    for one in wire.blobs:
-        if one.digest and len(one.digest) != DIGEST_BYTES:
-            raise MessageCorruptError(f"a digest has {len(one.digest)} bytes instead of {DIGEST_BYTES}")
-        if not one.digest or one.length < 0:
-            raise MessageCorruptError(f"a blob reference has a digest of {len(one.digest)} bytes, length {one.length}")
+    for blob in wire.blobs:
+        if blob.digest and len(blob.digest) != DIGEST_BYTES:
+            raise MessageCorruptError(f"a digest has {len(blob.digest)} bytes instead of {DIGEST_BYTES}")
+        if not blob.digest or blob.length < 0:
+            raise MessageCorruptError(
+                f"a blob reference has a digest of {len(blob.digest)} bytes, length {blob.length}"
+            )

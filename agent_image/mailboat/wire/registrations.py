@@ -18,12 +18,12 @@ def encode_registry(message: RegistryMessage) -> bytes:
         as_of=message.as_of,
         registrations=[
             pb.RegistryMessage.Registration(
-                sub_sling_id=one.sling_id,
-                sub_agent_name=one.name,
-                next_offset=one.next_offset,
-                heard_ms=one.heard_ms,
+                sub_sling_id=registration.sling_id,
+                sub_agent_name=registration.name,
+                next_offset=registration.next_offset,
+                heard_ms=registration.heard_ms,
             )
-            for one in message.registrations
+            for registration in message.registrations
         ],
     ).SerializeToString(deterministic=True)
 
@@ -31,18 +31,20 @@ def encode_registry(message: RegistryMessage) -> bytes:
 def decode_registry(value: bytes) -> RegistryMessage:
     """Decode the value of such a record. Raises: MessageCorruptError."""
     wire = parse(pb.RegistryMessage, value)
-    if wire.as_of < 0 or any(one.next_offset < 0 or not 0 <= one.heard_ms <= MAX_MS for one in wire.registrations):
+    if wire.as_of < 0 or any(
+        registration.next_offset < 0 or not 0 <= registration.heard_ms <= MAX_MS for registration in wire.registrations
+    ):
         raise MessageCorruptError("a registration has an offset or a time that can't be")
     return RegistryMessage(
         LogIdentity(name(wire.cluster_id), name(wire.topic_id)),
         Offset(wire.as_of),
         tuple(
             Registration(
-                SlingId(name(one.sub_sling_id)),
-                AgentName(name(one.sub_agent_name)),
-                Offset(one.next_offset),
-                one.heard_ms,
+                SlingId(name(registration.sub_sling_id)),
+                AgentName(name(registration.sub_agent_name)),
+                Offset(registration.next_offset),
+                registration.heard_ms,
             )
-            for one in wire.registrations
+            for registration in wire.registrations
         ),
     )

@@ -87,8 +87,8 @@ def encode_header(
 ) -> bytes:
     """The header, framed."""
     content = [b"\x08%b" % varint(version)]
-    content += [framed(b"\x12", _encode_filter(one, format_pattern)) for one in package_filter.sets]
-    content += [framed(b"\x1a", _encode_node(one.path, one.body)) for one in ancestors]
+    content += [framed(b"\x12", _encode_filter(filter_set, format_pattern)) for filter_set in package_filter.sets]
+    content += [framed(b"\x1a", _encode_node(ancestor.path, ancestor.body)) for ancestor in ancestors]
     return framed(MAGIC, b"".join(content))
 
 

@@ -54,7 +54,7 @@ def _version(kind: Kind[Any]) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "subresources": subresources,
-        "additionalPrinterColumns": [_column(one) for one in kind.columns],
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
         "schema": {"openAPIV3Schema": _whole(kind)},
     }
 

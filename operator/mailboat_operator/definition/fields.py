@@ -175,7 +175,7 @@ def keys_of(record: type) -> tuple[Key, ...]:
 @cache
 def _read_keys(record: type) -> tuple[Key, ...]:
     hints = typing.get_type_hints(record, include_extras=True)
-    return tuple(_key(record, one, hints[one.name]) for one in fields(record))
+    return tuple(_key(record, field, hints[field.name]) for field in fields(record))
 
 
 def renamed_of(record: type) -> Mapping[str, Renamed]:

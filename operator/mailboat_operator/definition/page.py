@@ -101,7 +101,8 @@ def _kind_section(kind: Kind[Any], shared: Mapping[type, int], several: Sequence
     yield from ("", "Fields of `status`:", "")
     for key, path in _fields(kind.status, "", shared):
         if path not in _EVERY_STATUS:
-            yield _field_line(path, [_type(key, shared)], key.field.text)
+            # of a status, which users only read, types say little beyond links to other records
+            yield _field_line(path, [_type(key, shared)] if key.kind in shared else [], key.field.text)
 
 
 def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:

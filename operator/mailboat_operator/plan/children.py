@@ -76,7 +76,7 @@ def deletion(key: ChildKey, live: Live) -> Delete:
 def controller_uid(manifest: Manifest) -> str | None:
     """The UID of the controlling owner of an object; None where there is none."""
     references: Sequence[Mapping[str, Any]] = manifest["metadata"].get("ownerReferences") or ()
-    return next((one["uid"] for one in references if one.get("controller")), None)
+    return next((reference["uid"] for reference in references if reference.get("controller")), None)
 
 
 def _asked_for(manifest: Manifest) -> Manifest:
@@ -127,7 +127,7 @@ def _differing_entry(wanted: Sequence[object], found: Sequence[object], path: st
 
 
 def _first(differences: Iterable[str | None]) -> str | None:
-    return next((one for one in differences if one is not None), None)
+    return next((difference for difference in differences if difference is not None), None)
 
 
 def _is_nothing(value: object) -> bool:

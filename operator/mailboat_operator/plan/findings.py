@@ -101,15 +101,15 @@ def pause_of(error: MailboatError) -> float | None:
 
 def is_ready(conditions: Iterable[Condition]) -> bool:
     """Whether `Ready` holds."""
-    return any(one.type == READY and one.status is ConditionStatus.TRUE for one in conditions)
+    return any(condition.type == READY and condition.status is ConditionStatus.TRUE for condition in conditions)
 
 
 def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
     """A warning for each condition that turned False."""
     known = {one.type: one.status for one in before}
-    for one in findings:
-        if one.status is ConditionStatus.FALSE and known.get(one.type) is not ConditionStatus.FALSE:
-            yield Report(Severity.WARNING, one.reason, one.message)
+    for finding in findings:
+        if finding.status is ConditionStatus.FALSE and known.get(finding.type) is not ConditionStatus.FALSE:
+            yield Report(Severity.WARNING, finding.reason, finding.message)
 
 
 def conditions_after(
@@ -124,7 +124,7 @@ def conditions_after(
         now: When this is; used for what changed its status only, in whole seconds as Kubernetes keeps times.
     """
     known = {one.type: one for one in before}
-    return tuple(_condition(known.get(one.type), one, generation, now) for one in findings)
+    return tuple(_condition(known.get(finding.type), finding, generation, now) for finding in findings)
 
 
 def _condition(before: Condition | None, found: Finding, generation: int, now: datetime) -> Condition:

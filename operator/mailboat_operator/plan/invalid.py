@@ -24,7 +24,9 @@ def plan_invalid(manifest: Manifest, error: MailboatError, now: datetime) -> Pla
     conditions = conditions_after(before, say(error.name, error.message), generation, now)
     if conditions == before and status.get("observedGeneration") == generation:
         return Plan((), None)
-    return Plan((), {**status, "observedGeneration": generation, "conditions": [encode(one) for one in conditions]})
+    return Plan(
+        (), {**status, "observedGeneration": generation, "conditions": [encode(condition) for condition in conditions]}
+    )
 
 
 def plan_undecodable(manifest: Manifest, error: MailboatError, now: datetime) -> Plan:

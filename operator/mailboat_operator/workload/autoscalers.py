@@ -46,9 +46,9 @@ def autoscaler_health(name: str, live: Live) -> Finding:
         text = "the autoscaler has no conditions yet"
         return Finding(AUTOSCALER_READY, ConditionStatus.UNKNOWN, "NotReportedYet", text)
     broken = [
-        one
-        for one in conditions
-        if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
+        condition
+        for condition in conditions
+        if condition.get("type") in _WORKING and condition.get("status") == "False" and condition.get("reason") != _OFF
     ]
     if not broken:
         return Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", "")

@@ -160,7 +160,7 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
         return False
     if has_agents:
         return True
-    known = {one.type: one for one in journal.status.conditions}
+    known = {condition.type: condition for condition in journal.status.conditions}
     found, stuck = known.get(READY), known.get(STALLED)
     if found is None or stuck is None:
         return False
@@ -175,7 +175,12 @@ def pause_before_start(findings: Sequence[Finding]) -> float | None:
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
     """That the topics are not the Journal's: agents would publish into the log of others."""
     found = next(
-        (one for one in journal.status.conditions if one.type == STALLED and one.status is ConditionStatus.TRUE), None
+        (
+            condition
+            for condition in journal.status.conditions
+            if condition.type == STALLED and condition.status is ConditionStatus.TRUE
+        ),
+        None,
     )
     if found is None or found.reason not in CONFLICTS:
         return None
@@ -230,7 +235,11 @@ def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> S
 
 def _journal_cause(journal: Journal | None) -> str | None:
     """That agents wait for the Journal; None if it is ready. Its own message may change at each look: not repeated."""
-    found = next((one for one in journal.status.conditions if one.type == READY), None) if journal else None
+    found = (
+        next((condition for condition in journal.status.conditions if condition.type == READY), None)
+        if journal
+        else None
+    )
     if journal is None or found is None or found.status is not ConditionStatus.FALSE:
         return None
     return f"waiting for Journal {journal.metadata.name}: {found.reason}"

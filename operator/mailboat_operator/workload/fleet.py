@@ -29,7 +29,7 @@ _FAILURES: Final = 2
 
 def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusView]:
     """The subscribers that import what a publisher publishes."""
-    return [one for one in status.subscribers if not one.follow or publisher in one.follow]
+    return [subscriber for subscriber in status.subscribers if not subscriber.follow or publisher in subscriber.follow]
 
 
 def subscribers_of(pool: str, members: int, *, is_shared: bool) -> Sequence[str]:
@@ -84,7 +84,7 @@ def ordinal_of(member: str, pool: str) -> int | None:
 
 def max_lag(members: Sequence[SubscriberStatusView]) -> int | None:
     """Of the slowest; None where unknown."""
-    return max((one.lag for one in members if one.lag is not None), default=None)
+    return max((member.lag for member in members if member.lag is not None), default=None)
 
 
 def coarse(lag: int | None) -> int | None:

@@ -56,7 +56,7 @@ class PodProblem(NamedTuple):
 
 def present(pods: Iterable[Manifest]) -> Sequence[Manifest]:
     """The pods that are not being deleted, in order of their ordinals."""
-    kept = [one for one in pods if "deletionTimestamp" not in one["metadata"]]
+    kept = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     # by length first: `pool-10` comes after `pool-9`
     return sorted(kept, key=lambda one: (len(one["metadata"]["name"]), one["metadata"]["name"]))
 
@@ -67,7 +67,7 @@ def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
     A pod that quota or admission refuses exists only as an Event of its StatefulSet, a volume that can't be mounted
     only as an Event of its pod.
     """
-    creating = next((one for one in pods if _is_creating(one)), None)
+    creating = next((pod for pod in pods if _is_creating(pod)), None)
     if creating is not None:
         return str(creating["metadata"]["uid"])
     if len(pods) < int(workload["spec"].get("replicas") or 0):
@@ -103,7 +103,7 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
     if not was_over:
         is_moving = moving is not None and moving.status is ConditionStatus.TRUE
         moments.append(moving.last_transition_at if moving is not None and is_moving else now)
-    newest = max((one for one in moments if one is not None), default=None)
+    newest = max((moment for moment in moments if moment is not None), default=None)
     return newest is None or now - newest >= PROGRESS_DEADLINE
 
 
@@ -117,7 +117,7 @@ def _pod_trouble(pod: Manifest) -> PodProblem | None:
             "PodFailed", f"{name}: {status.get('reason') or 'failed'}: {_shortened(status.get('message'))}"
         )
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found = (_container_trouble(name, one) for one in containers if not one.get("ready"))
+    found = (_container_trouble(name, container) for container in containers if not container.get("ready"))
     return next((one for one in found if one is not None), None)
 
 
@@ -132,7 +132,7 @@ def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | N
     if reason in _CONFIG_REASONS:
         return PodProblem(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
     states = (container.get("state") or {}, container.get("lastState") or {})
-    ended = next((one["terminated"] for one in states if one.get("terminated")), None)
+    ended = next((state["terminated"] for state in states if state.get("terminated")), None)
     if ended is None or ended.get("exitCode") == 0:
         return None
     cause = "" if ended.get("reason") in {None, "Error"} else f", {ended['reason']}"
@@ -141,7 +141,7 @@ def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | N
 
 
 def _event_trouble(events: Sequence[Manifest]) -> PodProblem | None:
-    found = sorted((one for one in events if one.get("type") == "Warning"), key=_time_of_event)
+    found = sorted((event for event in events if event.get("type") == "Warning"), key=_time_of_event)
     for event in reversed(found):
         subject, text = event["involvedObject"]["name"], _shortened(event.get("message"))
         if event.get("reason") == _NOT_CREATED:
@@ -158,7 +158,7 @@ def _time_of_event(event: Manifest) -> str:
 def _is_creating(pod: Manifest) -> bool:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    reasons = [((one.get("state") or {}).get("waiting") or {}).get("reason") for one in containers]
+    reasons = [((container.get("state") or {}).get("waiting") or {}).get("reason") for container in containers]
     return any(reason in _CREATING for reason in reasons)
 
 
@@ -168,10 +168,10 @@ def _is_catching_up(pod: Manifest) -> bool:
     if any("running" in (one.get("state") or {}) for one in status.get("initContainerStatuses") or ()):
         return True
     containers = status.get("containerStatuses") or ()
-    agents = [one for one in containers if one["name"] == AGENT_CONTAINER]
-    others = [one for one in containers if one["name"] != AGENT_CONTAINER]
-    has_run = all(one.get("started") and _crash_free(one) for one in agents)
-    return bool(agents) and has_run and all(one.get("ready") for one in others)
+    agents = [container for container in containers if container["name"] == AGENT_CONTAINER]
+    others = [container for container in containers if container["name"] != AGENT_CONTAINER]
+    has_run = all(agent.get("started") and _crash_free(agent) for agent in agents)
+    return bool(agents) and has_run and all(other.get("ready") for other in others)
 
 
 def _crash_free(container: Mapping[str, Any]) -> bool:
@@ -180,7 +180,7 @@ def _crash_free(container: Mapping[str, Any]) -> bool:
 
 def _condition(pod: Manifest, kind: str) -> Mapping[str, Any]:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _moment(text: str | None) -> datetime | None:

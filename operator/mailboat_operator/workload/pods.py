@@ -160,7 +160,7 @@ def pod_template(pod: AgentPod) -> dict[str, Any]:
             # the grace period includes the preStop hooks, which sleep for the drain
             "terminationGracePeriodSeconds": pod.finish_seconds + _MARGIN_SECONDS + pod.drain_seconds,
             **({"initContainers": before} if before else {}),
-            "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
+            "containers": [_agent(pod), *(_user_container(container, pod) for container in wanted.spec.containers)],
             "volumes": _volumes(pod),
         },
     }
@@ -258,7 +258,7 @@ def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
     return [
         {"name": "config", "configMap": {"name": pod.owner.name_of(CONFIG_ENDING)}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        *(secret_volume(one) for one in pod.secrets),
+        *(secret_volume(secret) for secret in pod.secrets),
         *pod.volumes,
         *map(user_volume, pod.spec.template.spec.volumes),
     ]

@@ -363,7 +363,9 @@ class TemplateSpec(Placement):
             "!self.containers.exists(other, other.name == one.name))",
             "initContainers can't have the name of one of the containers",
             ".initContainers",
-            lambda spec: {one.name for one in spec.init_containers}.isdisjoint(one.name for one in spec.containers),
+            lambda spec: {container.name for container in spec.init_containers}.isdisjoint(
+                container.name for container in spec.containers
+            ),
         ),
     )
 

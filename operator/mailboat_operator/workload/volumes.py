@@ -38,7 +38,7 @@ class Claims(Frozen):
 def template_bytes(live: Live, name: str) -> int | None:
     """The size of the claims that a StatefulSet makes; None where there is none."""
     templates = (live.get(ChildKey("StatefulSet", name), {}).get("spec") or {}).get("volumeClaimTemplates") or ()
-    sizes = [_requested(one) for one in templates]
+    sizes = [_requested(template) for template in templates]
     return None if not sizes or sizes[0] == 0 else sizes[0]
 
 
@@ -54,12 +54,12 @@ def members_claims(found: Sequence[Manifest], workload: Manifest) -> Sequence[Ma
     (template,) = spec["volumeClaimTemplates"]
     claims = {one["metadata"]["name"]: one for one in found}
     names = [f"{template['metadata']['name']}-{name}-{number}" for number in range(int(spec.get("replicas") or 0))]
-    return [claims[one] for one in names if one in claims]
+    return [claims[name] for name in names if name in claims]
 
 
 def too_small(claims: Sequence[Manifest], size_bytes: int) -> Iterator[Manifest]:
     """The claims that ask for less."""
-    return (one for one in claims if _requested(one) < size_bytes)
+    return (claim for claim in claims if _requested(claim) < size_bytes)
 
 
 def plan_volumes(claims: Claims, size_bytes: int) -> Iterator[Enlarge]:

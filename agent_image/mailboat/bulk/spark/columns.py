@@ -70,5 +70,5 @@ def batches(
 
 def batch_of(columns: Columns[T], records: Sequence[T]) -> pa.RecordBatch:
     """One batch."""
-    arrays = [pa.array([one.value(record) for record in records], one.arrow) for one in columns.values()]
+    arrays = [pa.array([column.value(record) for record in records], column.arrow) for column in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, one.arrow) for name, one in columns.items()]))

@@ -141,9 +141,9 @@ class SparkPipeline:
     def _few(self, bins: Iterator[Bin]) -> tuple[list[Bin], bool]:
         """The first bins, and whether they are all, and so few that the driver builds them."""
         found, content_bytes = list[Bin](), 0
-        for one in bins:
-            found.append(one)
-            content_bytes += one.content_bytes
+        for bin_ in bins:
+            found.append(bin_)
+            content_bytes += bin_.content_bytes
             if len(found) > self._small.packages or content_bytes > self._small.content_bytes:
                 return found, False
         return found, True
@@ -199,12 +199,12 @@ class Pieces:
 
     def __iter__(self) -> Iterator[list[Bin]]:
         piece, size = list[Bin](), _Size()
-        for one in self._bins:
-            further = size.with_bin(one)
+        for bin_ in self._bins:
+            further = size.with_bin(bin_)
             if piece and (further.weight > self._weight or len(piece) >= PIECE_BINS or further.is_large()):
                 yield piece
-                piece, further = [], _Size().with_bin(one)
-            piece.append(one)
+                piece, further = [], _Size().with_bin(bin_)
+            piece.append(bin_)
             size = further
         if piece:
             yield piece
@@ -236,7 +236,7 @@ def build_stage(
     place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin], parallelism: int
 ) -> tuple[Stage, list[bytes]]:
     """The stage that builds some bins, and its work: groups of about equal weight, the heaviest first."""
-    groups = even_groups([_weight(one) for one in bins], parallelism * TASKS_PER_CORE)
+    groups = even_groups([_weight(bin_) for bin_ in bins], parallelism * TASKS_PER_CORE)
     works = [msgspec.json.encode(BuildWork(place, recipe, tuple(bins[index] for index in group))) for group in groups]
     return Stage("build", BUILD_COLUMNS, build_work), works
 
@@ -273,8 +273,8 @@ def built_rows(place: ExecutorWorkspace, recipe: Recipe, bins: Sequence[Bin]) ->
         ):
             codecs = CodecsOnDemand(codec_names(home.config), namespaces_of(home.config))
             builder = BinBuilder(recipe, BuildPorts(source, blobs, codecs, home.config.limits))
-            for one in bins:
-                yield build_row(one.signature, _with_retries(builder, one))
+            for bin_ in bins:
+                yield build_row(bin_.signature, _with_retries(builder, bin_))
     except MailboatError as error:
         if isinstance(error, RetryableError) and not isinstance(error, _FOR_PEOPLE):
             raise

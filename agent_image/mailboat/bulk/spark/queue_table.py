@@ -113,7 +113,7 @@ class QueueReader(DataSourceReader):
         """Stretches from the lowest position on; reads the positions of all subscribers."""
         with self._place.open() as workspace:
             waiters = tuple(_waiters(workspace))
-            lowest = min((one.next_offset for one in waiters), default=MAX_OFFSET)
+            lowest = min((waiter.next_offset for waiter in waiters), default=MAX_OFFSET)
             offsets = self._place.offsets
             wanted = range(max(lowest, offsets.start), offsets.stop)
             found = stretches(workspace.journal, workspace.package_topic, wanted, self._place.stretch_offsets)
@@ -130,12 +130,12 @@ class QueueReader(DataSourceReader):
 
 def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
     for entry in decode_entries((record,), None).entries:
-        for one in waiters:
-            if one.waits_for(entry):
-                yield Waiting(one, entry)
+        for waiter in waiters:
+            if waiter.waits_for(entry):
+                yield Waiting(waiter, entry)
 
 
 def _waiters(workspace: Workspace) -> Iterator[Waiter]:
-    for one in directory_of(workspace).members():
-        if one.has_queues:
-            yield Waiter(one.name, one.key.sling_id, one.next_offset or 0, one.attempts, one.follow)
+    for member in directory_of(workspace).members():
+        if member.has_queues:
+            yield Waiter(member.name, member.key.sling_id, member.next_offset or 0, member.attempts, member.follow)

@@ -155,7 +155,7 @@ class PackageWriter(DataSourceArrowWriter):
                     " than in the options, so none is built: use the same values for `bins_frame` and for the options"
                 )
             items.append(cut_of(row))
-        kept = [one for one in items if isinstance(one, Bin | UnlistedEntry)]
+        kept = [item for item in items if isinstance(item, Bin | UnlistedEntry)]
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
         bins = {one.signature: one for one in kept if isinstance(one, Bin)}
@@ -171,7 +171,7 @@ class PackageWriter(DataSourceArrowWriter):
             SourceChangedError: It changed since they were cut; none is published.
             MailboatError: As `BuildRun.run`.
         """
-        done = [one for one in messages if isinstance(one, BuiltTask)]
+        done = [message for message in messages if isinstance(message, BuiltTask)]
         with self._order.place.open() as workspace:
             order = BuildOrder(self._order.recipe, self._order.build_id)
             BuildRun(order, ports_for(workspace, _Done(done, self._order.work))).run()
@@ -205,21 +205,21 @@ class _Done:
             )
 
     def _changed(self, recipe: Recipe) -> SourceChangedError | None:
-        for one in self._results.values():
-            if isinstance(one, Problem) and one.name == "SourceChanged":
+        for result in self._results.values():
+            if isinstance(result, Problem) and result.name == "SourceChanged":
                 return SourceChangedError(
-                    f"{recipe.source} is not what the bins were cut from, so none is published: {one.message};"
+                    f"{recipe.source} is not what the bins were cut from, so none is published: {result.message};"
                     " split it again, and write those bins",
-                    path=one.path,
+                    path=result.path,
                 )
         return None
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """What the tasks built, and by this process what a further round of the build finds to be different."""
         changed = list[Bin]()
-        for one in bins:
-            if one.signature in self._results:
-                yield self._results[one.signature]
+        for bin_ in bins:
+            if bin_.signature in self._results:
+                yield self._results[bin_.signature]
             else:
-                changed.append(one)
+                changed.append(bin_)
         yield from built_here(self._work, recipe, changed)

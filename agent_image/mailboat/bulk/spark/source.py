@@ -189,7 +189,7 @@ class NodeReader(DataSourceReader):
         assert isinstance(partition, BranchesPartition)  # noqa: S101  # from `partitions`
         types = self._query.types
         with closing(open_source(self._query.source)) as source:
-            walked = (source.walk(one.path, is_deep=one.is_deep) for one in partition.branches)
+            walked = (source.walk(branch.path, is_deep=branch.is_deep) for branch in partition.branches)
             nodes = (node for walk in walked for node in walk if types is None or node.primary_type in types)
             yield from batches(chosen(NODE_COLUMNS, self._names), nodes, content_bytes_of)
         if state_of(self._query.source) != partition.state:

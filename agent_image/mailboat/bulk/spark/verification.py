@@ -110,7 +110,9 @@ def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, l
     works = [CompareWork(replace(comparison, targets=opened), tuple(run)) for run in runs]
     whole = tuple(Branch(root, is_deep=True) for root in comparison.roots)
     works += [
-        CompareWork(replace(comparison, targets=(one,)), whole) for one in comparison.targets if one not in opened
+        CompareWork(replace(comparison, targets=(target,)), whole)
+        for target in comparison.targets
+        if target not in opened
     ]
     return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(msgspec.json.encode, works))
 
@@ -152,8 +154,8 @@ def _compared(source: Source, target: str, other: Source, branch: Branch) -> Ite
 
 
 def _below(source: Source, target: str, other: Source, path: NodePath) -> Iterator[TargetDifference]:
-    for one in differences(other, source, path):
-        yield TargetDifference(target, one.path, _KINDS[one.kind], one.details)
+    for difference in differences(other, source, path):
+        yield TargetDifference(target, difference.path, _KINDS[difference.kind], difference.details)
 
 
 def _node_difference(held: Node | None, wanted: Node | None) -> tuple[str | None, tuple[str, ...]]:

@@ -78,8 +78,8 @@ def demo(
 ) -> None:
     """Publish a directory to many subscribers, inject failures, and prove that all end up equal.
 
-    Agents run as processes. A golden subscriber checks every package before the others get it; on the way a delete is
-    asked for by mistake, a process is killed, and a subscriber joins late.
+    Agents run as processes, staged behind a golden subscriber. A delete is published by mistake, a process is killed,
+    and a subscriber joins late.
     """
     if source is not None and not source.is_dir():
         raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")
@@ -213,7 +213,7 @@ def _agents(home: Path, subscribers: int) -> list[DemoProcess]:
         return SubscriberProgress(name, f"{kind}:{(targets / name).absolute()}{'.db' if kind == 'sqlite' else ''}")
 
     groups = [
-        DemoProcess(name, [follower(one) for one in names], is_late=name == LATE)
+        DemoProcess(name, [follower(name) for name in names], is_late=name == LATE)
         for name, names in processes_of(subscribers)
     ]
     return [DemoProcess(AUTHOR), *groups]

@@ -69,7 +69,7 @@ def _document(setting: Setting, agent: DemoProcess) -> dict[str, Any]:
         **shared,
         "http": {"port": 0},
         "subscriber": _patience(agent),
-        "agents": {"subscribers": [_subscriber(one) for one in agent.followers]},
+        "agents": {"subscribers": [_subscriber(follower) for follower in agent.followers]},
     }
 
 

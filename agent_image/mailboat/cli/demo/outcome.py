@@ -132,7 +132,7 @@ def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
 def _closing_lines(outcome: Outcome) -> list[str]:
     if not outcome.is_equal:
         names = outcome.different
-        target = next(one.target for one in outcome.state.followers if one.name == names[0])
+        target = next(follower.target for follower in outcome.state.followers if follower.name == names[0])
         diff = shlex.join([_program(), "content", "diff", str(outcome.folder), target])
         return [
             f"{', '.join(names)}: not what was published. If the source did not change meanwhile, this is a defect.",

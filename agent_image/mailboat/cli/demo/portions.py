@@ -66,7 +66,7 @@ def survey(nodes: Iterable[Node]) -> Survey:
 
 def binary_bytes(node: Node) -> int:
     """Bytes of a node's binaries."""
-    return sum(value.length_bytes for one in node.properties for value in one.values if isinstance(value, Binary))
+    return sum(value.length_bytes for prop in node.properties for value in prop.values if isinstance(value, Binary))
 
 
 def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
@@ -92,7 +92,7 @@ def cut(found: Survey, wanted: int) -> Sequence[Portion]:
 def _take_apart(top: Branch, pieces_wanted: int) -> tuple[list[NodePath], list[Branch]]:
     """The branches that were opened, and the pieces that are left."""
     opened: list[NodePath] = [top.path]
-    heap = [(-one.weight, one.path, one) for one in top.children.values()]
+    heap = [(-child.weight, child.path, child) for child in top.children.values()]
     heapq.heapify(heap)
     whole: list[Branch] = []
     while heap and len(heap) + len(whole) < pieces_wanted:
@@ -109,7 +109,7 @@ def _take_apart(top: Branch, pieces_wanted: int) -> tuple[list[NodePath], list[B
 def _pack(pieces: Sequence[Branch], wanted: int) -> list[Portion]:
     """Neighbours together, in order, so that every portion weighs about the same."""
     portions: list[Portion] = []
-    left = sum(one.weight for one in pieces)
+    left = sum(piece.weight for piece in pieces)
     current: list[NodePath] = []
     weight = 0
     for index, piece in enumerate(pieces):

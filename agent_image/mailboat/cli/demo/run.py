@@ -148,7 +148,7 @@ class DemoRun:
         self._tell(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
         if agent.name == AUTHOR:
             self._errands.start()
-        if all(one.is_ready for one in self._state.agents if one.is_running) and not self._state.published:
+        if all(agent.is_ready for agent in self._state.agents if agent.is_running) and not self._state.published:
             self._state.seconds = 0.0
             self._state.began_at_seconds = self._clock.monotonic() - self._began
 
@@ -159,7 +159,7 @@ class DemoRun:
             raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
 
     def _take_in_look(self, seen: Seen) -> None:
-        known = {one.name: one for one in seen.status.subscribers}
+        known = {subscriber.name: subscriber for subscriber in seen.status.subscribers}
         for follower in self._state.followers:
             view = known.get(follower.name)
             if view is None:
@@ -220,7 +220,7 @@ class DemoRun:
         self._tell(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
 
     def _agent(self, name: str) -> DemoProcess:
-        return next(one for one in self._state.agents if one.name == name)
+        return next(agent for agent in self._state.agents if agent.name == name)
 
     def _send_home(self) -> None:
         """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""

@@ -99,11 +99,11 @@ def bar_lines(state: DemoState) -> Sequence[str]:
 
 
 def _bars(agent: DemoProcess, state: DemoState) -> str:
-    positions = [one.position for one in agent.followers] if agent.followers else [state.appended]
+    positions = [follower.position for follower in agent.followers] if agent.followers else [state.appended]
     width = (BARS_WIDTH + 1) // len(positions) - 1
     if width < _SHORTEST_BAR:
-        return "".join(_COLUMN[_eighths(one, state.total, 1)] for one in positions)[:BARS_WIDTH]
-    return " ".join(_bar(one, state.total, width) for one in positions)
+        return "".join(_COLUMN[_eighths(position, state.total, 1)] for position in positions)[:BARS_WIDTH]
+    return " ".join(_bar(position, state.total, width) for position in positions)
 
 
 def _bar(done: int, total: int, width: int) -> str:
@@ -132,6 +132,6 @@ def _remarks(agent: DemoProcess, state: DemoState) -> Sequence[str]:
     if not agent.is_ready:
         return ["starting"]
     if state.mistake is Mistake.BLOCKING:
-        errors = [one.error for one in agent.followers if one.error]
+        errors = [follower.error for follower in agent.followers if follower.error]
         return ["BLOCKED"] if errors else ["waits for golden"]
     return ["current"] if agent.slowest >= state.appended else []

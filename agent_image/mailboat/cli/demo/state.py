@@ -75,12 +75,12 @@ class DemoProcess:
     @property
     def slowest(self) -> int:
         """The lowest position of its subscribers."""
-        return min((one.position for one in self.followers), default=0)
+        return min((follower.position for follower in self.followers), default=0)
 
     @property
     def fastest(self) -> int:
         """The highest one."""
-        return max((one.position for one in self.followers), default=0)
+        return max((follower.position for follower in self.followers), default=0)
 
 
 class Mistake(enum.Enum):
@@ -145,7 +145,7 @@ class DemoState:
     @property
     def victim(self) -> DemoProcess | None:
         """Whose process is killed: the second of those that are neither golden nor late, else the first, else none."""
-        groups = [one for one in self.agents[2:] if not one.is_late]
+        groups = [agent for agent in self.agents[2:] if not agent.is_late]
         return groups[min(1, len(groups) - 1)] if groups and self.has_story else None
 
     @property
@@ -154,9 +154,9 @@ class DemoState:
         return (
             self.published == self.portions
             and (self.mistake is Mistake.CLEARED or not self.has_story)
-            and all(one.is_running for one in self.agents)
+            and all(agent.is_running for agent in self.agents)
             and (self.victim is None or self.victim.restarts == 1)
-            and all(one.position >= self.total for one in self.followers)
+            and all(follower.position >= self.total for follower in self.followers)
         )
 
 
@@ -176,7 +176,9 @@ def decide_steps(state: DemoState) -> Iterator[tuple[NextStep, DemoProcess]]:
     for agent in state.agents:
         if not agent.is_started and (not agent.is_late or state.published >= state.portions * 3 // 4):
             yield NextStep.START, agent
-    if not all(one.is_ready for one in state.agents if not one.is_late and one.restarts == 0 and one.is_running):
+    if not all(
+        agent.is_ready for agent in state.agents if not agent.is_late and agent.restarts == 0 and agent.is_running
+    ):
         return
     author = state.agents[0]
     if state.has_story and state.mistake is Mistake.TO_COME and state.published >= state.portions // 2:

@@ -95,6 +95,7 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "", *, is_kn
     make_path(folder, PUBLIC_FOLDER)
     with ExitStack() as undo:
         root = undo.enter_context(FolderHandle.open(str(folder.resolve())))
+        # before the state folder is made: a refused folder stays as it was
         if not _has_state(root):
             _check_is_free(root, uri)
         own = undo.enter_context(root.make_folder(STATE_FOLDER))
@@ -108,6 +109,7 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "", *, is_kn
         staging = Staging(own.make_folder(_STAGING), durability)
         undo.callback(staging.close)
         connection, second = open_database(own, STATE_FILE, kind, uri, is_known=is_known)
+        # from here on the caller closes them
         undo.pop_all()
     intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below))
     namespaces = ShownNamespaces(connection, staging, durability)

@@ -194,8 +194,8 @@ def sling_agents(listing: AgentListing, ports: Ports) -> Response:
         raise AgentMissingError(f"there are agents here, and no {chosen.name}")
     agents = ports.control.status().publishers
     document, room = agent_list(agents), MAX_LISTED_ITEMS
-    for one in agents if chosen.depth > 0 else ():
-        document[one.name], listed = _agent(ports, one, chosen.depth - 1, room)
+    for agent in agents if chosen.depth > 0 else ():
+        document[agent.name], listed = _agent(ports, agent, chosen.depth - 1, room)
         room -= listed
     return json_answer(document)
 
@@ -285,8 +285,8 @@ def _queues(ports: ApiPorts, agent: str, depth: int, max_items: int) -> tuple[Do
     queues = ports.control.queues(agent)
     document, room = queue_list(queues), max_items if depth > 1 else 0
     given = room
-    for one in queues if depth > 0 else ():
-        document[one.name], listed = _queue(ports, agent, one, room)
+    for queue in queues if depth > 0 else ():
+        document[queue.name], listed = _queue(ports, agent, queue, room)
         room -= listed
     return document, given - room
 
@@ -297,7 +297,7 @@ def _queue(ports: ApiPorts, agent: str, queue: QueueView, max_items: int) -> tup
     listed, next_offset = 0, 0
     while listed < max_items:
         page = ports.control.queue(agent, queue.name, next_offset, min(_PAGE, max_items - listed))
-        document |= {one.id: item_document(one) for one in page.items}
+        document |= {item.id: item_document(item) for item in page.items}
         listed += len(page.items)
         if page.next_offset is None:
             break
@@ -306,9 +306,9 @@ def _queue(ports: ApiPorts, agent: str, queue: QueueView, max_items: int) -> tup
 
 
 def _publisher(ports: ApiPorts, agent: str) -> PublisherView:
-    for one in ports.control.status().publishers:
-        if one.name == agent:
-            return one
+    for publisher in ports.control.status().publishers:
+        if publisher.name == agent:
+            return publisher
     raise AgentMissingError(f"there is no publisher {agent} here", publisher=agent)
 
 

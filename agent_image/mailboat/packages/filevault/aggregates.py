@@ -362,13 +362,13 @@ def _primary_type(said: NodeText) -> str:
 
 
 def _has_data(said: NodeText) -> bool:
-    return DATA_PROPERTY in said.plan.names or any(one.name == DATA_PROPERTY for one in said.binaries)
+    return DATA_PROPERTY in said.plan.names or any(binary.name == DATA_PROPERTY for binary in said.binaries)
 
 
 def _is_mere_data(said: NodeText) -> bool:
     if said.marks or said.elements or _primary_type(said) != RESOURCE_TYPE:
         return False
-    if any((one.name, one.value_index) != (DATA_PROPERTY, None) for one in said.binaries):
+    if any((binary.name, binary.value_index) != (DATA_PROPERTY, None) for binary in said.binaries):
         return False
     names = said.plan.names
     if DATA_PROPERTY not in names:

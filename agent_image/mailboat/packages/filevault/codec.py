@@ -160,7 +160,7 @@ class FilevaultCodec:
         return FilevaultReader(package, open_blob)
 
     def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
-        roots = [one.root for one in contents.filter.sets]
+        roots = [filter_set.root for filter_set in contents.filter.sets]
         typed = with_package_type(contents.properties, roots)
         if contents.is_self_contained:
             archive.add(MANIFEST, _manifest(typed, roots).encode())
@@ -184,12 +184,12 @@ def check_size(node: Node, limits: LimitsConfig) -> None:
             path=node.path,
             limit=MAX_NODE_PROPERTIES,
         )
-    for one in node.properties:
-        if one.type is PropertyType.BINARY:
-            for value in one.values:
+    for prop in node.properties:
+        if prop.type is PropertyType.BINARY:
+            for value in prop.values:
                 if isinstance(value, Binary) and value.length_bytes > limits.max_entry_bytes:
                     raise LimitExceededError(
-                        f"{one.name} has {value.length_bytes} bytes, more than max_entry_bytes",
+                        f"{prop.name} has {value.length_bytes} bytes, more than max_entry_bytes",
                         next_step="leave the node out, or raise the limit at publisher and subscribers",
                         path=node.path,
                         limit=limits.max_entry_bytes,
@@ -213,9 +213,9 @@ class _Total:
             self._order.add(node.path)
         self.hash.add(node.path, node_digest(node))
         self.node_count += 1
-        for one in node.properties:
-            if one.type is PropertyType.BINARY:
-                self.content_bytes += sum(value.length_bytes for value in one.values if isinstance(value, Binary))
+        for prop in node.properties:
+            if prop.type is PropertyType.BINARY:
+                self.content_bytes += sum(value.length_bytes for value in prop.values if isinstance(value, Binary))
 
     def amend(self, node: Node) -> None:
         self.hash.amend(node.path, node_digest(node))

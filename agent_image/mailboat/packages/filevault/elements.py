@@ -161,10 +161,10 @@ def _unannounced_property(said: NodeText, name: str, values: dict[int | None, Bi
 
 def _check_names(said: NodeText, properties: Sequence[Property]) -> None:
     previous = ""
-    for one in properties:
-        if one.name == previous or is_refused_name(one.name) or one.name in (PRIMARY_TYPE, MIXIN_TYPES):
-            raise refused(said, f"{one.name[:80]!r} is not a property's name, or a duplicate")
-        previous = one.name
+    for prop in properties:
+        if prop.name == previous or is_refused_name(prop.name) or prop.name in (PRIMARY_TYPE, MIXIN_TYPES):
+            raise refused(said, f"{prop.name[:80]!r} is not a property's name, or a duplicate")
+        previous = prop.name
 
 
 def refused(said: NodeText, reason: str) -> PackageCorruptError:

@@ -50,17 +50,17 @@ def parse_filter(content: bytes) -> WorkspaceFilter:
     parse_small(content, FILTER_XML, reading.start, MAX_FILTER_BYTES)
     if not reading.is_filter:
         raise PackageCorruptError("the filter has no workspaceFilter element", entry=FILTER_XML)
-    return WorkspaceFilter(tuple(one.build() for one in reading.sets))
+    return WorkspaceFilter(tuple(filter_set.build() for filter_set in reading.sets))
 
 
 def format_filter(workspace: WorkspaceFilter) -> str:
     """Write `filter.xml`. Raises: PackageCorruptError for an expression that has no equal in Java."""
     lines = [_HEAD]
-    for one in workspace.sets:
-        mode = "" if one.mode is ImportMode.REPLACE else f' mode="{one.mode.value}"'
-        rules = _format_rules(one)
+    for filter_set in workspace.sets:
+        mode = "" if filter_set.mode is ImportMode.REPLACE else f' mode="{filter_set.mode.value}"'
+        rules = _format_rules(filter_set)
         end = f">\n{rules}    </filter>\n" if rules else "/>\n"
-        lines.append(f'{_ROOT}{escape(one.root)}"{mode}{end}')
+        lines.append(f'{_ROOT}{escape(filter_set.root)}"{mode}{end}')
     lines.append(_TAIL)
     return "".join(lines)
 

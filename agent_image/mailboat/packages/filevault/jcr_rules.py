@@ -133,7 +133,7 @@ class NodeChecker:
 
 
 def _are_all_known(mixins: Iterable[str]) -> bool:
-    return all(one in _MIXIN_PROPERTIES for one in mixins)
+    return all(mixin in _MIXIN_PROPERTIES for mixin in mixins)
 
 
 def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
@@ -158,15 +158,15 @@ def _check_node(node: Node, namespaces: Mapping[str, str]) -> None:
     if required is not None and node.find(required) is None:
         raise _refused(node, f"an {node.primary_type} needs {required}")
     allowed = _allowed_properties(node)
-    for one in node.properties:
-        reason = reason_against_jcr_name(one.name, namespaces)
+    for prop in node.properties:
+        reason = reason_against_jcr_name(prop.name, namespaces)
         if reason is not None:
-            raise _refused(node, f"the property name {one.name!r} is refused there, as {reason}")
+            raise _refused(node, f"the property name {prop.name!r} is refused there, as {reason}")
         if allowed is not None:
-            _check_defined(node, one, allowed)
-        reason = _reason_against_values(one, namespaces)
+            _check_defined(node, prop, allowed)
+        reason = _reason_against_values(prop, namespaces)
         if reason is not None:
-            raise _refused(node, f"a value of {one.name} is refused there, as {reason}")
+            raise _refused(node, f"a value of {prop.name} is refused there, as {reason}")
 
 
 def _allowed_properties(node: Node) -> frozenset[str] | None:
@@ -176,7 +176,7 @@ def _allowed_properties(node: Node) -> frozenset[str] | None:
         return None
     if node.data is not None:
         allowed |= {DATA_PROPERTY}
-    return allowed.union(*(_MIXIN_PROPERTIES[one] for one in node.mixin_types))
+    return allowed.union(*(_MIXIN_PROPERTIES[type_] for type_ in node.mixin_types))
 
 
 def _check_defined(node: Node, one: Property, allowed: frozenset[str]) -> None:

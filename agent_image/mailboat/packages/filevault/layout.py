@@ -221,7 +221,7 @@ class Layout:
     def _open_unfolded(self, node: Node, platform: str, data: Binary) -> None:
         """Begin a file as the document of nt:file; where its bytes go is known when its children are."""
         name = name_of(node.path)
-        held = tuple(one for one in node.properties if one.name != DATA_PROPERTY)
+        held = tuple(prop for prop in node.properties if prop.name != DATA_PROPERTY)
         file = None
         if node.primary_type == FILE_TYPE and not self._is_special(name, data):
             file = f"{platform[: platform.rfind('/')]}/{platform_name(name)}"
@@ -236,7 +236,9 @@ class Layout:
         held: tuple[Property, ...] = (Property(DATA_PROPERTY, (data,), PropertyType.BINARY),)
         if CONTENT_NODE in closed.present:
             bare = self._opened(Node(closed.node.path, FILE_TYPE, (), held), closed.platform, document, 0)
-            closed.attributes.extend(one for one in bare.attributes if one[0] == xml_name(DATA_PROPERTY))
+            closed.attributes.extend(
+                attribute for attribute in bare.attributes if attribute[0] == xml_name(DATA_PROPERTY)
+            )
             return
         if closed.file is not None:
             self._archive.add_binary(closed.file, data, name_of(closed.node.path))
@@ -252,7 +254,7 @@ class Layout:
             name, data = name_of(parent.node.path), _bytes_of(node)
             if data is not None and not self._is_special(name, data):
                 self._archive.add_binary(parent.file, data, name)
-                node = replace(node, properties=tuple(one for one in node.properties if one.name != DATA_PROPERTY))
+                node = replace(node, properties=tuple(prop for prop in node.properties if prop.name != DATA_PROPERTY))
         self._open.append(self._opened(node, platform, document, parent.depth + 1))
         self._open[-1].whole = whole
 
@@ -260,7 +262,7 @@ class Layout:
 
     def _opened(self, node: Node, platform: str, document: _Document, depth: int) -> _Open:
         references = {
-            one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
+            prop.name: self._carry(prop, platform) for prop in node.properties if prop.type is PropertyType.BINARY
         }
         attributes = attributes_of(node, references, document.prefixes)
         document.count(node, attributes)
@@ -295,7 +297,7 @@ class Layout:
 
     def _has_carried(self, node: Node) -> bool:
         """Whether binaries of the node travel as entries."""
-        values = (value for one in node.properties if one.type is PropertyType.BINARY for value in one.values)
+        values = (value for prop in node.properties if prop.type is PropertyType.BINARY for value in prop.values)
         return any(isinstance(value, Binary) and not self._is_elsewhere(value) for value in values)
 
     def _is_elsewhere(self, binary: Binary) -> bool:
@@ -395,9 +397,9 @@ def _has_file_name(node: Node) -> bool:
 
 def _bytes_of(content: Node) -> Binary | None:
     """The bytes of a jcr:content, where they are one value."""
-    for one in content.properties:
-        if one.name == DATA_PROPERTY and one.type is PropertyType.BINARY and not one.is_multiple:
-            return one.values[0] if isinstance(one.values[0], Binary) else None
+    for prop in content.properties:
+        if prop.name == DATA_PROPERTY and prop.type is PropertyType.BINARY and not prop.is_multiple:
+            return prop.values[0] if isinstance(prop.values[0], Binary) else None
     return None
 
 

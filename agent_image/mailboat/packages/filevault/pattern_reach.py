@@ -23,7 +23,7 @@ def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilt
     Raises:
         UsageError: A rule decides about a path that is asked for without its children: no package can carry both.
     """
-    return WorkspaceFilter(tuple(part for one in asked.sets for part in _parts_within(one, own)))
+    return WorkspaceFilter(tuple(part for filter_set in asked.sets for part in _parts_within(filter_set, own)))
 
 
 def _parts_within(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:

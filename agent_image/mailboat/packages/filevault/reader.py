@@ -145,7 +145,7 @@ class _Selection:
         self._filter = workspace
         self._aggregates = aggregates
         self._pending: list[NodeText] = []
-        roots = [one.root for one in workspace.sets]
+        roots = [filter_set.root for filter_set in workspace.sets]
         self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
         self._covers = coverage(workspace)
         self._below = tuple([root.rstrip("/") + "/" for root in roots])
@@ -197,7 +197,7 @@ def coverage(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
     """How to ask many times whether a path is covered."""
     if not workspace.is_simple:
         return workspace.covers
-    roots = frozenset(one.root for one in workspace.sets)
+    roots = frozenset(filter_set.root for filter_set in workspace.sets)
     below = tuple([root.rstrip("/") + "/" for root in workspace.deep_roots])
     return lambda path: path in roots or path.startswith(below)
 
