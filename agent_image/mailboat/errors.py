@@ -186,7 +186,8 @@ class JournalShorterError(StopError):
 class UnknownRequiredFeatureError(StopError):
     """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber. It stops before the message and imports it after the upgrade; nothing is skipped.
+    Upgrade this subscriber, agent or job worker. It stops before the message and continues there after the upgrade;
+    nothing is skipped.
     """
 
 

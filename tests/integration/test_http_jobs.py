@@ -253,7 +253,10 @@ def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) 
     from mailboat.composition.home import Home  # noqa: PLC0415  # for this test only
     from mailboat.composition.workspace import Workspace  # noqa: PLC0415
 
-    boat.do("jobs", "set-queue", "cdn", "--topic", "purge.*", "--rate", "100/1s")
+    boat.do("jobs", "set-queue", "cdn", "--topic", "purge.*", "--rate", "100/1s", "--max-parallel", "50%")
+    assert boat.json("jobs", "queues")[0]["parallel_percent"] == 50
+    for wrong in ("0%", "101%", "half"):
+        assert boat.run("jobs", "set-queue", "cdn", "--max-parallel", wrong).code == 2
     boat.do("jobs", "add", "purge.cdn", "--data", '{"site": "blog"}')
     with Workspace(Home(boat.home)) as workspace:
         service = JobService(lambda: workspace.journal, SystemClock(), random.Random(1))
@@ -265,6 +268,7 @@ def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) 
             ("schedules",),
             ("ls", "--member", "site=blog"),
             ("ls", "--member", "site=x"),
+            ("ls", "--older", "1h"),
         ):
             here, there = boat.do("jobs", *words).out, command_at(url, "jobs", *words)
             assert ageless(here) == ageless(there)

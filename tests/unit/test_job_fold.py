@@ -247,6 +247,45 @@ def test_max_parallel_holds_over_all_workers() -> None:
     assert set(log.fold.leases) == set(jobs[:2])
 
 
+def test_a_share_of_the_slots_follows_the_workers_that_take_the_topics() -> None:
+    log = JobLog(QueueSettings("half", ["half"], parallel_percent=50))
+    log.append(WorkerSeen(WORKER, 0, ()))  # it leaves
+    jobs = [log.add("half") for _ in range(9)]
+
+    def may_run() -> int:
+        log.claim(*jobs)
+        restored = JobFold(log.fold.capture(Offset(log.next_offset)))
+        assert restored.queues["half"].limit == log.fold.queues["half"].limit
+        return len(log.fold.leases)
+
+    assert may_run() == 1, "at least one call"
+    log.append(WorkerSeen("a", 4, ["half"]))
+    log.append(WorkerSeen("b", 90, ["other"]))
+    assert may_run() == 2
+    log.append(WorkerSeen("c", 3, ["**"]))
+    assert may_run() == 3
+    log.append(QueueDefined(QueueSettings("half", ["half"], max_parallel=5, parallel_percent=100)))
+    assert may_run() == 5, "the smaller limit counts"
+    log.pass_time(90_000)  # the workers are forgotten
+    assert log.fold.queues["half"].limit == 5
+
+
+def test_the_history_of_a_queue_is_what_its_settings_say_now() -> None:
+    log = JobLog(QueueSettings("short", ["short"], history_ms=60_000))
+    ended, kept = log.add("short"), log.add()
+    for job in (ended, kept):
+        log.finish(job, log.claim(job), Outcome.CANCEL)
+    log.pass_time(59_999)
+    assert log.state(ended) is JobState.ERROR
+    log.append(QueueDefined(QueueSettings("short", ["short"], history_ms=120_000)))
+    restored = JobFold(log.fold.capture(Offset(log.next_offset)))
+    for fold in (log.fold, restored):
+        fold.advance(log.now_ms + 60_000)
+        assert fold.table.state(ended) is JobState.ERROR
+        fold.advance(log.now_ms + 60_001)
+        assert (fold.table.state(ended), fold.table.state(kept)) == (None, JobState.ERROR)
+
+
 def test_j27_a_rate_limits_the_starts_in_any_period() -> None:
     log = JobLog(QueueSettings("api", ["api"], rate=10, rate_period_ms=1_000))
     jobs, starts = [log.add("api") for _ in range(50)], []

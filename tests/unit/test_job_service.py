@@ -5,18 +5,23 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
-from mailboat.errors import JobLogIncompleteError, JobLogReplacedError
+from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError
 from mailboat.jobs.source import CallId, Offer
 from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
     JobMissingError,
     JobResult,
+    JobsCommanded,
+    JobState,
     NewJob,
     Outcome,
     QueueSettings,
@@ -92,6 +97,47 @@ def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, cl
     assert [each.state for each in jobs.list_jobs(JobFilter(members=("q=it's",))).items] == ["error"]
     again = jobs.show(parse_job_id(jobs.retry([failed])[0].job))
     assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
+
+
+def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: ManualClock) -> None:
+    offer = Offer("w-1", 1, ("**",))
+    jobs.add([NewJob("mail.a"), NewJob("mail.b", keep=True), NewJob("purge")])
+    for outcome in (Outcome.CANCEL, Outcome.OK, Outcome.CANCEL):
+        claimed = jobs.poll(offer, 1, ()).claimed or jobs.poll(offer, 1, ()).claimed
+        call = claimed[0].call
+        jobs.report("w-1", [JobResult(call.job, call.token, outcome, None)], [])
+        clock.advance(3_600.0)
+    queued = jobs.add([NewJob("mail.a")])[0].job
+
+    def listed(state: str | None = None, topic: str | None = None, hours: float | None = None) -> list[str]:
+        older = None if hours is None else hours * 3_600
+        found = jobs.list_jobs(JobFilter(state, topic=topic, older_seconds=older)).items
+        assert all((job.ended_at is None) is (job.job == queued) for job in found)
+        return [job.topic for job in found]
+
+    assert listed(hours=0.5) == ["mail.a", "mail.b", "purge"]
+    assert listed(hours=1.5) == ["mail.a", "mail.b"]
+    assert listed("error", hours=0.5) == ["mail.a", "purge"]
+    assert listed("error", "mail.*", 2.5) == ["mail.a"]
+    assert listed(topic="mail.*") == ["mail.a", "mail.b", "mail.a"]
+
+
+def test_a_record_of_a_later_version_stops_every_reader_before_it(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock
+) -> None:
+    (added,) = jobs.add([NewJob("mail")])
+    log.append(JOB_TOPIC, [NewRecord(b"new", (("type", b"30"), ("version", b"2")))])
+    with closing(JobTopic(log, JOB_TOPIC)) as writer:
+        writer.append(JobsCommanded(JobAction.REMOVE, [parse_job_id(added.job)]))
+        for _ in range(2):
+            with pytest.raises(UnknownRequiredFeatureError, match="record of a later version") as stopped:
+                writer.follow_to(Offset(2))
+            assert stopped.value.where["offset"] == 1
+        assert writer.fold.table.state(parse_job_id(added.job)) is JobState.QUEUED, "nothing behind it counts"
+    for _ in range(2):
+        with pytest.raises(UnknownRequiredFeatureError):
+            jobs.add([NewJob("mail")])
+    assert log.bounds(JOB_TOPIC).next_offset == 3, "a job that would not be read is refused"
 
 
 def test_a_schedule_fires_without_a_worker_and_makes_its_queue_due(jobs: JobService, clock: ManualClock) -> None:

@@ -25,12 +25,14 @@ class JobFilter(NamedTuple):
         topic: A pattern of topics.
         members: Members of the payload and their values, as `NAME=VALUE`; a name with dots leads deeper. Compared as
             data: a value is a string, or a number, true, false or null in JSON.
+        older_seconds: Only jobs that ended longer ago than that.
     """
 
     state: str | None = None
     queue: str | None = None
     topic: str | None = None
     members: Sequence[str] = ()
+    older_seconds: float | None = None
 
 
 class ScheduleControl(Protocol):

@@ -21,6 +21,7 @@ class JobView:
         tries: Attempts that started.
         due_at: When a queued job may start.
         reason: Why a queued job waits, or why the last attempt failed.
+        ended_at: When a job of the history ended.
     """
 
     job: str
@@ -30,6 +31,7 @@ class JobView:
     tries: int
     due_at: Moment | None = None
     reason: str = ""
+    ended_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class JobQueueView:
         given_up: Jobs in the history that used up their retries.
         suspended: Whether nothing starts.
         max_parallel: Calls that run at the same time; -1 is without limit.
+        parallel_percent: The share of slots that its calls may take; 0 is without limit.
         rate: Starts within a time, such as `100/1s`; None is without limit.
         merge: The most jobs of one key that one call takes.
         topics: Patterns of job topics.
@@ -132,6 +135,7 @@ class JobQueueView:
     rate: str | None
     merge: int
     topics: tuple[str, ...]
+    parallel_percent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

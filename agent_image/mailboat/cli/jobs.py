@@ -59,6 +59,7 @@ QUEUE_COLUMNS: Final = (
 )
 _MOST_LISTED: Final = 500
 _PAGE_JOBS: Final = 500
+_PARALLEL: Final = re.compile(r"(-1|\d{1,7})(%)?\Z")
 _RATE: Final = re.compile(r"(\d+)/(\d+(?:ms|s|m|h|d))\Z")
 
 
@@ -174,10 +175,14 @@ def list_jobs(
         list[str] | None,
         typer.Option("--member", metavar="NAME=VALUE", help="Only jobs with this member in the payload; repeatable."),
     ] = None,
+    older: Annotated[
+        str | None, typer.Option("--older", metavar="DURATION", help="Only jobs that ended longer ago.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, oldest first.")] = _MOST_LISTED,
 ) -> None:
     """List jobs that are not over, and those that failed in the last days."""
-    wanted = JobFilter(None if state is None else state.value, queue, topic, members or ())
+    older_seconds = None if older is None else parse_duration_ms(older) / 1000
+    wanted = JobFilter(None if state is None else state.value, queue, topic, members or (), older_seconds)
     found: list[JobView] = []
     with open_jobs(session) as control:
         page = control.list_jobs(wanted, None, min(limit, _PAGE_JOBS))
@@ -185,7 +190,7 @@ def list_jobs(
         while page.next_page is not None and len(found) < limit:
             page = control.list_jobs(wanted, page.next_page, min(limit - len(found), _PAGE_JOBS))
             found += page.items
-    empty = "no such jobs" if (state or queue or topic or members) else "no jobs"
+    empty = "no such jobs" if (state or queue or topic or members or older) else "no jobs"
     blocks: list[Table | str] = [Table(JOB_COLUMNS, [_row(job) for job in found], empty=empty)]
     if page.next_page is not None:
         blocks.append("there are more jobs; see --limit")
@@ -247,8 +252,11 @@ def set_queue(
         KindOption, typer.Option("--kind", metavar="KIND", help="parallel, ordered, keyed or fair.")
     ] = KindOption.PARALLEL,
     max_parallel: Annotated[
-        int, typer.Option("--max-parallel", min=-1, help="Calls at the same time; -1: no limit.")
-    ] = -1,
+        str,
+        typer.Option(
+            "--max-parallel", metavar="CALLS", help="Calls at the same time, or a share of slots: 50%; -1: none."
+        ),
+    ] = "-1",
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="RATE", help="Maximum rate of starts, such as 100/1s.")
     ] = None,
@@ -261,10 +269,12 @@ def set_queue(
     retry_delay: Annotated[
         str, typer.Option("--retry-delay", metavar="DURATION", help="Pause before the first retry; doubles each time.")
     ] = "2s",
+    history: Annotated[
+        str, typer.Option("--history", metavar="DURATION", help="How long jobs that ended stay in the list.")
+    ] = "48h",
 ) -> None:
     """Create a queue, or replace its settings. Jobs that it holds stay in it."""
-    if max_parallel == 0:
-        raise UsageError("--max-parallel 0 would start nothing", next_step=f"mailboat jobs suspend {queue}")
+    calls, percent = parse_parallel(max_parallel, queue)
     if merge > 1 and kind is not KindOption.PARALLEL:
         raise UsageError("only parallel queues can merge jobs")
     limit = (0, 1_000) if rate is None else parse_rate(rate)
@@ -272,12 +282,14 @@ def set_queue(
         queue,
         tuple(parse_pattern(pattern) for pattern in topics or ()),
         QueueKind[kind.name],
-        max_parallel,
+        calls,
         *limit,
         merge,
         parse_duration_ms(merge_within) if merge > 1 else 0,
         retries,
         parse_duration_ms(retry_delay),
+        history_ms=parse_duration_ms(history),
+        parallel_percent=percent,
     )
     with open_jobs(session) as control:
         _show_change(session, control.set_queue(settings), "is set")
@@ -322,6 +334,16 @@ def clear(session: Session, queue: QueueArgument, yes: SureOption = False) -> No
     session.show(Report({"queue": queue, "dropped": changed.dropped}, [queue], lambda: [text]))
 
 
+def parse_parallel(text: str, queue: str) -> tuple[int, int]:
+    """Read a limit such as `8` or `50%`: calls (-1: no limit), and a percentage of slots. Raises: UsageError."""
+    found = _PARALLEL.match(text)
+    if found is None or (found[2] and not 1 <= int(found[1]) <= 100):
+        raise UsageError(f"{text!r} is not a limit; expected calls, such as 8, or a share of slots, such as 50%")
+    if not int(found[1]):
+        raise UsageError("--max-parallel 0 would start nothing", next_step=f"mailboat jobs suspend {queue}")
+    return (-1, int(found[1])) if found[2] else (int(found[1]), 0)
+
+
 def parse_rate(text: str) -> tuple[int, int]:
     """Read a rate such as `100/1s`: starts, and the time in milliseconds. Raises: UsageError."""
     found = _RATE.match(text)
@@ -347,6 +369,7 @@ def _queue_row(queue: JobQueueView) -> list[str]:
     limits = [
         "suspended" if queue.suspended else "",
         f"parallel {queue.max_parallel}" if queue.max_parallel >= 0 else "",
+        f"parallel {queue.parallel_percent}%" if queue.parallel_percent else "",
         queue.rate or "",
         f"merge {queue.merge}" if queue.merge > 1 else "",
     ]

@@ -430,7 +430,13 @@ def _is_wanted(fold: JobFold, job: JobId, wanted: JobFilter, pattern: str | None
         (wanted.queue is None or fold.queue(job).settings.name == wanted.queue)
         and (pattern is None or topic_matches(pattern, fold.topic(job)))
         and (wanted.state is None or shown_state(fold, job, now_ms) == wanted.state)
+        and (wanted.older_seconds is None or _ended_before(fold, job, now_ms - int(wanted.older_seconds * 1000)))
     )
+
+
+def _ended_before(fold: JobFold, job: JobId, moment_ms: int) -> bool:
+    state = fold.table.state(job)
+    return state is not None and state.final and fold.table.due_ms(job) <= moment_ms
 
 
 def _member(text: str) -> tuple[Sequence[str], str]:
@@ -456,7 +462,7 @@ def _has_member(document: object, path: Sequence[str], wanted: str) -> bool:
 
 def _view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
     fold = topic.fold
-    waits = fold.table.is_queued(job)
+    waits, state = fold.table.is_queued(job), fold.table.state(job)
     return JobView(
         show_job_id(job),
         fold.topic(job),
@@ -465,6 +471,7 @@ def _view(topic: JobTopic, job: JobId, now_ms: int) -> JobView:
         fold.table.tries(job),
         moment_of(fold.table.due_ms(job)) if waits else None,
         why_pending(fold, job, now_ms) if waits else topic.last_message(job),
+        moment_of(fold.table.due_ms(job)) if state is not None and state.final else None,
     )
 
 
@@ -512,6 +519,7 @@ def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence
         f"{settings.rate}/{settings.rate_period_ms / 1000:g}s" if settings.rate else None,
         settings.merge,
         tuple(settings.topics),
+        settings.parallel_percent,
     )
 
 

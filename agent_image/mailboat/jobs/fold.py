@@ -8,15 +8,15 @@ is the fencing token: renewals and results count only with the token of the live
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from mailboat.jobs.feeds import Feeds, is_of_pool, queue_of
 from mailboat.jobs.job_queue import Queue
-from mailboat.jobs.leases import Lease, WorkerState
+from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules
-from mailboat.jobs.table import JobTable, NewRow, hash_key
+from mailboat.jobs.table import JobTable, NewRow, hash_key, pack_digests, unpack_digests
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_LEASE_MS,
@@ -48,7 +48,6 @@ from mailboat.model.jobs import (
     WorkerSeen,
     any_matches,
     job_id,
-    patterns_overlap,
 )
 
 DEFAULT_QUEUE: Final = "default"
@@ -59,7 +58,6 @@ MAX_REMEMBERED_REQUESTS: Final = 1_000_000
 """Request ids that are remembered. Older ones are forgotten first, and would add their job again."""
 
 LEASE_EXPIRED: Final = "lease-expired"
-_PACKED_BYTES: Final = 24
 
 # Python 3.11 looks up a member of an enumeration by a call; these are needed for each job.
 _ACTIVE: Final = JobState.ACTIVE
@@ -153,9 +151,7 @@ class JobFold:
 
     def workers_of(self, queue: Queue) -> int:
         """Live workers that take a topic of the queue; for the default queue those that take any."""
-        patterns = queue.settings.topics or ["**"]
-        offers = [worker.topics for worker in self.workers.values() if worker.slots]
-        return sum(any(patterns_overlap(one, other) for one in patterns for other in topics) for topics in offers)
+        return len(takers(self.workers.values(), queue.settings.topics))
 
     def oldest_needed(self) -> Offset | None:
         """The first offset that a job of the table was added at; None when there is none. Older records may go."""
@@ -195,8 +191,8 @@ class JobFold:
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
             [lease.capture() for lease in leases.values()],
             self.table.capture(),
-            _packed(self._unique),
-            _packed(self._requests),
+            pack_digests(self._unique),
+            pack_digests(self._requests),
             dict(self.results),
             self.schedules.all(),
             self.feeds.all(),
@@ -213,7 +209,7 @@ class JobFold:
         if DEFAULT_QUEUE not in self.queues:
             raise ValueError("the default queue is missing")
         self.workers = {each.worker: WorkerState(each.slots, each.topics, each.seen_ms) for each in state.workers}
-        self._unique, self._requests = _unpacked(state.unique), _unpacked(state.requests)
+        self._unique, self._requests = unpack_digests(state.unique), unpack_digests(state.requests)
         self.results = dict(state.results)
         self._unique_of = {job: digest for digest, job in self._unique.items()}
         for each in state.leases:
@@ -244,17 +240,16 @@ class JobFold:
             elif state == JobState.ACTIVE:
                 if job not in self.leases:
                     raise ValueError(f"the active job {job} has no lease")
-            else:
-                if state == JobState.GIVEN_UP:
-                    self._queue_of_number[number].count_given_up(1)
-                self._history.append((due_ms, job))
+            elif state == JobState.GIVEN_UP:
+                self._queue_of_number[number].count_given_up(1)
         heapify(self._delayed)
-        heapify(self._history)
+        self._order_history()
         for number, each in enumerate(states):
             if any(self.table.row(job) >= 0 and self.table.queue(job) != number for job in each.chains):
                 raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
             self._queue_of_number[number].wait(len(ready[number]))
             self._queue_of_number[number].restore(each, ready[number])
+        self._count_slots()
 
     # Applying
 
@@ -315,8 +310,11 @@ class JobFold:
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
                 self.queue(job).delay(-1)
                 self.queue(job).add(job)
-        for name in [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]:
+        gone = [name for name, worker in self.workers.items() if worker.seen_ms + WORKER_LEASE_MS <= now_ms]
+        for name in gone:
             del self.workers[name]
+        if gone:
+            self._count_slots()
         while self._history and self._history[0][0] <= now_ms:
             self._forget(heappop(self._history)[1])
         return transitions
@@ -486,8 +484,8 @@ class JobFold:
             self.results.pop(job, None)
             self.table.forget(job)
         else:
-            self.table.set_due_ms(job, self.now_ms + queue.settings.history_ms)
-            heappush(self._history, (self.table.due_ms(job), job))
+            self.table.set_due_ms(job, self.now_ms)  # when it ended, from now on
+            heappush(self._history, (self.now_ms + queue.settings.history_ms, job))
         return Transition(job, state, queue.settings.name, reason, ran_ms)
 
     def _forget(self, job: JobId) -> None:
@@ -551,6 +549,15 @@ class JobFold:
             self._queue_of_number.append(queue)
         else:
             queue.change(settings, [job for job in self.table.all() if self._has_place(job, queue)])
+            self._order_history()
+        self._count_slots()
+
+    def _order_history(self) -> None:
+        """Order the jobs that ended by when they are forgotten, which the settings of their queues decide."""
+        kept_ms = [queue.settings.history_ms for queue in self._queue_of_number]
+        rows = self.table.rows()
+        self._history = [(due + kept_ms[number], job) for job, state, due, number in rows if state > JobState.ACTIVE]
+        heapify(self._history)
 
     def _has_place(self, job: JobId, queue: Queue) -> bool:
         """Whether a job counts for the order of a queue: a job that never ran and is due later does not."""
@@ -568,29 +575,24 @@ class JobFold:
                     lease.request_stop()
 
     def _see(self, record: WorkerSeen) -> None:
+        known = self.workers.get(record.worker)
         if not record.slots:
             self.workers.pop(record.worker, None)
-            return
-        known = self.workers.get(record.worker)
-        running = known.running if known is not None else self._running_calls(record.worker)
-        self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+        else:
+            running = known.running if known is not None else self._running_calls(record.worker)
+            self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
+        if known is None or (known.slots, known.topics) != (record.slots, record.topics):
+            self._count_slots()
+
+    def _count_slots(self) -> None:
+        """Update the limits that are a share of the slots of live workers."""
+        for queue in self._queue_of_number:
+            if queue.settings.parallel_percent:
+                queue.share(sum(worker.slots for worker in takers(self.workers.values(), queue.settings.topics)))
 
     def _running_calls(self, worker: str) -> int:
         """The calls of a worker that was forgotten while it ran them."""
         return len({(lease.token, lease.jobs[0]) for lease in self.leases.values() if lease.worker == worker})
-
-
-def _packed(jobs: Mapping[bytes, JobId]) -> bytes:
-    return b"".join([digest + job.to_bytes(8, "little") for digest, job in jobs.items()])
-
-
-def _unpacked(packed: bytes) -> dict[bytes, JobId]:
-    if len(packed) % _PACKED_BYTES:
-        raise ValueError("digests that are cut")
-    return {
-        packed[at : at + 16]: JobId(int.from_bytes(packed[at + 16 : at + _PACKED_BYTES], "little"))
-        for at in range(0, len(packed), _PACKED_BYTES)
-    }
 
 
 def _digest(text: str) -> bytes:

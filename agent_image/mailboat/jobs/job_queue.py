@@ -84,6 +84,7 @@ class Queue:
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
         self._starts: deque[int] = deque()
+        self._slots = 0
         self._has_order = _has_order(settings)
 
     # Limits
@@ -100,12 +101,28 @@ class Queue:
         """Whether a suspension holds."""
         return self.suspended_until_ms is None or now_ms < self.suspended_until_ms
 
+    def share(self, slots: int) -> None:
+        """Take the number of slots that `parallel_percent` is a share of."""
+        self._slots = slots
+
+    @property
+    def limit(self) -> int | None:
+        """Calls that may run at the same time; None is without limit."""
+        settings = self.settings
+        limit = None if settings.max_parallel < 0 else settings.max_parallel
+        if settings.parallel_percent:
+            # At least one: a share of few slots must not stop the queue.
+            shared = max(1, self._slots * settings.parallel_percent // 100)
+            limit = shared if limit is None else min(limit, shared)
+        return limit
+
     def room(self, now_ms: int) -> int:
         """How many calls may start now: 0 while suspended, at the limit of calls, or at the rate."""
         settings = self.settings
         if self.is_suspended(now_ms):
             return 0
-        room = 1 << 31 if settings.max_parallel < 0 else settings.max_parallel - self.running
+        limit = self.limit
+        room = 1 << 31 if limit is None else limit - self.running
         if settings.rate:
             while self._starts and self._starts[0] <= now_ms - settings.rate_period_ms:
                 self._starts.popleft()

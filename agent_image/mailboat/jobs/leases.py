@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mailboat.model.jobs import JobId, LeaseState, Token
+from mailboat.model.jobs import JobId, LeaseState, Token, patterns_overlap
 
 
 @dataclass(slots=True)
@@ -57,3 +57,13 @@ class WorkerState:
     def end_call(self) -> None:
         """Count a call that ended."""
         self.running -= 1
+
+
+def takers(workers: Iterable[WorkerState], patterns: Sequence[str]) -> list[WorkerState]:
+    """The live workers that take a topic of these patterns; without patterns those that take any."""
+    wanted = patterns or ["**"]
+    return [
+        worker
+        for worker in workers
+        if worker.slots and any(patterns_overlap(one, other) for one in wanted for other in worker.topics)
+    ]

@@ -134,8 +134,8 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
     if before is not None:
         yield f"waits for job {show_job_id(before)} of the same key"
     if not queue.room(now_ms):
-        if queue.settings.max_parallel == queue.running:
-            yield f"queue {name} runs {queue.running} of {queue.settings.max_parallel} calls"
+        if (limit := queue.limit) is not None and limit <= queue.running:
+            yield f"queue {name} runs {queue.running} of {limit} calls"
         yield f"queue {name} started {queue.settings.rate} calls within {queue.settings.rate_period_ms / 1000:g} s"
     place = position(fold, job)
     if place is None:

@@ -14,6 +14,7 @@ from mailboat.model.jobs import JobId, JobState, Priority
 
 NO_KEY: Final = 0
 _FREE: Final = 255
+_PACKED_BYTES: Final = 24
 _QUEUED: Final = int(JobState.QUEUED)
 _ACTIVE: Final = int(JobState.ACTIVE)
 # By number, as the columns have them: a lookup costs a fifth of a call of the enumeration.
@@ -254,3 +255,18 @@ def _little_endian(column: array[int]) -> bytes:
     if sys.byteorder == "big":
         column.byteswap()
     return column.tobytes()
+
+
+def pack_digests(jobs: Mapping[bytes, JobId]) -> bytes:
+    """Digests of 16 bytes with the jobs that they stand for, in their order."""
+    return b"".join([digest + job.to_bytes(8, "little") for digest, job in jobs.items()])
+
+
+def unpack_digests(packed: bytes) -> dict[bytes, JobId]:
+    """The inverse of `pack_digests`. Raises: ValueError."""
+    if len(packed) % _PACKED_BYTES:
+        raise ValueError("digests that are cut")
+    return {
+        packed[at : at + 16]: JobId(int.from_bytes(packed[at + 16 : at + _PACKED_BYTES], "little"))
+        for at in range(0, len(packed), _PACKED_BYTES)
+    }

@@ -21,6 +21,7 @@ from mailboat.errors import (
     MessageCorruptError,
     PositionOutOfRangeError,
     TopicMissingError,
+    UnknownRequiredFeatureError,
     UsageError,
 )
 from mailboat.jobs.fold import Applied, JobFold
@@ -88,6 +89,7 @@ class JobTopic:
         self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
         self._recent_bytes = 0
         self._log = ""
+        self._unsupported: UnknownRequiredFeatureError | None = None
         self._own: dict[Offset, tuple[NewRecord, JobRecord]] = {}
         self.fold, first = self._restore(start)
         self._reader: JournalReader = journal.reader(topic, first)
@@ -113,8 +115,10 @@ class JobTopic:
         Raises:
             JobLogReplacedError: The topic is not the one that was opened, or is gone.
             JobLogIncompleteError: Records that were not read yet were removed. Opening it again may find a checkpoint.
+            UnknownRequiredFeatureError: A later version wrote the next record. Nothing behind it is applied.
             JournalCorruptError, JournalUnavailableError.
         """
+        self._check_support()
         try:
             batch = self._reader.read(_LIMITS, wait_seconds)
         except (JournalReplacedError, TopicMissingError) as error:
@@ -128,7 +132,11 @@ class JobTopic:
                 offset=self.next_offset,
             ) from error
         for record in batch.records:
-            applied = self._apply(record)
+            try:
+                applied = self._apply(record)
+            except UnknownRequiredFeatureError as error:
+                self._unsupported = error.with_facts(topic=self._topic, offset=record.offset)
+                raise self._unsupported from None
             if self._listener is not None:
                 self._listener(self.fold, applied)
             if seen is not None:
@@ -137,8 +145,14 @@ class JobTopic:
 
     def follow_to(self, offset: Offset, seen: Callable[[Offset, Applied], None] | None = None) -> None:
         """Apply all records up to this one, which is in the topic. Raises: as `follow`."""
+        self._check_support()
         while self._reader.next_offset <= offset:
             self.follow(1.0, seen)
+
+    def _check_support(self) -> None:
+        if self._unsupported is not None:
+            # The reader is behind the record: without it, the state would be another one than that of other readers.
+            raise self._unsupported
 
     def job(self, job: JobId) -> NewJob | None:
         """Read a job as it was added, with its payload; None when the topic no longer holds it."""
@@ -329,6 +343,6 @@ def _checkpoint_part(record: Record) -> CheckpointPart | None:
         return None
     try:
         decoded = decode_job_record(record.headers, record.value)
-    except MessageCorruptError:
+    except (MessageCorruptError, UnknownRequiredFeatureError):
         return None
     return decoded if isinstance(decoded, CheckpointPart) else None

@@ -418,6 +418,8 @@ class QueueSettings(NamedTuple):
         merge_within_ms: How long the first job of a key waits for others.
         retry_delay_ms: Before the first repetition; each further one doubles it, up to `max_retry_delay_ms`.
         history_ms: How long jobs that ended stay visible.
+        parallel_percent: As `max_parallel`, but a share of the slots of live workers that take its topics, at least
+            one call; 0 is without this limit.
     """
 
     name: str
@@ -432,6 +434,7 @@ class QueueSettings(NamedTuple):
     retry_delay_ms: int = 2_000
     max_retry_delay_ms: int = 300_000
     history_ms: int = 48 * 3600 * 1000
+    parallel_percent: int = 0
 
 
 class QueueDefined(NamedTuple):

@@ -49,6 +49,12 @@ PACKAGE_HEADERS: Final = headers_for(PACKAGE)
 PIECE_HEADERS: Final = headers_for(PIECE)
 
 
+def is_of_later_version(headers: Headers) -> bool:
+    """Whether the record says that it was written by a version that this one cannot read."""
+    version = dict(headers).get(VERSION_HEADER, b"")
+    return version.isdigit() and len(version) <= 4 and int(version) > VERSION
+
+
 def message_type_of(headers: Headers) -> int | None:
     """The type that the headers name; None when there is none, it is not a number, or the version isn't ours."""
     if headers == PACKAGE_HEADERS:  # nearly always, on the hot path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from mailboat.errors import MessageCorruptError, UsageError
+from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.jobs import (
     MAX_BATCH,
@@ -51,7 +51,7 @@ from mailboat.model.jobs import (
 from mailboat.model.positions import LogIdentity
 from mailboat.wire import headers as kinds
 from mailboat.wire._generated import jobs_pb2 as pb
-from mailboat.wire.headers import Headers, headers_for, message_type_of
+from mailboat.wire.headers import Headers, headers_for, is_of_later_version, message_type_of
 from mailboat.wire.protobuf import MAX_MS, cut, name, parse
 
 _OUTCOMES: Final[Mapping[int, Outcome]] = {outcome.value: outcome for outcome in Outcome}
@@ -79,9 +79,18 @@ def encode_job_record(record: JobRecord) -> tuple[Headers, bytes]:
 
 
 def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
-    """Decode a record. Raises: MessageCorruptError: it is not one of ours, or holds a value that is not allowed."""
+    """Decode a record.
+
+    Raises:
+        MessageCorruptError: It is not one of ours, or holds a value that is not allowed: every reader ignores it.
+        UnknownRequiredFeatureError: It is of a later version, whose readers do not ignore it.
+    """
     decode = _DECODERS.get(message_type_of(headers) or 0)
     if decode is None:
+        if is_of_later_version(headers):
+            raise UnknownRequiredFeatureError(
+                "the job topic holds a record of a later version of Mailboat", next_step="upgrade this process"
+            )
         raise MessageCorruptError(f"type {message_type_of(headers)} is not a record of the job topic")
     try:
         return decode(value)
@@ -257,8 +266,10 @@ def _settings(message: pb.QueueDefined) -> QueueSettings:
         message.retry_delay_ms,
         message.max_retry_delay_ms,
         message.history_ms,
+        message.parallel_percent,
     )
     _check(settings.max_parallel == -1 or 1 <= settings.max_parallel <= MAX_LIMIT, "max_parallel", message.max_parallel)
+    _check(0 <= settings.parallel_percent <= 100, "parallel_percent", settings.parallel_percent)
     _check(0 <= settings.rate <= MAX_LIMIT, "rate", settings.rate)
     _check(1 <= settings.rate_period_ms <= MAX_LEASE_MS, "rate_period_ms", settings.rate_period_ms)
     _check(1 <= settings.merge <= MAX_BATCH, "merge", settings.merge)

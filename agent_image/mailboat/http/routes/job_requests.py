@@ -166,6 +166,8 @@ class QueueOrder:
         retry_delay_ms: Before the first repetition; each further one doubles it.
         max_retry_delay_ms: The longest pause before a repetition.
         history_ms: How long jobs that ended stay visible.
+        parallel_percent: As `max_parallel`, but a share of the slots of live workers that take its topics; 0 is without
+            this limit.
     """
 
     topics: Annotated[tuple[Annotated[str, Field(max_length=700)], ...], Field(max_length=64)] = ()
@@ -179,6 +181,7 @@ class QueueOrder:
     retry_delay_ms: StrictInt = 2_000
     max_retry_delay_ms: StrictInt = 300_000
     history_ms: StrictInt = 48 * 3600 * 1000
+    parallel_percent: StrictInt = 0
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -291,8 +294,11 @@ async def _wanted_jobs(
             max_length=8,
         ),
     ] = None,
+    older_seconds: Annotated[
+        float | None, Query(description="Only jobs that ended longer ago.", ge=0, le=MAX_MS / 1000)
+    ] = None,
 ) -> JobFilter:
-    return JobFilter(state, queue, topic, member or ())
+    return JobFilter(state, queue, topic, member or (), older_seconds)
 
 
 WantedJobs = Annotated[JobFilter, Depends(_wanted_jobs)]
@@ -353,6 +359,7 @@ async def set_job_queue(queue: QueuePath, order: QueueOrder, ports: Ports, call:
         order.retry_delay_ms,
         order.max_retry_delay_ms,
         order.history_ms,
+        order.parallel_percent,
     )
     return await run_in_threadpool(ports.jobs.set_queue, settings)
 

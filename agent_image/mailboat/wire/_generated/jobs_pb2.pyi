@@ -423,6 +423,7 @@ class QueueDefined(_message.Message):
     RETRY_DELAY_MS_FIELD_NUMBER: _builtins.int
     MAX_RETRY_DELAY_MS_FIELD_NUMBER: _builtins.int
     HISTORY_MS_FIELD_NUMBER: _builtins.int
+    PARALLEL_PERCENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.int
     max_parallel: _builtins.int
@@ -434,6 +435,7 @@ class QueueDefined(_message.Message):
     retry_delay_ms: _builtins.int
     max_retry_delay_ms: _builtins.int
     history_ms: _builtins.int
+    parallel_percent: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -451,10 +453,11 @@ class QueueDefined(_message.Message):
         retry_delay_ms: _builtins.int | None = ...,
         max_retry_delay_ms: _builtins.int | None = ...,
         history_ms: _builtins.int | None = ...,
+        parallel_percent: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["history_ms", b"history_ms", "kind", b"kind", "max_parallel", b"max_parallel", "max_retry_delay_ms", b"max_retry_delay_ms", "merge", b"merge", "merge_within_ms", b"merge_within_ms", "name", b"name", "rate", b"rate", "rate_period_ms", b"rate_period_ms", "retries", b"retries", "retry_delay_ms", b"retry_delay_ms", "topics", b"topics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["history_ms", b"history_ms", "kind", b"kind", "max_parallel", b"max_parallel", "max_retry_delay_ms", b"max_retry_delay_ms", "merge", b"merge", "merge_within_ms", b"merge_within_ms", "name", b"name", "parallel_percent", b"parallel_percent", "rate", b"rate", "rate_period_ms", b"rate_period_ms", "retries", b"retries", "retry_delay_ms", b"retry_delay_ms", "topics", b"topics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_ms", b"history_ms", "kind", b"kind", "max_parallel", b"max_parallel", "max_retry_delay_ms", b"max_retry_delay_ms", "merge", b"merge", "merge_within_ms", b"merge_within_ms", "name", b"name", "rate", b"rate", "rate_period_ms", b"rate_period_ms", "retries", b"retries", "retry_delay_ms", b"retry_delay_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_ms", b"history_ms", "kind", b"kind", "max_parallel", b"max_parallel", "max_retry_delay_ms", b"max_retry_delay_ms", "merge", b"merge", "merge_within_ms", b"merge_within_ms", "name", b"name", "parallel_percent", b"parallel_percent", "rate", b"rate", "rate_period_ms", b"rate_period_ms", "retries", b"retries", "retry_delay_ms", b"retry_delay_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ def settings_of(queue: JobQueue) -> QueueSettings:
         retry_delay_ms=_milliseconds(retries.first_pause_seconds),
         max_retry_delay_ms=_milliseconds(retries.longest_pause_seconds),
         history_ms=_milliseconds(spec.history_seconds),
+        parallel_percent=spec.parallel_percent or 0,
     )
 
 
@@ -190,7 +191,7 @@ def _problem(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding] | 
 def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
     wanted, status = settings_of(queue), queue.status
     is_applied = status.applied == digest_of(wanted)
-    if view is None or not is_applied or _shown(wanted) != (view.kind, view.topics, view.max_parallel, view.merge):
+    if view is None or not is_applied or _shown(wanted) != _seen(view):
         yield SetQueue(wanted)
         if view is not None and is_applied:
             message = f"queue {wanted.name}: reverted a change by another client"
@@ -203,9 +204,14 @@ def _changes(queue: JobQueue, view: JobQueueView | None) -> Iterator[Action]:
         yield SuspendQueue(wanted.name, suspended=False)
 
 
-def _shown(settings: QueueSettings) -> tuple[str, tuple[str, ...], int, int]:
+def _shown(settings: QueueSettings) -> tuple[object, ...]:
     """The settings that the agent shows of a queue."""
-    return settings.kind.name.lower(), tuple(settings.topics), settings.max_parallel, settings.merge
+    kind, topics = settings.kind.name.lower(), tuple(settings.topics)
+    return kind, topics, settings.max_parallel, settings.parallel_percent, settings.merge
+
+
+def _seen(view: JobQueueView) -> tuple[object, ...]:
+    return view.kind, view.topics, view.max_parallel, view.parallel_percent, view.merge
 
 
 def _around(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding]:

@@ -184,6 +184,12 @@ class JobQueueSpec(Frozen):
     max_parallel: Annotated[
         int | None, Field("Calls at the same time, over all workers. Default: no limit.", minimum=1, maximum=_MOST)
     ] = None
+    parallel_percent: Annotated[
+        int | None,
+        Field(
+            "Calls at the same time, as a share of the slots of all workers. Default: no limit.", minimum=1, maximum=100
+        ),
+    ] = None
     rate: Annotated[Rate | None, Field("Maximum rate of starts, over all workers. Default: no limit.")] = None
     merge: Annotated[Merge | None, Field("Merge jobs of one key into one call. Default: each job is a call.")] = None
     retries: Annotated[JobRetries, Field("Retries of jobs that fail.")] = field(default_factory=JobRetries)
