@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import LimitsConfig
-from mailboat.model.filters import WorkspaceFilter, filter_for
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -27,11 +28,13 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import NodePath, child_of, name_of, parent_of
 from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.filters import format_filter
 from mailboat.packages.filevault.names import platform_name, repository_name
 from mailboat.packages.port import PackageContents
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
+from mailboat.testing.target_model import ModelTree
 from mailboat.testing.trees import Shape
 from mailboat.wire.messages import decode_package
 from mailboat.wire.nodes import decode_node
@@ -302,6 +305,88 @@ def installed(jackrabbit: Any, engine: Engine, folder: Path) -> dict[str, Any]:
     package.write_bytes(message.payload)
     assert jackrabbit.ask("install", package) == []
     return dumped(jackrabbit)
+
+
+# ----------------------------------------------------------------------------------------- filters that overlap
+
+FILTERED = [NodePath(path) for path in ("/", "/content", "/content/a", "/content/a/b", "/content/a/b/c", "/content/b")]
+FILTERS = st.lists(
+    st.builds(
+        FilterSet,
+        st.sampled_from(FILTERED[1:5]),
+        st.booleans(),
+        mode=st.sampled_from(ImportMode),
+        **{
+            name: st.lists(
+                st.builds(
+                    FilterRule,
+                    st.booleans(),
+                    st.sampled_from(["/content/a", "/content/a/b(/.*)?", ".*/b", ".*/title", "/.*"]).map(re.compile),
+                    st.just(name == "property_rules"),
+                ),
+                max_size=2,
+            ).map(tuple)
+            for name in ("rules", "property_rules")
+        },
+    ).map(lambda one: one._replace(rules=(), property_rules=()) if one.is_shallow else one),
+    min_size=1,
+    max_size=4,
+).map(lambda sets: WorkspaceFilter(tuple(sets)))
+
+
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(owned=FILTERS)
+def test_a_filter_covers_and_merges_what_filevault_covers_and_merges(
+    owned: WorkspaceFilter, jackrabbit_process: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "filter.xml"
+    file.write_text(format_filter(owned))
+    said = [one.split(" ") for one in jackrabbit_process.ask("filter", file, "title", *FILTERED)]
+    for path, (is_covered, mode, is_property_covered) in zip(FILTERED, said, strict=True):
+        assert (path, owned.covers(path)) == (path, is_covered == "true")
+        assert (path, owned.mode_of(path).name) == (path, mode)
+        if is_covered == "true":
+            assert (path, owned.covers_property(path, "title")) == (path, is_property_covered == "true")
+
+
+@pytest.mark.long("java")
+@pytest.mark.parametrize(
+    "filters",
+    [
+        (
+            '<filter root="R"><include pattern="R/a(/.*)?"/></filter>'
+            '<filter root="R"><include pattern="R/b(/.*)?"/></filter>'
+        ),
+        '<filter root="R/a"><exclude pattern="R/a/x"/></filter><filter root="R"><exclude pattern="R/b"/></filter>',
+        '<filter root="R"><exclude pattern="R/a(/.*)?"/></filter><filter root="R/a" mode="merge_properties"/>',
+        '<filter root="R/a" mode="merge_properties"/><filter root="R"/>',
+        '<filter root="R" mode="update_properties"/><filter root="R/b"/>',
+    ],
+    ids=["one root twice", "inner first", "outer first", "inner merges", "outer merges"],
+)
+def test_an_import_with_filters_that_overlap_leaves_what_jackrabbit_leaves(
+    filters: str, jackrabbit: Any, tmp_path: Path
+) -> None:
+    """The repository has nodes that the package lacks; what goes and what comes is compared."""
+    pages = [trees.a_page(f"{ROOT}{path}") for path in ("", "/a", "/a/x", "/a/y", "/b", "/b/x", "/c", "/c/x")]
+    carried = [page for page in pages if page.path not in (f"{ROOT}/a/y", f"{ROOT}/b/x", f"{ROOT}/c/x")]
+    new = trees.a_page(f"{ROOT}/b/new")
+    package, rules = tmp_path / "2.zip", filters.replace("R", ROOT)
+    write(tmp_path / "1.zip", pages)
+    whole = zipfile.ZipFile(write(tmp_path / "whole.zip", trees.in_walk_order([*carried, new])))
+    with whole, zipfile.ZipFile(package, "w") as archive:
+        for entry in whole.namelist():
+            content = whole.read(entry).decode()
+            is_filter = entry.endswith("filter.xml")
+            archive.writestr(
+                entry, f'<workspaceFilter version="1.0">{rules}</workspaceFilter>' if is_filter else content
+            )
+    model = ModelTree()
+    for file in (tmp_path / "1.zip", package):
+        assert jackrabbit.ask("import", file) == []
+        change = FilevaultCodec().read_bytes(file.read_bytes(), LimitsConfig(), None)
+        model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+    assert sorted(dumped(jackrabbit)) == [path for path in sorted(model.nodes) if path.startswith(ROOT)]
 
 
 # ------------------------------------------------------------------------------------------------- what we read

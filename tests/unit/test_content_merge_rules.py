@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.differences import changed_parts
 from mailboat.content.merge_rules import merge_node
-from mailboat.model.filters import FilterRule, FilterSet, ImportMode
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import NodePath
 from mailboat.testing.trees import a_file, a_full_node, a_page
@@ -20,6 +21,10 @@ def node(kind: str = "nt:x", mixins: tuple[str, ...] = (), order: tuple[str, ...
     """A node at `/a`."""
     properties = tuple(Property(name, (text,)) for name, text in sorted(texts.items()))
     return Node(PATH, kind, mixins, properties, order)
+
+
+def owned(**rules: Any) -> WorkspaceFilter:
+    return WorkspaceFilter((FilterSet(PATH, **rules),))
 
 
 HERE = node("nt:here", ("mix:h",), ("h",), both="here", here="here")
@@ -40,23 +45,23 @@ CASES = [
 
 @pytest.mark.parametrize(("mode", "expected"), CASES)
 def test_a_node_meets_the_one_that_is_there(mode: ImportMode, expected: Node) -> None:
-    assert merge_node(HERE, COMING, FilterSet(PATH, mode=mode)) == expected
+    assert merge_node(HERE, COMING, owned(mode=mode)) == expected
 
 
 @pytest.mark.parametrize("mode", ImportMode)
 def test_a_node_that_meets_nothing_stays_as_it_comes(mode: ImportMode) -> None:
-    assert merge_node(None, COMING, FilterSet(PATH, mode=mode)) == COMING
+    assert merge_node(None, COMING, owned(mode=mode)) == COMING
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(ImportMode.MERGE_PROPERTIES, "h"), (ImportMode.UPDATE_PROPERTIES, "h")])
 def test_an_order_that_one_side_lacks_is_taken_from_the_other(mode: ImportMode, kept: str) -> None:
-    assert merge_node(HERE, node(), FilterSet(PATH, mode=mode)).child_order == (kept,)
-    assert merge_node(node(), HERE, FilterSet(PATH, mode=mode)).child_order == (kept,)
+    assert merge_node(HERE, node(), owned(mode=mode)).child_order == (kept,)
+    assert merge_node(node(), HERE, owned(mode=mode)).child_order == (kept,)
 
 
 def test_properties_that_are_not_covered_are_neither_taken_nor_removed() -> None:
     only_coming = (FilterRule(is_include=True, pattern=re.compile(".*/coming")),)
-    rules = FilterSet(PATH, property_rules=only_coming)
+    rules = owned(property_rules=only_coming)
     assert merge_node(HERE, COMING, rules).properties == node(both="here", coming="coming", here="here").properties
     assert merge_node(None, COMING, rules).properties == node(coming="coming").properties
     without = node("nt:coming", ("mix:c",), ("c",))

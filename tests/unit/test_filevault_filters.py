@@ -32,7 +32,7 @@ def parsed(inner: str) -> WorkspaceFilter:
 def test_rules_decide_as_in_filevault() -> None:
     found = parsed(
         '<filter root="/content/a"><exclude pattern="/content/a/x(/.*)?"/><include pattern="/content/a/x/y"/></filter>'
-        '<filter root="/content" mode="merge_properties"/>'
+        '<filter root="/content/c" mode="merge_properties"/>'
     )
     covered = {path: found.covers(NodePath(path)) for path in ["/content/a/z", "/content/a/x", "/content/a/x/y", "/b"]}
     assert covered == {"/content/a/z": True, "/content/a/x": False, "/content/a/x/y": True, "/b": False}

@@ -7,9 +7,9 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.model.filters import FilterRule, FilterSet
-from mailboat.model.paths import NodePath
-from mailboat.packages.filevault.pattern_reach import can_match, narrowed
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.model.paths import NodePath, is_within
+from mailboat.packages.filevault.pattern_reach import can_match, filter_within, narrowed
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.testing.examples import examples
 
@@ -99,3 +99,53 @@ def test_coverage_below_a_narrower_root_is_unchanged(patterns: list[tuple[bool, 
     less, path = narrowed(own, NodePath(root)), NodePath(root + below)
     assert less.covers(path) == own.covers(path)
     assert less.covers_property(path, "b") == own.covers_property(path, "b")
+
+
+SIMPLE_PATTERNS = st.sampled_from(["/a", "/a/b", ".*/b", "/a(/.*)?", "/b/.*", "/.*"]).map(re.compile)
+RULES = st.lists(st.builds(FilterRule, st.booleans(), SIMPLE_PATTERNS), max_size=2).map(tuple)
+OWN_SETS = st.lists(
+    st.builds(
+        FilterSet,
+        st.sampled_from(["/", "/a", "/a/b", "/aa"]).map(NodePath),
+        st.booleans(),
+        RULES,
+        RULES,
+        st.sampled_from([ImportMode.REPLACE, ImportMode.MERGE_PROPERTIES]),
+    ).map(lambda one: one._replace(rules=(), property_rules=()) if one.is_shallow else one),
+    min_size=1,
+    max_size=3,
+).map(lambda sets: WorkspaceFilter(tuple(sets)))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(own=OWN_SETS, root=st.sampled_from(["/a", "/a/b", "/b"]).map(NodePath), below=PATHS)
+def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
+    own: WorkspaceFilter, root: NodePath, below: str
+) -> None:
+    asked, path = filter_for((), [root]), NodePath(root + below)
+    found = filter_within(asked, own)
+    if not any(is_within(one.root, root) or one.contains(root) for one in own.sets):
+        assert found == asked
+        return
+    assert found.covers(path) == own.covers(path)
+    if own.covers(path):
+        assert found.mode_of(path) == own.mode_of(path)
+        assert found.covers_property(path, "b") == own.covers_property(path, "b")
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ([("/content", "include", "/content/a"), ("/content", "", "")], [("/content/site", False)]),
+        ([("/content", "include", ".*/a"), ("/content", "include", "/content/b")], [("/content/site", True)]),
+        ([("/content", "include", "/content/a"), ("/content", "include", "/content/b")], [("/content/site", True)]),
+        ([("/content/site", "include", ".*/a"), ("/content/site", "include", ".*/b")], [("/content/site", True)] * 2),
+    ],
+    ids=["one covers all", "one covers nothing", "none covers anything", "both cover something"],
+)
+def test_filters_that_change_nothing_are_left_out(
+    sets: list[tuple[str, str, str]], expected: list[tuple[str, bool]]
+) -> None:
+    own = [FilterSet(NodePath(root), rules=(rule(kind, one),) if kind else ()) for root, kind, one in sets]
+    found = filter_within(filter_for((), [NodePath("/content/site")]), WorkspaceFilter(tuple(own)))
+    assert [(one.root, bool(one.rules)) for one in found.sets] == expected

@@ -7,7 +7,15 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.errors import LimitExceededError
+from mailboat.model.filters import (
+    FilterRule,
+    FilterSet,
+    ImportMode,
+    WorkspaceFilter,
+    filter_for,
+    sets_of_first_root,
+)
 from mailboat.model.paths import NodePath
 from mailboat.testing.examples import examples
 
@@ -59,11 +67,37 @@ def test_entries_of_an_access_control_list_are_covered_with_it() -> None:
     assert not rules.covers(path("/c/rep:policy2/allow"))
 
 
-def test_the_first_set_whose_root_contains_a_path_decides_even_against_it() -> None:
-    sets = (FilterSet(path("/c/a"), False, (exclude(".*"),)), FilterSet(path("/c")))
-    assert not WorkspaceFilter(sets).covers(path("/c/a/b"))
-    assert WorkspaceFilter(sets).covers(path("/c/b"))
-    assert WorkspaceFilter(sets[::-1]).covers(path("/c/a/b"))
+def test_a_path_is_covered_if_any_set_covers_it() -> None:
+    sets = (FilterSet(path("/c"), False, (include("/c/a"),)), FilterSet(path("/c"), False, (include("/c/b"),)))
+    assert [WorkspaceFilter(sets).covers(path(one)) for one in ("/c", "/c/a", "/c/b", "/c/d")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_the_mode_is_that_of_the_first_root_above_even_if_another_set_covers_the_path() -> None:
+    merging = FilterSet(path("/c"), False, (include("/c/a"),), mode=ImportMode.MERGE_PROPERTIES)
+    found = WorkspaceFilter((merging, FilterSet(path("/c"))))
+    assert (found.covers(path("/c/b")), found.mode_of(path("/c/b"))) == (True, ImportMode.MERGE_PROPERTIES)
+    assert not found.replaces(path("/c/b"))
+    assert WorkspaceFilter(found.sets[::-1]).replaces(path("/c/b"))
+
+
+def test_a_property_is_covered_if_any_set_above_its_node_covers_it() -> None:
+    secretive = FilterSet(path("/c"), property_rules=(exclude(".*/secret"),))
+    inner = FilterSet(path("/c/a"), False, (exclude(".*"),))
+    found = WorkspaceFilter((secretive, inner))
+    assert not found.covers_property(path("/c"), "secret")
+    assert found.covers_property(path("/c/a"), "secret")
+
+
+def test_a_path_under_a_shallow_root_is_owned_alone_unless_a_deep_one_covers_it() -> None:
+    alone, deep = FilterSet(path("/c/a"), is_shallow=True), FilterSet(path("/c"))
+    assert WorkspaceFilter((alone,)).covers_alone(path("/c/a"))
+    assert not WorkspaceFilter((alone, deep)).covers_alone(path("/c/a"))
+    assert not WorkspaceFilter((alone,)).covers_alone(path("/c/b"))
 
 
 def test_rules_for_properties_decide_by_the_path_of_the_property() -> None:
@@ -151,6 +185,66 @@ def test_the_first_uncovered_path_is_the_first_that_is_not_covered(
 ) -> None:
     found = WorkspaceFilter(sets)
     assert found.first_uncovered(asked) == next((one for one in asked if not found.covers(one)), None)
+
+
+PATTERNS = st.sampled_from(["/a", "/a/b(/.*)?", ".*/b", "/.*", ".*/b/.*", "/b"]).map(re.compile)
+RULES = st.lists(st.builds(FilterRule, st.booleans(), PATTERNS), max_size=2).map(tuple)
+RULED_SETS = st.lists(
+    st.builds(FilterSet, PATHS, st.booleans(), RULES, RULES, st.sampled_from(ImportMode)), min_size=1, max_size=4
+).map(tuple)
+
+
+def decide(rules: tuple[FilterRule, ...], text: str) -> bool:
+    """The rule of FileVault's `PathFilterSet.contains`, in its words."""
+    matching = [rule.is_include for rule in rules if rule.pattern.fullmatch(text)]
+    return matching[-1] if matching else not (rules and rules[0].is_include)
+
+
+def is_below(asked: NodePath, root: NodePath) -> bool:
+    return asked == root or asked.startswith("/" if root == "/" else f"{root}/")
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(RULED_SETS, PATHS, st.sampled_from(["b", "title"]))
+def test_coverage_modes_and_properties_are_those_of_filevault(
+    sets: tuple[FilterSet, ...], asked: NodePath, name: str
+) -> None:
+    """A shallow set stands for a set with the single include of its root."""
+    found = WorkspaceFilter(sets)
+    above = [one for one in sets if is_below(asked, one.root)]
+    covering = [asked == one.root if one.is_shallow else decide(one.rules, asked) for one in above]
+    assert found.covers(asked) == any(covering)
+    assert found.mode_of(asked) == (above[0].mode if above else ImportMode.REPLACE)
+    assert found.replaces(asked) == (any(covering) and above[0].mode is ImportMode.REPLACE)
+    text = f"{asked.rstrip('/')}/{name}"
+    assert found.covers_property(asked, name) == any(decide(one.property_rules, text) for one in above)
+
+
+@settings(deadline=None, max_examples=examples(500))
+@given(RULED_SETS, PATHS, st.sampled_from(["b", "title"]))
+def test_sets_of_older_packages_keep_the_meaning_of_the_first_root(
+    sets: tuple[FilterSet, ...], asked: NodePath, name: str
+) -> None:
+    found = WorkspaceFilter(sets_of_first_root(sets))
+    first = next((one for one in sets if is_below(asked, one.root)), None)
+    is_covered = first is not None and first.covers(asked)
+    assert found.covers(asked) == is_covered
+    assert found.mode_of(asked) == (ImportMode.REPLACE if first is None else first.mode)
+    if first is not None and is_covered:
+        assert found.covers_property(asked, name) == first.covers_property(asked, name)
+
+
+def test_filters_that_do_not_overlap_mean_the_same_in_older_packages() -> None:
+    apart = (FilterSet(path("/a"), False, (include("/a/b"),)), FilterSet(path("/c"), mode=ImportMode.MERGE_PROPERTIES))
+    assert sets_of_first_root(apart) == apart
+    request = filter_for([path("/a")], [path("/a/b"), path("/d")]).sets
+    assert sets_of_first_root(request) == request
+
+
+def test_filters_that_overlap_without_bound_are_refused() -> None:
+    inner = tuple(FilterSet(path(f"/a/{name}"), False, (include("x"),)) for name in range(200))
+    with pytest.raises(LimitExceededError):
+        sets_of_first_root((*inner, *[FilterSet(path("/a"))] * 60))
 
 
 def test_filters_are_compared_by_what_they_say() -> None:

@@ -15,8 +15,9 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import UsageError
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange
-from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.messages import PackageMessage
+from mailboat.model.nodes import folder_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.requests import add_request
@@ -27,7 +28,10 @@ from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_prope
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.builder import shipment_of
+from mailboat.publisher.publisher import own_roots
+from mailboat.testing.target_model import ModelTree
 from mailboat.wire.messages import decode_message, decode_package
+from mailboat.wire.nodes import decode_node
 from support.engines import EngineParts, memory_engine
 
 PAGE = (
@@ -257,6 +261,38 @@ def test_a_path_with_a_root_above_and_a_root_below_keeps_both(several: VaultSour
             ("/content/wknd/live", ImportMode.UPDATE_PROPERTIES),
             ("/content/wknd", ImportMode.MERGE_PROPERTIES),
         ]
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> VaultSource:
+    """A checkout whose filter names one root twice, each time with one of two pages."""
+    folder = tmp_path / "twice"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/content/pp"><include pattern="/content/pp/a"/></filter>'
+        '<filter root="/content/pp"><include pattern="/content/pp/b"/></filter></workspaceFilter>'
+    )
+    for name in ("", "a", "b", "c"):
+        (folder / "jcr_root/content/pp" / name).mkdir(parents=True)
+        (folder / "jcr_root/content/pp" / name / ".content.xml").write_text(PAGE)
+    return open_checkout_source(folder)
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_what_only_the_second_of_two_filters_covers_arrives(
+    twice: VaultSource, package_type: str, tmp_path: Path
+) -> None:
+    """And only the pages that one of the filters covers are removed from the target."""
+    parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
+    model = ModelTree()
+    model.apply([folder_node(NodePath(f"/content/pp/{name}")) for name in "bd"], filter_for([], [NodePath("/content")]))
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(replace(engine.publishing, package_type=package_type))
+        publisher.publish(add_request(own_roots(twice)), twice)
+        (change,) = (published_change(parts, record) for record in engine.records())
+    model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+    assert sorted(model.nodes) == ["/content", "/content/pp", *(f"/content/pp/{name}" for name in "abd")]
+    assert model.nodes[NodePath("/content/pp/b")].primary_type == "nt:unstructured"
 
 
 def test_a_path_that_no_root_of_the_source_concerns_is_owned(several: VaultSource, tmp_path: Path) -> None:

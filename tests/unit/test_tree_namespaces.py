@@ -92,7 +92,7 @@ def test_packages_with_namespaces_are_read_together_with_others() -> None:
 
 def test_a_namespace_in_version_1_is_not_read_together() -> None:
     assert read_together(package(header(), node("/c"), namespace("a", "urn:a"))) is None
-    assert read_together(package(header(version=3), node("/c"))) is None
+    assert read_together(package(header(version=4), node("/c"))) is None
 
 
 @BOTH

@@ -100,6 +100,33 @@ def test_rules_and_modes_of_filters_come_along(read) -> None:  # type: ignore[no
     assert read(payload).filter == wanted
 
 
+OVERLAPPING = (
+    text(1, "/c") + data(3, data(1, number(1, 1) + text(2, "/c/a")) + text(3, "replace")),
+    text(1, "/c") + data(3, data(1, number(1, 1) + text(2, "/c/b")) + text(3, "replace")),
+)
+
+
+@BOTH
+def test_filters_that_overlap_raise_the_version(read) -> None:  # type: ignore[no-untyped-def]
+    """A reader of version 2 would leave out what only the second filter covers, or refuse the package."""
+    sets = [FilterSet(NodePath("/c"), rules=(FilterRule(True, re.compile(f"/c/{name}")),)) for name in "ab"]
+    payload = written(PackageContents(WorkspaceFilter(tuple(sets)), [a_folder("/c/a"), a_folder("/c/b")]))
+    assert payload == package(header(*OVERLAPPING, version=3), node("/c/a"), node("/c/b"))
+    assert [covers(read(payload).filter, path) for path in ("/c/a", "/c/b", "/c/d")] == [True, True, False]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@BOTH
+def test_filters_that_overlap_keep_their_meaning_in_older_versions(read, version: int) -> None:  # type: ignore[no-untyped-def]
+    """The first root decides: what such a package left out is not removed today."""
+    found = read(package(header(*OVERLAPPING, version=version), node("/c/a"))).filter
+    assert [covers(found, path) for path in ("/c/a", "/c/b", "/c/d")] == [True, False, False]
+
+
+def covers(found: WorkspaceFilter, path: str) -> bool:
+    return found.covers(NodePath(path))
+
+
 def test_a_large_binary_travels_in_full_pieces_before_its_node() -> None:
     content = bytes(range(251)) * 5000
     carried = Binary(

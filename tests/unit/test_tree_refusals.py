@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "nothing": (b"", PackageCorruptError, "header"),
     "no header": (package(node("/c")), PackageCorruptError, "header"),
     "a header of no version": (package(data(1, data(2, text(1, "/c")))), PackageCorruptError, "version"),
-    "a later version": (package(header(version=3)), UnknownRequiredFeatureError, "version 3"),
+    "a later version": (package(header(version=4)), UnknownRequiredFeatureError, "version 4"),
     "a namespace in version 1": (
         package(header(), node("/c"), namespace("a", "urn:a")),
         PackageCorruptError,

@@ -9,28 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mailboat.model.filters import FilterSet, ImportMode
+from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Node, Property
 
 
-def merge_node(present: Node | None, incoming: Node, rules: FilterSet) -> Node:
-    """The node that results from importing `incoming`, which `rules` covers, where `present` is."""
-    covered = _covered(incoming, rules)
+def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> Node:
+    """The node that results from importing `incoming`, which `owned` covers, where `present` is."""
+    covered = tuple(prop for prop in incoming.properties if owned.covers_property(incoming.path, prop.name))
     if present is None:
         return _with(incoming, covered, incoming.mixin_types)
-    if rules.mode is ImportMode.REPLACE:
-        kept = [prop for prop in present.properties if not rules.covers_property(incoming.path, prop.name)]
+    mode = owned.mode_of(incoming.path)
+    if mode is ImportMode.REPLACE:
+        kept = [prop for prop in present.properties if not owned.covers_property(incoming.path, prop.name)]
         return _with(incoming, _overlay(kept, covered), incoming.mixin_types)
     mixins = {*present.mixin_types, *incoming.mixin_types}
-    if rules.mode is ImportMode.MERGE_PROPERTIES:
+    if mode is ImportMode.MERGE_PROPERTIES:
         return _with(present, _overlay(covered, present.properties), mixins, _order(present, incoming))
     return _with(incoming, _overlay(present.properties, covered), mixins, _order(incoming, present))
-
-
-def _covered(node: Node, rules: FilterSet) -> tuple[Property, ...]:
-    if not rules.property_rules:
-        return node.properties
-    return tuple(prop for prop in node.properties if rules.covers_property(node.path, prop.name))
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:

@@ -1,21 +1,25 @@
 """Workspace filters: what a package owns, and therefore what it may remove.
 
-The meaning is FileVault's (filter.md and importmode.md of Apache Jackrabbit FileVault 4.2), with one difference: a path
-is covered when the first filter set whose root contains it includes it; in FileVault, when any does. The first rule of
-a set gives the default, the last matching rule decides. A covered path that a package does not carry is removed from
-the target (mode REPLACE). A path that is not covered is never changed; where it is an ancestor of covered content and
-missing, it is made.
+The meaning is FileVault's (filter.md and importmode.md of Apache Jackrabbit FileVault 4.2). A path is covered if any
+filter set covers it, and a property if any set at or above its node does; the mode is that of the first set whose root
+is at or above the path, whether or not that set covers it. The first rule of a set gives the default, the last matching
+rule decides. A covered path that a package does not carry is removed from the target (mode REPLACE). A path that is not
+covered is never changed; where it is an ancestor of covered content and missing, it is made.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from mailboat.errors import LimitExceededError
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 
+MAX_RULES: Final = 10_000
+"""Roots and rules of a filter."""
 _POLICY: Final = re.compile(r"/rep:(?:policy|repoPolicy|cugPolicy|principalPolicy)(?=/|\Z)")
 
 
@@ -77,7 +81,7 @@ class FilterSet(NamedTuple):
 
 
 class WorkspaceFilter:
-    """All filter sets of a package, in order; the first whose root contains a path decides about it. Unchangeable.
+    """All filter sets of a package, in order. Unchangeable.
 
     Attributes:
         sets: The filter sets.
@@ -85,43 +89,50 @@ class WorkspaceFilter:
             set replaces, has no rules, and no root lies within a deep one, as `filter_for` makes them.
     """
 
-    __slots__ = ("is_simple", "sets")
+    __slots__ = ("_by_root", "is_simple", "sets")
 
     def __init__(self, sets: tuple[FilterSet, ...]) -> None:
         """Take the sets."""
         self.sets: Final = sets
         self.is_simple: Final = _is_plain(sets[0]) if len(sets) == 1 else _are_plain(sets)
+        # A look-up for each ancestor instead of each set: packages of bulk builds have 500 sets.
+        self._by_root: Final = _by_root(sets) if len(sets) > 1 else {}
 
-    def set_for(self, path: NodePath) -> FilterSet | None:
-        """The filter set that decides about the path."""
-        return next((candidate for candidate in self.sets if candidate.contains(path)), None)
+    def sets_above(self, path: NodePath) -> list[FilterSet]:
+        """The filter sets whose root is the path or above it, in order."""
+        if len(self.sets) == 1:
+            return [self.sets[0]] if self.sets[0].contains(path) else []
+        found = list(self._by_root.get(path, ()))
+        while path != ROOT:
+            path = parent_of(path)
+            found += self._by_root.get(path, ())
+        found.sort()
+        return [self.sets[place] for place in found]
 
     def covers(self, path: NodePath) -> bool:
         """Whether the package owns the path."""
-        found = self.set_for(path)
-        return found is not None and found.covers(path)
+        return any(candidate.covers(path) for candidate in self.sets_above(path))
 
-    def _first_uncovered_by_any(self, paths: Iterable[NodePath]) -> NodePath | None:
-        """The same with a look-up for each ancestor instead of each set: packages of bulk builds have 500 sets."""
-        places: dict[NodePath, int] = {}
-        for place, one in enumerate(self.sets):
-            places.setdefault(one.root, place)
-        for path in paths:
-            first, ancestor = len(self.sets), path
-            while True:
-                first = min(first, places.get(ancestor, first))
-                if ancestor == ROOT:
-                    break
-                ancestor = parent_of(ancestor)
-            if first == len(self.sets) or not self.sets[first].covers(path):
-                return path
-        return None
+    def covers_alone(self, path: NodePath) -> bool:
+        """Whether the package owns the path, and owns it as a shallow root only."""
+        covering = [candidate for candidate in self.sets_above(path) if candidate.covers(path)]
+        return bool(covering) and all(candidate.is_shallow for candidate in covering)
+
+    def covers_property(self, path: NodePath, name: str) -> bool:
+        """Whether a property of a covered node is covered."""
+        return any(candidate.covers_property(path, name) for candidate in self.sets_above(path))
+
+    def mode_of(self, path: NodePath) -> ImportMode:
+        """How the path combines with an existing node, if it is covered."""
+        return next((candidate.mode for candidate in self.sets_above(path)), ImportMode.REPLACE)
+
+    def replaces(self, path: NodePath) -> bool:
+        """Whether the path is removed from the target if the package does not contain it."""
+        return self.covers(path) and self.mode_of(path) is ImportMode.REPLACE
 
     def first_uncovered(self, paths: Iterable[NodePath]) -> NodePath | None:
         """The first path that the package does not own; None when it owns all of them."""
-        if len(self.sets) > 1:
-            return self._first_uncovered_by_any(paths)
-        if not self.is_simple or self.sets[0].is_shallow:
+        if len(self.sets) > 1 or not self.is_simple or self.sets[0].is_shallow:
             return next((path for path in paths if not self.covers(path)), None)
         root = self.sets[0].root
         prefix = "/" if root == "/" else f"{root}/"
@@ -159,6 +170,76 @@ def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> Wor
     roots = [path for path in asked if path == "/" or not any(above in deep for above in ("/", *ancestors_of(path)))]
     roots.sort(key=lambda root: (root == "/", -root.count("/"), root))
     return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in deep) for root in roots))
+
+
+def sets_of_first_root(sets: tuple[FilterSet, ...]) -> tuple[FilterSet, ...]:
+    """The filter sets that mean here what `sets` mean if the first root at or above a path decides alone.
+
+    That was the meaning in `tree` packages of versions 1 and 2. Sets that overlap no earlier ones stay as they are.
+    Raises: LimitExceededError: The sets overlap so often that more than `MAX_RULES` rules are needed.
+    """
+    if len(sets) == 1 or _are_plain(sets):
+        return sets
+    by_root = _by_root(sets)
+    partial = _first_by_root(sets, lambda one: one.is_shallow or bool(one.rules))
+    choosy = _first_by_root(sets, lambda one: bool(one.property_rules))
+    # What an earlier set leaves out stays out, in later sets at or below its root ...
+    kept = [place for place, one in enumerate(sets) if not _is_behind(place, _chain(one.root), partial, choosy)]
+    # ... and in later ones that reach down to it.
+    added: dict[int, list[FilterRule]] = {}
+    count = 0
+    for first, of_properties in ((partial, False), (choosy, True)):
+        for root, earliest in first.items():
+            rule = _exclusion(root, of_properties=of_properties)
+            for above in _chain(root)[1:]:
+                places = by_root.get(above, ())
+                for place in places[bisect_right(places, earliest) :]:
+                    added.setdefault(place, []).append(rule)
+                    count += 1
+                    if count > MAX_RULES:
+                        raise LimitExceededError("the roots of a filter lie within each other too often")
+    return tuple([_with_rules(sets[place], tuple(added.get(place, ()))) for place in kept])
+
+
+def _first_by_root(sets: tuple[FilterSet, ...], is_wanted: Callable[[FilterSet], bool]) -> dict[NodePath, int]:
+    found: dict[NodePath, int] = {}
+    for place, one in enumerate(sets):
+        if is_wanted(one):
+            found.setdefault(one.root, place)
+    return found
+
+
+def _is_behind(place: int, at_or_above: list[NodePath], *firsts: dict[NodePath, int]) -> bool:
+    return any(first.get(root, place) < place for first in firsts for root in at_or_above)
+
+
+def _chain(path: NodePath) -> list[NodePath]:
+    """The path and all above it, the root last."""
+    chain = [path]
+    while chain[-1] != ROOT:
+        chain.append(parent_of(chain[-1]))
+    return chain
+
+
+def _by_root(sets: tuple[FilterSet, ...]) -> dict[NodePath, tuple[int, ...]]:
+    places: dict[NodePath, list[int]] = {}
+    for place, one in enumerate(sets):
+        places.setdefault(one.root, []).append(place)
+    return {root: tuple(found) for root, found in places.items()}
+
+
+def _exclusion(root: NodePath, *, of_properties: bool) -> FilterRule:
+    end = "/.*" if of_properties else "(?:/.*)?"
+    return FilterRule(False, re.compile(re.escape(root) + end), of_properties)
+
+
+def _with_rules(one: FilterSet, added: tuple[FilterRule, ...]) -> FilterSet:
+    """The set with more rules behind its own."""
+    of_properties = tuple(rule for rule in added if rule.matches_properties)
+    rules = one.rules + tuple(rule for rule in added if not rule.matches_properties)
+    if one.is_shallow:
+        rules = one.rules  # covers nothing that could be excluded
+    return one._replace(rules=rules, property_rules=one.property_rules + of_properties)
 
 
 def _is_plain(one: FilterSet) -> bool:

@@ -337,7 +337,7 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
     """The roots of a FileVault source's own filter; none when it has no filter, or is not a FileVault source."""
     described = description_of(source)
     found = None if described is None else described.filter
-    return () if found is None else tuple(filter_set.root for filter_set in found.sets)
+    return () if found is None else tuple(dict.fromkeys(filter_set.root for filter_set in found.sets))
 
 
 def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePath]:
@@ -359,4 +359,5 @@ def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePa
                 "which only whole packages carry",
                 next_step=f"mailboat publish --source {shlex.quote(source.uri)} {filter_set.root}",
             )
-    return tuple(filter_set.root for filter_set in owned.sets)
+    replaced = [filter_set.root for filter_set in owned.sets]
+    return tuple(filter_set.root for filter_set in filter_for(replaced, replaced).sets)

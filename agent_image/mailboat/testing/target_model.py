@@ -42,18 +42,22 @@ class ModelTree:
         before = set(self.nodes)
         new_files = []
         for node in carried:
-            rules = workspace_filter.set_for(node.path)
-            if rules is not None and rules.covers(node.path):
+            if workspace_filter.covers(node.path):
                 present = self.nodes.get(node.path)
-                merged = merge_node(present, node, rules)
+                merged = merge_node(present, node, workspace_filter)
                 was_file = present is not None and present.is_plain_file
-                if rules.is_shallow and node.path != "/" and merged.is_plain_file and not was_file:
+                if (
+                    workspace_filter.covers_alone(node.path)
+                    and node.path != "/"
+                    and merged.is_plain_file
+                    and not was_file
+                ):
                     new_files.append(node.path)
                 self._put(merged)
             elif node.path != "/" and node.path not in self.nodes:
                 self._put(node)
         paths = {node.path for node in carried}
-        self._drop({path for path in before - paths if _is_removed(path, workspace_filter)})
+        self._drop({path for path in before - paths if workspace_filter.replaces(path)})
         kept = {path for path in paths if workspace_filter.covers(path)} | (self.nodes.keys() - before)
         for file in new_files:
             self._drop({path for path in self.nodes if is_within(path, file) and path != file} - kept)
@@ -75,11 +79,6 @@ class ModelTree:
             self.nodes.setdefault(above, folder_node(above))
 
 
-def _is_removed(path: NodePath, workspace_filter: WorkspaceFilter) -> bool:
-    rules = workspace_filter.set_for(path)
-    return rules is not None and rules.mode is ImportMode.REPLACE and rules.covers(path)
-
-
 def paths() -> st.SearchStrategy[NodePath]:
     """Paths over few names, up to three deep; sometimes the root."""
     names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)
@@ -93,8 +92,9 @@ def _root_or_first(parts: list[str]) -> NodePath:
 @st.composite
 def filters(draw: st.DrawFn) -> WorkspaceFilter:
     """Filters of requests mostly, sometimes with rules, property rules or modes."""
-    roots = draw(st.lists(paths(), min_size=1, max_size=3, unique=True))
-    if draw(st.integers(0, 2)):
+    is_ruled = not draw(st.integers(0, 2))
+    roots = draw(st.lists(paths(), min_size=1, max_size=3, unique=not is_ruled))
+    if not is_ruled:
         deep = draw(st.lists(st.sampled_from(roots), unique=True))
         return filter_for(roots, deep)
     return WorkspaceFilter(tuple(draw(_sets(root)) for root in roots))

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
-from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter, sets_of_first_root
 from mailboat.model.namespaces import MAX_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import parse_path, parse_paths
@@ -26,6 +26,8 @@ from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, chec
 FORMAT_VERSION: Final = 1
 NAMED_VERSION: Final = 2
 """Of packages that may say what their prefixes stand for. Readers of version 1 stop at it instead of losing that."""
+OVERLAP_VERSION: Final = 3
+"""Of packages with filters that overlap, and may both cover a path. In earlier versions the first root decides."""
 MAX_RECORD_BYTES: Final = 16 * 1024**2
 """One record: a node with its texts and inline binaries, or the header."""
 PIECE_BYTES: Final = 512 * 1024
@@ -41,9 +43,6 @@ MAGIC: Final = b"\x0a"
 """The first byte of every package: the tag of the header."""
 
 _SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
-
-MAX_RULES: Final = 10_000
-"""Roots and rules of a filter."""
 
 _SHORT_BYTES: Final = 0x4000 - 0x80 - 5
 """A body below that needs two bytes for its length in a record of a short path, and so does the record."""
@@ -85,7 +84,9 @@ def encode_header(
     format_pattern: FormatPattern,
     version: int = FORMAT_VERSION,
 ) -> bytes:
-    """The header, framed."""
+    """The header, framed. Filters that overlap raise the version."""
+    if sets_of_first_root(package_filter.sets) != package_filter.sets:
+        version = OVERLAP_VERSION
     content = [b"\x08%b" % varint(version)]
     content += [framed(b"\x12", _encode_filter(filter_set, format_pattern)) for filter_set in package_filter.sets]
     content += [framed(b"\x1a", _encode_node(ancestor.path, ancestor.body)) for ancestor in ancestors]
@@ -231,7 +232,7 @@ def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> Work
         raise PackageCorruptError("a tree package has no filter", record=1)
     if len(sets) > MAX_RULES:
         raise LimitExceededError(f"a tree package has {len(sets)} roots", limit=MAX_RULES)
-    return WorkspaceFilter(sets)
+    return WorkspaceFilter(sets if header.format_version >= OVERLAP_VERSION else sets_of_first_root(sets))
 
 
 def deep_root_of(payload: bytes) -> tuple[str, bytes] | None:
@@ -288,11 +289,11 @@ def _trailer_start(node_count: int) -> bytes:
 
 def _check_version(header: pb.TreeHeader) -> None:
     version = header.format_version
-    if version in (FORMAT_VERSION, NAMED_VERSION):
+    if FORMAT_VERSION <= version <= OVERLAP_VERSION:
         return
-    if version > NAMED_VERSION:
+    if version > OVERLAP_VERSION:
         raise UnknownRequiredFeatureError(
-            f"a tree package is of version {version}, this version supports up to {NAMED_VERSION}",
+            f"a tree package is of version {version}, this version supports up to {OVERLAP_VERSION}",
             next_step="upgrade this subscriber",
         )
     raise PackageCorruptError("a tree package starts without a header of a known version", record=1)

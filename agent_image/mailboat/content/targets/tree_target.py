@@ -8,8 +8,9 @@ interrupts are repeated when the target is opened. A `sqlite:` target consists o
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from itertools import chain
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,12 +26,12 @@ from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
-from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import NewJob, Token
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
 from mailboat.wire.nodes import decode_node, encode_node
 
@@ -276,12 +277,11 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
     put = size = 0
     new_files: list[NodePath] = []
     for record in change.records:
-        rules = change.filter.set_for(record.path)
-        if rules is None or not rules.covers(record.path):
+        if not change.filter.covers(record.path):
             put += table.make_ancestor(record, stamp, change.filter.covers)
             continue
-        merged = _merged(table, record, rules)
-        if rules.is_shallow and table.is_new_file(merged, (key_of(record.path),)):
+        merged = _merged(table, record, change.filter)
+        if change.filter.covers_alone(record.path) and table.is_new_file(merged, (key_of(record.path),)):
             new_files.append(record.path)
         table.put([merged], stamp, change.filter.covers)
         put += 1
@@ -291,28 +291,38 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
     return ChangeCount(put, removed, size)
 
 
-def _merged(table: TreeTable, record: NodeRecord, rules: FilterSet) -> NodeRecord:
-    if rules.mode is ImportMode.REPLACE and not rules.property_rules:
+def _merged(table: TreeTable, record: NodeRecord, owned: WorkspaceFilter) -> NodeRecord:
+    above = owned.sets_above(record.path)
+    if above[0].mode is ImportMode.REPLACE and not any(one.property_rules for one in above):
         return record
     by_digest = {binary.digest: binary for binary in record.binaries}
     incoming = decode_node(record.path, record.body, lambda digest: by_digest[digest].open())
-    return encode_node(merge_node(table.node(key_of(record.path)), incoming, rules))
+    return encode_node(merge_node(table.node(key_of(record.path)), incoming, owned))
 
 
 def _remove_uncarried(table: TreeTable, workspace_filter: WorkspaceFilter, stamp: int) -> int:
-    removed = 0
-    for rules in workspace_filter.sets:
-        if rules.mode is not ImportMode.REPLACE:
-            continue
-        for key in _candidates(table, rules, stamp):
-            path = path_of(key)
-            if workspace_filter.set_for(path) is rules and rules.covers(path):
-                removed += table.delete_alone(key)
-    return removed
+    whole, alone = _replaced_roots(workspace_filter)
+    below = (key for root in whole for key in table.uncarried(root, stamp))
+    single = (root for root in alone if table.is_uncarried(root, stamp))
+    # Those of shallow roots last and deepest first: a node stays as long as another is below it.
+    return sum(table.delete_alone(key) for key in chain(below, single) if workspace_filter.replaces(path_of(key)))
 
 
-def _candidates(table: TreeTable, rules: FilterSet, stamp: int) -> Iterator[Key]:
-    root = key_of(rules.root)
-    if not rules.is_shallow:
-        return table.uncarried(root, stamp)
-    return iter([root] if table.is_uncarried(root, stamp) else [])
+def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[Key]]:
+    """Where nodes can be that the filter removes: disjoint subtrees, and single nodes outside them.
+
+    The mode of a path is that of the first root above it, also where another filter set covers the path: a shallow
+    root that replaces counts with all below it, if a deep root is above or below it.
+    """
+    deep = workspace_filter.deep_roots
+    above_deep = {above for root in deep for above in _strictly_above(root)}
+    replacing = [one for one in workspace_filter.sets if one.mode is ImportMode.REPLACE]
+    related = deep | above_deep
+    whole = {one.root for one in replacing if one.root in related or not deep.isdisjoint(_strictly_above(one.root))}
+    outermost = [root for root in whole if whole.isdisjoint(_strictly_above(root))]
+    alone = {one.root for one in workspace_filter.sets if one.is_shallow} - whole
+    return [key_of(root) for root in outermost], sorted(map(key_of, alone), reverse=True)
+
+
+def _strictly_above(path: NodePath) -> list[NodePath]:
+    return [] if path == ROOT else [ROOT, *ancestors_of(path)]

@@ -8,7 +8,7 @@ entries may be lost at any time.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 
@@ -18,7 +18,6 @@ from mailboat.content.binaries import unread
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
-from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
@@ -95,7 +94,7 @@ class FilevaultCodec:
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
         namespaces = Declarations(contents, self._reading.namespaces.by_prefix)
         total = _Total(contents)
-        owns = _ownership(contents.filter)
+        owns = contents.filter.replaces
         settings = LayoutSettings(
             namespaces,
             self._settings.references,
@@ -219,16 +218,6 @@ class _Total:
 
     def amend(self, node: Node) -> None:
         self.hash.amend(node.path, node_digest(node))
-
-
-def _ownership(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
-    """Whether a path is replaced, so that a node that is not in the package goes."""
-
-    def owns(path: NodePath) -> bool:
-        found = workspace.set_for(path)
-        return found is not None and found.mode is ImportMode.REPLACE and workspace.covers(path)
-
-    return owns
 
 
 def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> str:

@@ -14,14 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
-from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.markup import XML_HEAD, attribute_pairs, escape, parse_small
 from mailboat.packages.filevault.patterns import compile_java, java_form, quote_java
 
 FILTER_XML: Final = "META-INF/vault/filter.xml"
 MAX_FILTER_BYTES: Final = 4 * 1024 * 1024
-MAX_RULES: Final = 10_000
 
 _MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
     {mode.value: mode for mode in ImportMode}

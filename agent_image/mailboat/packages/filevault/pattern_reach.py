@@ -27,24 +27,53 @@ def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilt
 
 
 def _parts_within(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:
-    found: list[FilterSet] = []
-    for kept in () if one.is_shallow else own.sets:
-        if is_within(kept.root, one.root):
-            found.append(kept)
-        elif kept.contains(one.root) and not kept.is_shallow:
-            found.append(narrowed(kept, one.root))
-        if kept.contains(one.root) and not kept.is_shallow:
-            break  # decides about the whole subtree
-    above = own.set_for(one.root)
-    if above is None:
-        return found or [one]
-    if one.is_shallow and (not above.covers(one.root) or narrowed(above, one.root).property_rules):
+    above = own.sets_above(one.root)
+    if not one.is_shallow:
+        found = [part for kept in own.sets if (part := _part_within(kept, one.root)) is not None]
+        return _without_idle(found, one.root) or [one]
+    if not above:
+        return [one]
+    if not own.covers(one.root) or all(narrowed(kept, one.root).property_rules for kept in above):
         raise UsageError(
             f"the filter of the source leaves out {one.root} or properties of it",
             next_step="publish the path with its children, or change the rules of the filter in the source",
             path=one.root,
         )
-    return found or [one._replace(mode=above.mode)]
+    return [one._replace(mode=above[0].mode)]
+
+
+def _part_within(kept: FilterSet, root: NodePath) -> FilterSet | None:
+    if is_within(kept.root, root):
+        return kept
+    if not kept.contains(root):
+        return None
+    if kept.is_shallow:  # covers nothing there, and still gives the mode
+        return FilterSet(root, rules=(_nothing_below(root),), mode=kept.mode)
+    return narrowed(kept, root)
+
+
+def _without_idle(parts: list[FilterSet], root: NodePath) -> list[FilterSet]:
+    """The parts without those that change nothing: a narrower filter is simple wherever it can be."""
+    whole = next((at for at, part in enumerate(parts) if part.root == root and _is_whole(part)), None)
+    if whole is not None:
+        parts = parts[: whole + 1]  # all at and below the root is covered, and has a mode
+    if len({part.mode for part in parts}) > 1:
+        return parts
+    if whole is not None:
+        return parts[whole:]
+    if any(part.property_rules for part in parts):
+        return parts
+    nothing = (_nothing_below(root),)
+    return [part for part in parts if part.root != root or part.rules != nothing] or parts[:1]
+
+
+def _is_whole(part: FilterSet) -> bool:
+    return part.is_simple and not part.is_shallow
+
+
+def _nothing_below(root: NodePath, *, of_properties: bool = False) -> FilterRule:
+    below = quote_java("" if root == "/" else root) + "(/.*)?"
+    return FilterRule(is_include=False, pattern=compile_java(below), matches_properties=of_properties)
 
 
 def narrowed(one: FilterSet, root: NodePath) -> FilterSet:
@@ -72,8 +101,7 @@ def _kept(rules: tuple[FilterRule, ...], root: NodePath, *, of_properties: bool 
         del kept[0]  # repeats the default, which the next opposite rule gives as well
     if kept or is_default:
         return tuple(kept)
-    below = quote_java("" if root == "/" else root) + "(/.*)?"
-    return (FilterRule(is_include=False, pattern=compile_java(below), matches_properties=of_properties),)
+    return (_nothing_below(root, of_properties=of_properties),)
 
 
 class _Part(NamedTuple):

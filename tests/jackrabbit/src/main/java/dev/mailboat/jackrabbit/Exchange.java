@@ -92,6 +92,8 @@ public final class Exchange {
                 return export(words);
             case "repack":
                 return repack(words[1], words[2]);
+            case "filter":
+                return filter(words);
             case "validate":
                 return list(Validation.messages(new File(words[1]), new File(words[2])));
             case "dump":
@@ -210,6 +212,19 @@ public final class Exchange {
         options.setMetaInf(metadata);
         new PackageManagerImpl().assemble(session, options, new File(words[1])).close();
         return "null";
+    }
+
+    /** What a filter says of paths: file, name of a property, paths. Of each: covered, mode, property covered. */
+    private static String filter(String[] words) throws Exception {
+        DefaultWorkspaceFilter filter = new DefaultWorkspaceFilter();
+        filter.load(new File(words[1]));
+        List<String> said = new ArrayList<>();
+        for (int index = 3; index < words.length; index++) {
+            String path = words[index];
+            String property = path.equals("/") ? path + words[2] : path + "/" + words[2];
+            said.add(filter.contains(path) + " " + filter.getImportMode(path) + " " + filter.includesProperty(property));
+        }
+        return list(said);
     }
 
     /**
