@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from mailboat.errors import UsageError
+from mailboat.errors import UntrustedInputError
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
@@ -55,7 +55,7 @@ def test_a_name_of_jcr_is_taken(name: str) -> None:
 )
 def test_a_name_that_jcr_does_not_know_is_refused_with_its_path(name: str) -> None:
     node = Node(NodePath(f"{ROOT}/{name}"), "nt:folder")
-    with pytest.raises(UsageError, match="a JCR repository can't hold /content/") as caught:
+    with pytest.raises(UntrustedInputError, match="a JCR repository can't hold /content/") as caught:
         write(node)
     assert caught.value.where == {"path": node.path}
 
@@ -82,7 +82,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
     ],
 )
 def test_a_value_that_oak_refuses_is_refused(kind: PropertyType, value: str, rule: str) -> None:
-    with pytest.raises(UsageError, match=f"a value of v is refused there, .*{rule}"):
+    with pytest.raises(UntrustedInputError, match=f"a value of v is refused there, .*{rule}"):
         write(Node(ROOT, "nt:unstructured", (), (Property("v", (value,), kind),)))
 
 
@@ -113,7 +113,7 @@ def test_child_that_the_built_in_type_above_does_not_take_is_refused() -> None:
         (Node(ROOT, "nt:file"), Node(child, "nt:unstructured"), "the nt:file above takes jcr:content only"),
         (Node(ROOT, "nt:resource", (), (data,)), Node(child, "nt:unstructured"), "the nt:resource above takes no"),
     ):
-        with pytest.raises(UsageError, match=f"can't hold /content/a: {reason}"):
+        with pytest.raises(UntrustedInputError, match=f"can't hold /content/a: {reason}"):
             write(above, below)
 
 
@@ -151,7 +151,7 @@ TITLE = Property("jcr:title", ("x",))
     ],
 )
 def test_what_a_built_in_type_does_not_allow_is_refused(node: Node, reason: str) -> None:
-    with pytest.raises(UsageError, match=f"can't hold /content: .*{reason}") as caught:
+    with pytest.raises(UntrustedInputError, match=f"can't hold /content: .*{reason}") as caught:
         write(node)
     assert str(caught.value.next_step).startswith("change it in the source, leave its path out")
 
@@ -191,5 +191,5 @@ def test_an_access_control_list_is_taken_below_files_and_folders() -> None:
     ],
 )
 def test_a_type_that_can_not_be_is_refused(node: Node, reason: str) -> None:
-    with pytest.raises(UsageError, match=f"can't hold /content: {reason}"):
+    with pytest.raises(UntrustedInputError, match=f"can't hold /content: {reason}"):
         write(node)

@@ -26,6 +26,7 @@ from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
+from mailboat.packages.prefixes import ContentRefusedError
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.builder import shipment_of
 from mailboat.publisher.publisher import own_roots
@@ -287,7 +288,7 @@ def test_what_only_the_second_of_two_filters_covers_arrives(
     model = ModelTree()
     model.apply([folder_node(NodePath(f"/content/pp/{name}")) for name in "bd"], filter_for([], [NodePath("/content")]))
     with memory_engine(tmp_path, parts) as engine:
-        publisher = engine.publisher(replace(engine.publishing, package_type=package_type))
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
         publisher.publish(add_request(own_roots(twice)), twice)
         (change,) = (published_change(parts, record) for record in engine.records())
     model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
@@ -337,6 +338,9 @@ def test_a_name_that_jcr_does_not_know_is_refused_and_no_package_is_left(tmp_pat
     folder.mkdir(parents=True)
     (folder / "a[b].js").write_bytes(b"")
     source, into = FolderSource(tmp_path / "site"), tmp_path / "x.zip"
-    with pytest.raises(UsageError, match="a JCR repository can't hold /content/a"), built(source, "/content", into):
+    with (
+        pytest.raises(ContentRefusedError, match="a JCR repository can't hold /content/a"),
+        built(source, "/content", into),
+    ):
         pass
     assert not (tmp_path / "x.zip").exists()

@@ -21,6 +21,7 @@ from mailboat.errors import (
     SourceChangedError,
     SourceMissingError,
     StorageFullError,
+    UntrustedInputError,
     UsageError,
 )
 from mailboat.failpoints import Failpoint
@@ -632,12 +633,13 @@ def test_plan_refuses_what_a_filevault_publisher_would_refuse(tmp_path: Path, na
     request = add_request([NodePath("/en")])
     with memory_engine(tmp_path, parts) as engine:
         publisher = engine.publisher(engine.publishing_with(package_type="filevault"))
-        with pytest.raises(UsageError, match=reason):
+        with pytest.raises(UntrustedInputError, match=reason) as caught:
             publisher.publish(request, source)
-        with pytest.raises(UsageError, match=reason):
+        with pytest.raises(UntrustedInputError, match=reason) as caught:
             publisher.plan(request, source)
-        with pytest.raises(UsageError, match=reason):
+        with pytest.raises(UntrustedInputError, match=reason) as caught:
             publisher.plan_changed(source)
+        assert caught.value.exit_code == 4
         assert engine.publisher().plan_changed(source).packages == 1
         assert not engine.records()
 

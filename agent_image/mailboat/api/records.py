@@ -264,7 +264,7 @@ class DistributionView:
         nodes: Nodes in the package. This and the next three are known only in the answer to the publish, and only of a
             package that was built for it.
         removed_paths: How many paths the package removes.
-        content_bytes: Bytes of all binaries, wherever they travel.
+        content_bytes: Bytes of values and binaries, wherever they travel.
         inline: Whether the package travels in its message, not through the blob store.
     """
 

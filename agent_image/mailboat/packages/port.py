@@ -64,7 +64,7 @@ class PackageSummary:
         package_digest: SHA-256 of its bytes.
         tree_digest: Canonical digest of the nodes, the same in every format.
         node_count: Covered nodes.
-        content_bytes: Bytes of all binaries, wherever they travel.
+        content_bytes: Bytes of values and binaries, wherever they travel.
     """
 
     length_bytes: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mailboat.errors import LimitExceededError, UsageError
+from mailboat.errors import LimitExceededError, UntrustedInputError, UsageError
 from mailboat.model.namespaces import MAX_NAMESPACES, NO_NAMESPACES, NamespaceTable, SingleNamespaces, reason_against
 from mailboat.model.nodes import Node, PropertyType
 from mailboat.model.paths import NodePath
@@ -16,7 +16,15 @@ from mailboat.packages.port import NAMESPACE_KEY, PackageContents
 from mailboat.wire.nodes import decode_node
 
 
-class NamespaceUnresolvedError(UsageError):
+class ContentRefusedError(UntrustedInputError):
+    """The source has a node that a JCR repository cannot hold, so no package of the format `filevault` is written.
+
+    The message names the path and the rule. Change the node in the source, leave its path out, or use the format `tree`
+    if no repository imports the content.
+    """
+
+
+class NamespaceUnresolvedError(UntrustedInputError):
     """A prefix in the content has no namespace, or more than one, so a FileVault package can't declare it.
 
     Add the prefix to `publisher.namespaces`; for one package, `packages build --property xmlns:PREFIX=URI`.

@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from mailboat.content.binaries import unread
+from mailboat.content.binaries import content_bytes_of, unread
 from mailboat.content.digest import TreeHash
 from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.content_hash import ContentHash
@@ -133,6 +133,7 @@ class TreePackageWriter:
         placed = self._place(node.path, binaries) if binaries else []  # their digests are known after that
         body = parts.named() if binaries else head + tail
         self._tree.add(node.path, sha256(body).digest())
+        self._content_bytes += content_bytes_of(node)
         if self._used is not None:
             self._used.note(node.path, body, node)
         if binaries:
@@ -164,7 +165,6 @@ class TreePackageWriter:
         in_pieces: set[bytes] = set()
         for binary in binaries:
             length = binary.length_bytes
-            self._content_bytes += length
             if length > self._contents.limits.max_entry_bytes:
                 limit = self._contents.limits.max_entry_bytes
                 raise _beyond(f"a binary of {length} bytes is larger than max_entry_bytes", path, limit)

@@ -362,7 +362,7 @@ class Receipt:
         nodes: Nodes in the package.
         removed: Paths that the package removes (DELETE, and the deletes of `publish_changed`).
         package_bytes: Size of the package.
-        content_bytes: Bytes of all binaries, wherever they travel.
+        content_bytes: Bytes of values and binaries, wherever they travel.
         is_inline: The package travels in the message, not through the blob store.
     """
 

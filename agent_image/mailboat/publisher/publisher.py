@@ -22,7 +22,7 @@ from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode, filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
-from mailboat.model.nodes import Node
+from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
@@ -306,7 +306,7 @@ def plan_request(request: DistributionRequest, source: Source | None, check: Che
     def count(node: Node) -> None:
         nonlocal nodes, files, content_bytes
         nodes += 1
-        files += node.data is not None
+        files += node.primary_type == FILE_TYPE
         content_bytes += content_bytes_of(node)
 
     check(request, shipment_of(request, source, count))

@@ -24,7 +24,7 @@ from mailboat.errors import SourceChangedError
 from mailboat.model.filters import FilterSet, WorkspaceFilter, policy_of
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
-from mailboat.model.nodes import Node
+from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
@@ -239,4 +239,4 @@ class ChangeShipper:
 
 
 def _described(node: Node, digests: ChangeDigests) -> SourceNode:
-    return SourceNode(node.path, digests.of(node), content_bytes_of(node), node.data is not None)
+    return SourceNode(node.path, digests.of(node), content_bytes_of(node), node.primary_type == FILE_TYPE)

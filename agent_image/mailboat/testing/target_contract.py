@@ -412,21 +412,6 @@ class TargetContract:
         assert names_in(target) == ["/a", "/a/keep", "/a/keep/z", "/a/new"]
         assert count.removed == 1
 
-    def test_filters_that_overlap_remove_what_any_of_them_covers(self, target: Target) -> None:
-        publish(target, [a_folder("/a"), *[a_file(f"/a/{name}", b"old") for name in "bcd"]], deep("/a"))
-        only = [FilterRule(is_include=True, pattern=re.compile(f"/a/{name}")) for name in "bc"]
-        covered = WorkspaceFilter(tuple(FilterSet(NodePath("/a"), rules=(rule,)) for rule in only))
-        publish(target, [a_file("/a/c", b"new")], covered, 1)
-        assert content_of(target)[1:] == [a_file("/a/c", b"new"), a_file("/a/d", b"old")]
-
-    def test_the_first_root_above_says_whether_a_path_is_removed(self, target: Target) -> None:
-        publish(target, [a_folder("/a"), a_page("/a/b", None), a_file("/a/b/x"), a_file("/a/y")], deep("/a"))
-        merging = FilterSet(NodePath("/a/b"), is_shallow=True, mode=ImportMode.MERGE_PROPERTIES)
-        publish(target, [a_folder("/a")], WorkspaceFilter((merging, FilterSet(NodePath("/a")))), 1)
-        assert names_in(target) == ["/a", "/a/b", "/a/b/x"]
-        publish(target, [a_folder("/a")], WorkspaceFilter((FilterSet(NodePath("/a")), merging)), 2)
-        assert names_in(target) == ["/a"]
-
     def test_merging_adds_and_changes_nothing(self, target: Target) -> None:
         publish(target, [a_page("/a", None, one="1"), a_file("/a/x", b"old")], deep("/a"))
         merging = WorkspaceFilter((FilterSet(NodePath("/a"), mode=ImportMode.MERGE_PROPERTIES),))

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
-from mailboat.content.binaries import unread
+from mailboat.content.binaries import content_bytes_of, unread
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
@@ -212,9 +212,7 @@ class _Total:
             self._order.add(node.path)
         self.hash.add(node.path, node_digest(node))
         self.node_count += 1
-        for prop in node.properties:
-            if prop.type is PropertyType.BINARY:
-                self.content_bytes += sum(value.length_bytes for value in prop.values if isinstance(value, Binary))
+        self.content_bytes += content_bytes_of(node)
 
     def amend(self, node: Node) -> None:
         self.hash.amend(node.path, node_digest(node))

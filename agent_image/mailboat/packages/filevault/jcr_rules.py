@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from mailboat.errors import UsageError
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -23,7 +22,7 @@ from mailboat.model.nodes import (
 )
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.names import PREFIX
-from mailboat.packages.prefixes import NamespaceUnresolvedError, unresolved
+from mailboat.packages.prefixes import ContentRefusedError, NamespaceUnresolvedError, unresolved
 
 _FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
 _PREFIX: Final = re.compile(rf"{PREFIX}\Z")
@@ -94,7 +93,7 @@ class NodeChecker:
         self._incomplete: set[NodePath] = set()
 
     def check(self, node: Node) -> None:
-        """Refuse a node; parents come first. Raises: UsageError, NamespaceUnresolvedError."""
+        """Refuse a node; parents come first. Raises: ContentRefusedError, NamespaceUnresolvedError."""
         check_node(node, self._namespaces)
         self._leave(node.path)
         above = self._above.get(parent_of(node.path))
@@ -107,7 +106,7 @@ class NodeChecker:
                 self._incomplete.add(node.path)
 
     def finish(self) -> None:
-        """No node follows. Raises: UsageError."""
+        """No node follows. Raises: ContentRefusedError."""
         self._leave(None)
 
     def _check_child(self, above: Node, node: Node) -> None:
@@ -137,7 +136,7 @@ def _are_all_known(mixins: Iterable[str]) -> bool:
 
 
 def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
-    """Refuse a node that a repository can't hold. Raises: UsageError, NamespaceUnresolvedError."""
+    """Refuse a node that a repository can't hold. Raises: ContentRefusedError, NamespaceUnresolvedError."""
     try:
         _check_node(node, namespaces)
     except NamespaceUnresolvedError as error:
@@ -243,8 +242,8 @@ def _reason_against_path(path: str, namespaces: Mapping[str, str]) -> str | None
     return None
 
 
-def _refused(node: Node, reason: str) -> UsageError:
-    return UsageError(
+def _refused(node: Node, reason: str) -> ContentRefusedError:
+    return ContentRefusedError(
         f"a JCR repository can't hold {node.path}: {reason}",
         next_step="change it in the source, leave its path out, or use the format `tree`"
         " (`publisher.package_type`, `packages build --type`)",

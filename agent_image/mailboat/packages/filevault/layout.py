@@ -14,7 +14,7 @@ from typing import Final
 
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import LimitExceededError, UsageError
+from mailboat.errors import LimitExceededError
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -55,6 +55,7 @@ from mailboat.packages.filevault.names import (
     property_file_name,
     xml_name,
 )
+from mailboat.packages.prefixes import NamespaceUnresolvedError
 
 DOCUMENT_BYTES: Final = 256 * 1024
 POLICY_TYPES: Final = frozenset({"rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy"})
@@ -338,7 +339,7 @@ class Layout:
             return
         try:
             document = format_document(text, closed.document.prefixes, self._settings.namespaces)
-        except UsageError as error:
+        except NamespaceUnresolvedError as error:
             error.where["path"] = closed.node.path
             raise
         content = document.encode()

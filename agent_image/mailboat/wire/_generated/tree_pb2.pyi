@@ -220,7 +220,7 @@ class TreeHeader(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     ANCESTOR_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
-    """1, or 2 where namespaces may follow the nodes"""
+    """1; 2 where namespaces may follow the nodes; 3 where filters overlap"""
     @_builtins.property
     def filter(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilter]: ...
     @_builtins.property
