@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import cache
-from statistics import median
+from statistics import fmean
 from typing import Self
 
 REFERENCE_SECONDS = 0.012
@@ -36,13 +36,22 @@ class Pace:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Take no more samples."""
         self._ended.set()
         self._thread.join()
 
     @property
     def slowness(self) -> float:
-        """Median of the samples ÷ the reference."""
-        return max(1.0, median(self._samples) / REFERENCE_SECONDS) if self._samples else slowness()
+        """Mean of the samples ÷ the reference: a machine that is slow for half of the time costs half of the excess."""
+        return max(1.0, fmean(self._samples) / REFERENCE_SECONDS) if self._samples else slowness()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What the samples cost this process."""
+        return sum(self._samples)
 
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_seconds):

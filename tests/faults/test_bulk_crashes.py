@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import decode_package
 from support import bulk_scenario
 from support.engines import Engine, digest_of
+from support.forks import FORKS, end_of, fork, preload, run_child
 
 BULK = [one for one in Failpoint if one.startswith("bulk-")]
 APPENDING = [Failpoint.PUBLISHER_INTENT_STORED, Failpoint.PUBLISHER_APPENDED, Failpoint.PUBLISHER_RECEIPT_STORED]
@@ -28,18 +27,7 @@ CASES = [
     (Failpoint.BULK_PART_PUBLISHED, 4, NAMED),
 ]
 BEFORE, PUBLISHED = 12, 10
-_CHILD_SECONDS = 60.0
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.bulk_scenario"])
-
-
-def run_child(work: Callable[..., None], *arguments: object) -> int:
-    """Run it in a process of its own; 0 or minus the signal that ended it."""
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+preload("support.bulk_scenario")
 
 
 def parts(engine: Engine) -> list[PackageMessage]:
@@ -94,15 +82,9 @@ def test_a_driver_whose_memory_was_lost_finds_its_packages_in_the_log(tmp_path: 
 
 def test_of_two_drivers_of_one_build_one_publishes_and_the_other_does_nothing(tmp_path: Path) -> None:
     bulk_scenario.prepare(tmp_path)
-    barrier = _processes.Barrier(2)
-    both = [
-        _processes.Process(target=bulk_scenario.build_when_all_are_ready, args=(str(tmp_path), barrier))
-        for _ in range(2)
-    ]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(_CHILD_SECONDS)
-    assert {one.exitcode for one in both} <= {0, bulk_scenario.BUSY_EXIT_CODE}
-    assert 0 in {one.exitcode for one in both}
+    barrier = FORKS.Barrier(2)
+    both = [fork(bulk_scenario.build_when_all_are_ready, str(tmp_path), barrier) for _ in range(2)]
+    codes = {end_of(one) for one in both}
+    assert codes <= {0, bulk_scenario.BUSY_EXIT_CODE}
+    assert 0 in codes
     check(tmp_path)

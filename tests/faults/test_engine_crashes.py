@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
 from support import crash_scenario
 from support.engines import TARGET_KINDS, Engine, digest_of
+from support.forks import preload, run_child
 
 PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
 SUBSCRIBER = [one for one in Failpoint if one.startswith("subscriber-")]
@@ -33,18 +32,7 @@ SUBSCRIBER_CASES = [
     *((failpoint, "files") for failpoint in IN_PLACE),
     *((failpoint, "generations") for failpoint in GENERATIONS),
 ]
-_CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.crash_scenario", "support.target_scenario"])
-
-
-def run_child(work: Callable[..., None], *arguments: object) -> int:
-    """Run it in a process of its own; 0 or minus the signal that ended it."""
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+preload("support.crash_scenario", "support.target_scenario")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import threading
 from collections import Counter
@@ -35,9 +34,7 @@ from support.engines import (
     watched_subscriber,
     write_site,
 )
-
-_CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
+from support.forks import FORKS, end_of, fork, run_child
 
 
 @pytest.fixture
@@ -72,10 +69,7 @@ def test_without_room_it_waits_and_goes_on_when_there_is_room_again(
     engine.target(kind).close()
     engine.publisher().publish(add_request([NodePath("/small.txt")]), source)
     engine.publisher().publish(add_request([NodePath("/large.bin")]), source)
-    child = _processes.Process(target=crash_scenario.import_without_room, args=(str(home), kind))
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode == 0
+    assert run_child(crash_scenario.import_without_room, str(home), kind) == 0
     target = engine.target(kind)
     assert target.ledger.given_up() == []
     engine.subscriber(target).run(Until.CAUGHT_UP)
@@ -234,13 +228,9 @@ def test_several_processes_that_publish_the_same_at_once_make_one_message(
     home: Path, source: FolderSource, tmp_path: Path, work: Callable[..., None]
 ) -> None:
     Engine(home).close()
-    barrier = _processes.Barrier(4)
-    children = [_processes.Process(target=work, args=(str(home), str(tmp_path / "site"), barrier)) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(_CHILD_SECONDS)
-    assert [child.exitcode for child in children] == [0] * 4
+    barrier = FORKS.Barrier(4)
+    children = [fork(work, str(home), str(tmp_path / "site"), barrier) for _ in range(4)]
+    assert [end_of(child) for child in children] == [0] * 4
     with Engine(home) as engine:
         requests = [decode_package(record.value).request_id for record in engine.records()]
         assert len(requests) == 1

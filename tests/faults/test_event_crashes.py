@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,20 +15,11 @@ from mailboat.failpoints import Failpoint
 from mailboat.model.messages import MissedReason
 from support import event_scenario
 from support.event_scenario import PACKAGES
+from support.forks import preload, run_child
 
 RAISING = [one for one in Failpoint if one.startswith("events-")]
 POSTING = [one for one in Failpoint if one.startswith("webhook-")]
-_CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.event_scenario"])
-
-
-def run_child(work: Callable[..., None], *arguments: object) -> int:
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+preload("support.event_scenario")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import signal
 from collections import Counter
@@ -13,6 +12,7 @@ import pytest
 from mailboat.content.digest import tree_digest
 from mailboat.failpoints import Failpoint
 from mailboat.model.paths import ROOT
+from support import forks
 from support.engines import Engine
 from support.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen, import_all
 
@@ -32,18 +32,12 @@ LOG = [
     *build_of("b2", "a", None, "b"),
     *build_of("b3", "b", "d"),
 ]
-CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.exposure_scenario"])
+forks.preload("support.exposure_scenario")
 
 
 def run_child(folder: Path, failpoint: Failpoint | None = None, count: int = 1) -> int:
     """Import in a process of its own; 0 or minus the signal that ended it."""
-    child = _processes.Process(target=import_all, args=(str(folder), failpoint, count))
-    child.start()
-    child.join(CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+    return forks.run_child(import_all, str(folder), failpoint, count)
 
 
 @pytest.fixture(scope="module")

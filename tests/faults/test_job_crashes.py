@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,19 +15,10 @@ from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobId, JobState
 from support import job_scenario
+from support.forks import preload, run_child
 
 WORKING = [one for one in Failpoint if one.startswith("jobs-")]
-_CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.job_scenario"])
-
-
-def run_child(work: Callable[..., None], *arguments: object) -> int:
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+preload("support.job_scenario")
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,10 +15,9 @@ from mailboat.jobs.topic import open_job_topic
 from mailboat.model.messages import PackageStatus
 from support import pool_scenario
 from support.engines import Engine, digest_of, page_source
+from support.forks import end_of, fork, preload, run_child
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.pool_scenario"])
-_CHILD_SECONDS = 100
+preload("support.pool_scenario")
 _OF_OTHERS = ("publisher-", "bulk-", "events-", "webhook-")
 _NEVER = {
     Failpoint.SUBSCRIBER_BATCH_READ,
@@ -39,18 +36,6 @@ COMBINATIONS = [
     for count in (1, 3)
     if count == 1 or failpoint is not Failpoint.POOL_FED  # all packages are put into the queue at once
 ]
-
-
-def start(work: Callable[..., None], *arguments: object) -> multiprocessing.process.BaseProcess:
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    return child
-
-
-def end(child: multiprocessing.process.BaseProcess) -> int:
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
 
 
 def check_all_is_done(folder: Path, packages: int) -> None:
@@ -82,16 +67,16 @@ def test_a_member_killed_at_any_step_loses_no_package_and_repeats_none(
     tmp_path: Path, failpoint: Failpoint, count: int
 ) -> None:
     pool_scenario.prepare(tmp_path, 6)
-    assert end(start(pool_scenario.work, str(tmp_path), failpoint, count)) == -signal.SIGKILL
-    assert end(start(pool_scenario.work, str(tmp_path))) == 0
+    assert run_child(pool_scenario.work, str(tmp_path), failpoint, count) == -signal.SIGKILL
+    assert run_child(pool_scenario.work, str(tmp_path)) == 0
     check_all_is_done(tmp_path, 6)
 
 
 def test_j30_a_pool_of_three_loses_a_member_and_imports_300_packages_once_each(tmp_path: Path) -> None:
     packages = 300
     pool_scenario.prepare(tmp_path, packages)
-    killed = start(pool_scenario.work, str(tmp_path), Failpoint.SUBSCRIBER_BEFORE_COMMIT, 20)
-    others = [start(pool_scenario.work, str(tmp_path)) for _ in range(2)]
-    assert end(killed) == -signal.SIGKILL
-    assert [end(child) for child in others] == [0, 0]
+    killed = fork(pool_scenario.work, str(tmp_path), Failpoint.SUBSCRIBER_BEFORE_COMMIT, 20)
+    others = [fork(pool_scenario.work, str(tmp_path)) for _ in range(2)]
+    assert end_of(killed) == -signal.SIGKILL
+    assert [end_of(child) for child in others] == [0, 0]
     check_all_is_done(tmp_path, packages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import signal
 from contextlib import closing
@@ -17,6 +16,7 @@ from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
 from support.crashes import KillingFailpoints
+from support.forks import preload, run_child
 from support.target_scenario import HISTORY, import_all, import_history, state_at, target_in
 
 KINDS = ("sqlite", "files", "generations")
@@ -31,18 +31,14 @@ STEPS = [
 ]
 
 
-CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")  # pytest's own process has threads, so it can't be forked
-_processes.set_forkserver_preload(["support.crash_scenario", "support.target_scenario"])
+preload("support.crash_scenario", "support.target_scenario")
 
 
 def kill_at(target: str, failpoint: Failpoint, nth: int) -> bool:
     """Import in a child process that is killed at the n-th time the step is reached; False when it never was."""
-    child = _processes.Process(target=import_history, args=(target, KillingFailpoints(failpoint, nth)))
-    child.start()
-    child.join(CHILD_SECONDS)
-    assert child.exitcode in {0, -signal.SIGKILL}
-    return child.exitcode != 0
+    code = run_child(import_history, target, KillingFailpoints(failpoint, nth))
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
 
 
 def content_and_position(target_text: str) -> tuple[list[Node], int]:

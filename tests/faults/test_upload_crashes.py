@@ -6,9 +6,7 @@ What nobody names afterwards is swept, what the message names is not: on a direc
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import signal
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from mailboat.maintenance.blob_sweep import SweepReport, sweep
 from mailboat.subscriber.subscriber import Until
 from support import upload_scenario
 from support.engines import PACKAGES, Engine, digest_of
+from support.forks import preload, run_child
 from support.s3_server import ADMIN, S3Server
 from support.upload_scenario import LARGE, BucketPlace
 
@@ -31,18 +30,7 @@ BEFORE_THE_APPEND = {
     Failpoint.PUBLISHER_BLOB_STORED,
     Failpoint.PUBLISHER_INTENT_STORED,
 }
-_CHILD_SECONDS = 60
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support.crash_scenario", "support.upload_scenario"])
-
-
-def run_child(work: Callable[..., None], *arguments: object) -> int:
-    """Run it in a process of its own; 0 or minus the signal that ended it."""
-    child = _processes.Process(target=work, args=arguments)
-    child.start()
-    child.join(_CHILD_SECONDS)
-    assert child.exitcode is not None, "the child hangs"
-    return child.exitcode
+preload("support.crash_scenario", "support.upload_scenario")
 
 
 @pytest.fixture(params=["directory", "s3"])

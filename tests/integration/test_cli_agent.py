@@ -17,6 +17,7 @@ import yaml
 from mailboat.api.client import fetch_health
 from mailboat.errors import AgentUnreachableError
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from support.forked_programs import ForkedProgram, run_mailboat, start_mailboat
 from support.free_ports import free_ports
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
@@ -25,7 +26,7 @@ PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 class Agent:
     """A process of `agent run` that has said that it is ready."""
 
-    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+    def __init__(self, process: ForkedProgram, errors: Path) -> None:
         self.process = process
         self._errors = errors
         assert process.stdout is not None
@@ -38,7 +39,7 @@ class Agent:
     def errors(self) -> str:
         return self._errors.read_text()
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, number: int = signal.SIGTERM) -> int | None:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.communicate(timeout=PATIENCE_SECONDS)
@@ -47,9 +48,7 @@ class Agent:
 
 def mailboat(*words: object, token: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ) if token is None else {**os.environ, "MAILBOAT_TOKEN": token}
-    return subprocess.run(
-        [*PROGRAM, *map(str, words)], env=environment, capture_output=True, text=True, check=False, timeout=90
-    )
+    return run_mailboat(words, environment)
 
 
 def ask(agent: Agent, *words: object) -> Any:
@@ -84,17 +83,11 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     """Starts agents; they are gone when the test ends."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[ForkedProgram] = []
 
     def begin(config: Path, *words: str) -> Agent:
         errors = tmp_path / f"{config.parent.name}.err"
-        with errors.open("a") as into:
-            process = subprocess.Popen(
-                [*PROGRAM, "agent", "run", "--config", str(config), "-o", "json", *words],
-                stdout=subprocess.PIPE,
-                stderr=into,
-                text=True,
-            )
+        process = start_mailboat(["agent", "run", "--config", config, "-o", "json", *words], errors)
         started.append(process)
         return Agent(process, errors)
 

@@ -41,7 +41,7 @@ def control() -> FakeControl:
 
 @pytest.fixture
 def agent(control: FakeControl, serve: Any) -> Any:
-    with httpx2.Client(base_url=serve(control).url, timeout=PATIENCE_SECONDS) as client:
+    with httpx2.Client(base_url=serve(control).url, timeout=PATIENCE_SECONDS, verify=False) as client:
         yield client
 
 

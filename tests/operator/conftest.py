@@ -8,20 +8,23 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import mailboat
 import pytest
 import yaml
 from mailboat_operator import resources
+from support.forked_programs import ForkedProgram, operator
+from support.forks import preload
 from support.free_ports import free_ports
 from support.operator_harbour import JOURNAL, PUBLISHER, Harbour
 
@@ -31,15 +34,19 @@ API = "/apis/mailboat.dev/v1alpha1"
 READY_SECONDS = 60.0
 RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+SOME_NAMESPACE = "some-namespace"
 LEASE_SECONDS = 30.0
 """Longer than a busy machine stands still: who loses the lease ends, and nobody starts it anew here."""
 PROGRAM = """
 import sys, mailboat
-sys.modules["kubernetes"] = None  # kopf imports the client of the e2e tests where it is installed: 0.3 CPU seconds
+sys.modules["kubernetes"] = None  # see support/kopf_alone.py
 mailboat.__version__ = sys.argv[1]
 from mailboat_operator.main import run
 sys.exit(run())
 """
+
+
+Process = ForkedProgram | subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -72,11 +79,25 @@ class ApiServer:
 
     def ensure_running(self) -> None:
         """Nothing starts it again: what it stored is gone with it."""
+        self.ensure_going()
         end = time.monotonic() + READY_SECONDS
         while not self._is_ready():
             assert self.process.poll() is None, f"the API server ended; {self.folder} has its logs"
             assert time.monotonic() < end, f"the API server is not ready; {self.folder} has its logs"
             time.sleep(0.05)
+
+    def rest(self) -> None:
+        """Use no CPU until `ensure_running`."""
+        self._signal(signal.SIGSTOP)
+
+    def ensure_going(self) -> None:
+        """End the rest."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the server and the processes that it started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
 
     def _is_ready(self) -> bool:
         try:
@@ -114,11 +135,22 @@ class ApiServer:
 
     def kubectl(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run kubectl; the caller looks at the exit code."""
-        program = subprocess.run(
-            [sys.executable, str(KIND / "builds.py"), "kubebox"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        command = [program, "kubectl", "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]
+        command = [
+            kubebox(),
+            "kubectl",
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--cache-dir",
+            str(self.folder / "cache"),
+        ]
         return subprocess.run([*command, *words], input=given, capture_output=True, text=True, check=False)
+
+
+@cache
+def kubebox() -> str:
+    """The program, built once."""
+    command = [sys.executable, str(KIND / "builds.py"), "kubebox"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def plural_of(manifest: dict[str, Any]) -> str:
@@ -137,6 +169,16 @@ def apply_definitions(http: httpx2.Client) -> None:
     while not all(http.get(f"{API}/{plural}").status_code == 200 for plural in plurals):
         assert time.monotonic() < end, "the kinds are not served"
         time.sleep(0.05)
+
+
+def remove_objects(http: httpx2.Client) -> None:
+    """Delete all objects of our kinds. No operator is left to take its finalizer off."""
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for plural in [path.stem for path in (ROOT / "crds").glob("*.yaml")]:
+        for one in http.get(f"{API}/{plural}").raise_for_status().json()["items"]:
+            url = f"{API}/namespaces/{one['metadata']['namespace']}/{plural}/{one['metadata']['name']}"
+            http.patch(url, json={"metadata": {"finalizers": None}}, headers=headers)
+            http.delete(url)  # 404 where the finalizer was all that kept it
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +202,9 @@ def run_api_server(folder: Path) -> Iterator[ApiServer]:
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
         with httpx2.Client(base_url=url, headers=headers, verify=False, timeout=READY_SECONDS, trust_env=False) as http:
-            yield ApiServer(folder, http, process)
+            server = ApiServer(folder, http, process)
+            yield server
+            server.ensure_going()
         process.stdin.close()
         process.wait(timeout=30)
 
@@ -180,6 +224,21 @@ def empty_api_server(tmp_path: Path) -> Iterator[ApiServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def spare_api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """Another one, whose objects and kinds are those of one test at a time: see `cleared_api_server`."""
+    with run_api_server(tmp_path_factory.mktemp("spare-api-server")) as server:
+        apply_definitions(server.http)
+        yield server
+
+
+@pytest.fixture
+def cleared_api_server(spare_api_server: ApiServer) -> Iterator[ApiServer]:
+    """The spare server, where other tests left no object of ours and brought no kinds."""
+    yield spare_api_server
+    remove_objects(spare_api_server.http)
+
+
 @pytest.fixture
 def namespace(api_server: ApiServer) -> str:
     """A namespace for one test."""
@@ -193,15 +252,21 @@ def helm() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@cache
+def rendered_chart(helm: str, *, is_clusterwide: bool) -> str:
+    """What an installation into `SOME_NAMESPACE` applies. Helm takes 0.3 CPU seconds."""
+    command = [helm, "template", "mailboat", str(ROOT / "helm" / "mailboat"), "--namespace", SOME_NAMESPACE]
+    command += [] if is_clusterwide else ["--set", f"namespaces={{{SOME_NAMESPACE}}}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 class Installation:
     """The chart's service account, roles and settings, in one namespace; nothing of it runs by itself."""
 
     def __init__(self, api_server: ApiServer, helm: str, namespace: str, *, is_clusterwide: bool) -> None:
         self.server, self.namespace, self.is_clusterwide = api_server, namespace, is_clusterwide
-        command = [helm, "template", "mailboat", str(ROOT / "helm" / "mailboat"), "--namespace", namespace]
-        command += [] if is_clusterwide else ["--set", f"namespaces={{{namespace}}}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        self._documents = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+        text = rendered_chart(helm, is_clusterwide=is_clusterwide).replace(SOME_NAMESPACE, namespace)
+        self._documents = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
         for kind, root in (("ServiceAccount", "/api/v1"), *((kind, RIGHTS_API) for kind in RIGHTS)):
             for one in self._of(kind):
                 place = "" if kind.startswith("Cluster") else f"/namespaces/{namespace}"
@@ -215,6 +280,12 @@ class Installation:
     def roles(self) -> list[dict[str, Any]]:
         """What its account may do."""
         return [*self._of("Role"), *self._of("ClusterRole")]
+
+    def remove_rights(self) -> None:
+        """Those of the whole cluster, which outlive the namespace."""
+        for kind in ("ClusterRoleBinding", "ClusterRole"):
+            for one in self._of(kind):
+                self.server.http.delete(f"{RIGHTS_API}/{kind.lower()}s/{one['metadata']['name']}").raise_for_status()
 
     def kubeconfig(self, path: Path, server: str | None = None) -> Path:
         """A kubeconfig with the account's rights and no others, written to `path`; `server` may be another URL."""
@@ -258,15 +329,18 @@ class Replicas:
     def __init__(self, installation: Installation, folder: Path) -> None:
         self.server, self.namespace, self.folder = installation.server, installation.namespace, folder
         self.installation = installation
-        self.processes: list[subprocess.Popen[bytes]] = []
+        # here, as only the workers that run these tests need it, while all collect them
+        preload("support.kopf_alone", "mailboat_operator.main")
+        self.processes: list[Process] = []
         self.ports: dict[str, int] = {}
         self.is_api_new = False
         """Whether the API server was started anew meanwhile: it serves before it knows of any roles."""
 
-    def start(
-        self, name: str, server: str | None = None, version: str | None = None, **settings: object
-    ) -> subprocess.Popen[bytes]:
-        """Start one; `server` may be another URL of the API, `version` another one of the operator."""
+    def start(self, name: str, server: str | None = None, version: str | None = None, **settings: object) -> Process:
+        """Start one; `server` may be another URL of the API.
+
+        With a `version` of the operator it is a new Python, otherwise a fork of one that has loaded it.
+        """
         (self.ports[name],) = free_ports(1)
         environment = {
             **os.environ,
@@ -278,9 +352,14 @@ class Replicas:
             "MAILBOAT_OPERATOR_PORT": str(self.ports[name]),
             **{f"MAILBOAT_OPERATOR_{key.upper()}": str(value) for key, value in settings.items()},
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            command = [sys.executable, "-W", "error", "-c", PROGRAM, version or mailboat.__version__]
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as file:
+            if version is None:
+                number = file.fileno()
+                process: Process = ForkedProgram(operator, output=number, errors=number, environment=environment)
+            else:
+                command = [sys.executable, "-W", "error", "-c", PROGRAM, version]
+                process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
         self.processes.append(process)
         return process
 
@@ -299,7 +378,9 @@ class Replicas:
 
     def probe(self, name: str, path: str) -> httpx2.Response:
         """What it answers the kubelet."""
-        return httpx2.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=READY_SECONDS)
+        url = f"http://127.0.0.1:{self.ports[name]}{path}"
+        # plain HTTP: loads no certificates
+        return httpx2.get(url, trust_env=False, timeout=READY_SECONDS, verify=False)
 
     def figure(self, name: str, metric: str) -> float:
         """The sum of a metric over its labels, unless they are named with it."""
@@ -376,23 +457,25 @@ def replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def lone_replicas(empty_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
-    """The same on a server of their own: it has no kinds that other tests brought."""
-    apply_definitions(empty_api_server.http)
-    namespace = empty_api_server.new_namespace()
-    made = Replicas(Installation(empty_api_server, helm, namespace, is_clusterwide=False), tmp_path)
+def lone_replicas(cleared_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
+    """The same on the spare server: it has no kinds that other tests brought, and may be killed."""
+    namespace = cleared_api_server.new_namespace()
+    made = Replicas(Installation(cleared_api_server, helm, namespace, is_clusterwide=False), tmp_path)
     yield made
     made.end()
 
 
 @pytest.fixture
-def clusterwide_replicas(empty_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
-    """Operators of all namespaces, on a server of their own: what other tests left is none of theirs."""
-    apply_definitions(empty_api_server.http)
-    namespace = empty_api_server.new_namespace()
-    made = Replicas(Installation(empty_api_server, helm, namespace, is_clusterwide=True), tmp_path)
+def clusterwide_replicas(cleared_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
+    """Operators of all namespaces, on the spare server: what other tests left is none of theirs."""
+    namespace = cleared_api_server.new_namespace()
+    installation = Installation(cleared_api_server, helm, namespace, is_clusterwide=True)
+    made = Replicas(installation, tmp_path)
     yield made
-    made.end()
+    try:
+        made.end()
+    finally:
+        installation.remove_rights()
 
 
 def merged(document: Any, change: Any) -> Any:

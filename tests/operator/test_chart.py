@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +52,15 @@ def run(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def rendered(helm: str, *settings: str) -> list[dict[str, Any]]:
     """What an installation applies."""
+    return [one for one in yaml.load_all(rendered_text(helm, *settings), yaml.CSafeLoader) if one]
+
+
+@cache
+def rendered_text(helm: str, *settings: str) -> str:
+    """The same as Helm prints it, asked once."""
     done = run(helm, "template", "mailboat", str(CHART), "--namespace", "system", *settings)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
+    return done.stdout
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -203,16 +211,22 @@ def test_the_operator_runs_under_the_restricted_profile(helm: str) -> None:
     }
 
 
-@pytest.mark.parametrize("settings", list(COMBINATIONS.values()), ids=list(COMBINATIONS))
-def test_every_document_is_taken_by_an_api_server(helm: str, api_server: Any, settings: str) -> None:
+@pytest.fixture(scope="module")
+def monitored_api_server(api_server: Any) -> Any:
+    """The server with the kinds of Prometheus's operator."""
     api_server.kubectl("apply", "-f", str(MONITORING))
     api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(MONITORING))
-    namespace = api_server.new_namespace()
+    return api_server
+
+
+@pytest.mark.parametrize("settings", list(COMBINATIONS.values()), ids=list(COMBINATIONS))
+def test_every_document_is_taken_by_an_api_server(helm: str, monitored_api_server: Any, settings: str) -> None:
+    api_server, namespace = monitored_api_server, monitored_api_server.new_namespace()
     documents = rendered(helm, "--set", settings)
     for one in documents:
         if one["metadata"].get("namespace"):
             one["metadata"]["namespace"] = namespace
-    text = "---\n".join(yaml.safe_dump(one) for one in documents)
+    text = "\n---\n".join(map(json.dumps, documents))
     done = api_server.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", given=text
     )

@@ -178,3 +178,9 @@ def test_the_page_describes_every_field_of_every_kind() -> None:
 
 def test_a_reference_never_has_a_namespace() -> None:
     assert [path for _, path, _ in PLACES if path.endswith((".namespace", "Ref[]"))] == []
+
+
+def test_a_server_that_rested_answers_again(api_server: Any) -> None:
+    api_server.rest()
+    api_server.ensure_running()
+    assert api_server.http.get("/api/v1/namespaces").is_success

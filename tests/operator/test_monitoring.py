@@ -212,7 +212,7 @@ def running_prometheus(folder: Path, targets: dict[str, str]) -> Iterator[httpx2
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]
     with subprocess.Popen(command, cwd=folder) as process:
         try:
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False, verify=False) as client:
                 yield client
         finally:
             process.terminate()

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from mailboat import __version__
 from mailboat.clock import SystemClock
 from support.kafka_broker import BrokerSettings, KafkaBroker
 
@@ -188,7 +189,7 @@ def test_many_topics(
     is_full = bool(request.config.getoption("--full-length"))
     many = FULL if is_full else SHORT
     replicas.make("Journal", "main", {"kafka": {"bootstrapServers": [broker.bootstrap_servers]}})
-    process = replicas.start("one", lease_seconds=60)
+    process = replicas.start("one", version=__version__, lease_seconds=60)
     replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
     fleet, costs = Fleet(replicas), Costs(process.pid)
     idle_mib = costs.mib
@@ -233,7 +234,7 @@ def test_many_publishers(replicas: Any, request: pytest.FixtureRequest, capsys: 
     is_full = bool(request.config.getoption("--full-length"))
     many = FULL if is_full else SHORT_PUBLISHERS
     replicas.make("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
-    process = replicas.start("one", lease_seconds=60, resync_seconds=3600)
+    process = replicas.start("one", version=__version__, lease_seconds=60, resync_seconds=3600)
     replicas.wait(lambda: replicas.reason("Journal", "main") == "BrokersUnreachable")
     authors, costs = Authors(replicas), Costs(process.pid)
     first = grow(authors, costs, many // FACTOR)

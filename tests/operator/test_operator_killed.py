@@ -128,11 +128,56 @@ def pool(world: World) -> None:
     world.make("SubscriberPool", "edge", POOL)
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize(
+OBJECTS = pytest.mark.parametrize(
     ("objects", "kinds"),
     [(journal, ["Journal", "Topic"]), (publisher, ["Publisher"]), (pool, ["SubscriberPool"])],
 )
+
+
+def operate_killed(world: World, kinds: Sequence[str], most: int) -> int:
+    """Operators that follow each other, each killed after one write, until one has none to make; how many died."""
+    for killed in range(most):
+        if world.operate(kinds, writes=1) == 0:
+            return killed
+    raise AssertionError(f"{most} operators did not come to the end")
+
+
+def await_gone(admin: AdminClient, prefix: str) -> None:
+    """Until no topic has that prefix: a broker lists a topic for a moment after its deletion is durable."""
+    end = time.monotonic() + GONE_SECONDS
+    while left := [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
+
+
+@OBJECTS
+def test_operators_that_are_all_killed_come_to_the_end_of_one_that_lives(
+    api_server: Any, kafka_broker: Any, objects: Any, kinds: list[str]
+) -> None:
+    undisturbed, world = (World(api_server, kafka_broker.bootstrap_servers) for _ in range(2))
+    objects(undisturbed)
+    writes = undisturbed.operate(kinds)
+    objects(world)
+    # one that lives may write a status on its way that those who begin from what there is pass over
+    assert operate_killed(world, kinds, 2 * writes) >= writes // 2
+    assert world.state() == undisturbed.state()
+
+
+def test_operators_that_are_all_killed_while_a_journal_goes_leave_no_object_and_no_topic(
+    api_server: Any, kafka_broker: Any
+) -> None:
+    kinds, world = ["Topic", "Journal"], World(api_server, kafka_broker.bootstrap_servers)
+    journal(world)
+    world.operate(kinds)
+    world.delete("Journal", "main")
+    assert operate_killed(world, kinds, 40) > 6
+    assert world.state() == {}
+    await_gone(AdminClient({"bootstrap.servers": world.servers}), f"{world.namespace}-")
+
+
+@pytest.mark.long("crashes-and-fuzz")
+@pytest.mark.timeout(400)
+@OBJECTS
 def test_killed_after_each_write_it_is_followed_to_the_same_end(
     api_server: Any, kafka_broker: Any, objects: Any, kinds: list[str]
 ) -> None:
@@ -149,14 +194,7 @@ def test_killed_after_each_write_it_is_followed_to_the_same_end(
         assert world.state() == expected, f"killed after {killed_after} of {writes} writes"
 
 
-def await_gone(admin: AdminClient, prefix: str) -> None:
-    """Until no topic has that prefix: a broker lists a topic for a moment after its deletion is durable."""
-    end = time.monotonic() + GONE_SECONDS
-    while left := [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]:
-        assert time.monotonic() < end, left
-        time.sleep(0.05)
-
-
+@pytest.mark.long("crashes-and-fuzz")
 @pytest.mark.timeout(400)
 def test_killed_while_a_journal_goes_it_leaves_no_object_and_no_topic(api_server: Any, kafka_broker: Any) -> None:
     servers, kinds = kafka_broker.bootstrap_servers, ["Topic", "Journal"]

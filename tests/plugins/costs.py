@@ -1,22 +1,21 @@
 """Counts the CPU seconds of every test, with those of its processes, and holds tests and folders to `budgets.toml`.
 
 What a run cost is written to `test-costs.json` and summed up at its end. CPU time, too, grows on a busy machine, as
-processes share caches and cores, and on a slower one: limits grow with the load and with `tools/yardstick.py`. A test
-beyond its limit runs once more at the end, in a process of its own, and fails the run if it is beyond it again: threads
-of servers' clients, a collection of the garbage of a thousand tests and virtual machines beside ours can triple the
-cost of a test that happens to run then.
+processes share caches and cores, and on a slower one: budgets grow with the pace of `tools/yardstick.py` while the
+tests run. A test beyond its limit runs once more at the end, in a process of its own that takes the pace around it, and
+fails the run if it is beyond it again: threads of servers' clients, a collection of the garbage of a thousand tests and
+virtual machines beside ours can triple the cost of a test that happens to run then.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ import pytest
 from hypothesis import given, is_hypothesis_test, settings
 from hypothesis import strategies as st
 from servers import SERVERS as SHARED
-from yardstick import slowness
+from support.forks import server_cpu_seconds, stop_server
+from yardstick import Pace
 
 HERE = Path(__file__).resolve().parents[1]
 BUDGETS = tomllib.loads((HERE / "budgets.toml").read_text())
@@ -33,22 +33,38 @@ NO_PROCESSES = "unit"
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"})
 SHOWN = 10
 AGAIN = "--measured-again"
+AGAIN_INTERVAL_SECONDS = 0.5
+"""Between samples of the pace around one test, which takes seconds."""
 MOST_AGAIN = 20
 """More tests beyond their limits are a change of the code, not scatter."""
 SERVERS = "servers"
 """What shared servers cost from their start to their end, which is known only when they end: after the last test."""
 
 
-def cpu_seconds(who: int) -> float:
-    """Of this process, or of its children that have ended."""
-    usage = resource.getrusage(who)
+def own_seconds() -> float:
+    """CPU seconds of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
-def load_factor() -> float:
-    """How much more than on a quiet machine a test may cost."""
-    load = os.getloadavg()[0]
-    return slowness() * next((one["factor"] for one in BUDGETS["load"] if load >= one["from"]), 1.0)
+def children_seconds() -> float:
+    """CPU seconds of its children that have ended, and of the processes that were forked for it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime + server_cpu_seconds()
+
+
+def excess(spent: float, limit: float, slowness: float) -> str:
+    """How the call of a test is beyond its limit on a machine that is so many times as slow, or nothing."""
+    allowed = limit * slowness
+    if not limit or spent <= allowed:
+        return ""
+    return f"{spent:.2f} CPU seconds where {allowed:.2f} are allowed (make it cheaper, or mark it costly(reason))"
+
+
+def folders_beyond(sums: Mapping[str, float], budgets: Mapping[str, float], slowness: float) -> dict[str, float]:
+    """Folders that cost more than their budget on a machine that is so many times as slow, with what they may."""
+    allowed = {folder: budgets[folder] * slowness for folder in sums if folder in budgets}
+    return {folder: seconds for folder, seconds in allowed.items() if sums[folder] > seconds}
 
 
 def folder_of(nodeid: str) -> str:
@@ -76,7 +92,10 @@ class Costs:
         self.phase = self.own = 0.0
         self.is_last = False
         self.started: list[str] = []
-        self.excesses: dict[str, str] = {}
+        self.pace = Pace()
+        self.around: Pace | None = None
+        self.calls: dict[str, tuple[float, float]] = {}
+        """What the calls of tests cost that have a limit, and this limit."""
         self.again = ""
         self.tests = defaultdict[str, dict[str, float]](dict)
 
@@ -94,6 +113,10 @@ class Costs:
             self.started.append(event)
             raise AssertionError(f"a test in tests/{NO_PROCESSES} starts no process ({event}): see CONTRIBUTING.md")
 
+    def pytest_sessionstart(self) -> None:
+        if not self.is_worker and not self.config.getoption(AGAIN):
+            self.pace.__enter__()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         runs_tests = self.is_worker or not self.config.getoption("numprocesses", None)
@@ -104,12 +127,12 @@ class Costs:
     def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
         """Around one phase of a test."""
         self.item = item
-        own, children = cpu_seconds(resource.RUSAGE_SELF), cpu_seconds(resource.RUSAGE_CHILDREN)
+        own, children = own_seconds(), children_seconds()
         try:
             yield
         finally:
-            self.own = cpu_seconds(resource.RUSAGE_SELF) - own
-            self.phase = self.own + cpu_seconds(resource.RUSAGE_CHILDREN) - children
+            self.own = own_seconds() - own - (self.around.cpu_seconds if self.around else 0.0)
+            self.phase = self.own + children_seconds() - children
             self.item = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -119,7 +142,10 @@ class Costs:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        with self.measuring(item):
+        if not self.config.getoption(AGAIN):
+            with self.measuring(item):
+                return (yield)
+        with self.measuring(item), Pace(AGAIN_INTERVAL_SECONDS) as self.around:
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -134,29 +160,30 @@ class Costs:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         report.cpu_seconds, report.is_end_of_servers = self.phase, call.when == "teardown" and self.is_last
-        report.excess = self.excess(item, call.when) if report.passed else ""
+        report.spent, report.limit = self.spent(item), self.limit(item) if call.when == "call" else 0.0
         reason = "it started a process, which belongs into tests/integration" if self.started else ""
         self.started.clear()
-        if self.config.getoption(AGAIN):
-            reason = reason or report.excess
+        if self.around is not None:
+            reason = reason or excess(report.spent, report.limit, self.around.slowness)
+            self.around = None
         if report.passed and reason:
             report.outcome, report.longrepr = "failed", f"{item.nodeid}: {reason}"
         return report
 
-    def excess(self, item: pytest.Item, phase: str) -> str:
-        """How the phase that has just ended is beyond the limit of the test, or nothing."""
-        limit = BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * BUDGETS["slack"] * load_factor()
-        is_bound = phase == "call" and limit and self.is_limited and item.get_closest_marker("costly") is None
+    def limit(self, item: pytest.Item) -> float:
+        """What the call of a test may cost where the limits were measured; 0.0 without a limit."""
+        is_bound = self.is_limited and item.get_closest_marker("costly") is None
+        return BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * BUDGETS["slack"] if is_bound else 0.0
+
+    def spent(self, item: pytest.Item) -> float:
+        """What counts of the phase that has just ended."""
         # a shared server that a test kills has its whole life's CPU counted then
-        spent = self.own if set(SHARED) & set(getattr(item, "fixturenames", ())) else self.phase
-        if not is_bound or spent <= limit:
-            return ""
-        return f"{spent:.2f} CPU seconds where {limit:.2f} are allowed (make it cheaper, or mark it costly(reason))"
+        return self.own if set(SHARED) & set(getattr(item, "fixturenames", ())) else self.phase
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_worker:
-            if report.passed and getattr(report, "excess", ""):
-                self.excesses[report.nodeid] = report.excess
+            if report.passed and getattr(report, "limit", 0.0):
+                self.calls[report.nodeid] = (report.spent, report.limit)
             name = SERVERS if getattr(report, "is_end_of_servers", False) else report.nodeid
             phases = self.tests[name]
             phases[report.when] = round(phases.get(report.when, 0.0) + getattr(report, "cpu_seconds", 0.0), 3)
@@ -170,18 +197,22 @@ class Costs:
 
     def beyond(self) -> dict[str, float]:
         """Folders that cost more than their budget, with what they may."""
-        if not self.is_limited:
-            return {}
-        allowed = {folder: seconds * load_factor() for folder, seconds in BUDGETS["folders"].items()}
-        return {name: allowed[name] for name, seconds in self.sums().items() if seconds > allowed.get(name, seconds)}
+        return folders_beyond(self.sums(), BUDGETS["folders"], self.pace.slowness) if self.is_limited else {}
+
+    @property
+    def excesses(self) -> dict[str, str]:
+        """Tests beyond their limits, with how."""
+        found = {name: excess(*call, self.pace.slowness) for name, call in self.calls.items()}
+        return {name: reason for name, reason in found.items() if reason}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.is_worker or not self.tests:
+        if self.is_worker or self.config.getoption(AGAIN):
             return
-        if self.config.getoption(AGAIN):
+        self.pace.end()
+        if not self.tests:
             return
-        document = {"load": os.getloadavg()[0], "folders": self.sums(), "tests": self.tests}
+        document = {"slowness": round(self.pace.slowness, 2), "folders": self.sums(), "tests": self.tests}
         (self.config.rootpath / "test-costs.json").write_text(json.dumps(document, indent=1) + "\n")
         if self.excesses:
             self.again = self.measure_again()
@@ -196,10 +227,14 @@ class Costs:
         ended = subprocess.run(words, cwd=self.config.rootpath, capture_output=True, text=True, check=False)
         return "" if ended.returncode == 0 else ended.stdout + ended.stderr
 
+    def pytest_unconfigure(self) -> None:
+        stop_server()
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.is_worker or (len(self.tests) <= SHOWN and not self.again):
             return
-        terminalreporter.section(f"CPU seconds of tests, at load {os.getloadavg()[0]:.0f} (test-costs.json has all)")
+        slow = f"{self.pace.slowness:.2f} x the time of the reference"
+        terminalreporter.section(f"CPU seconds of tests, on a machine that takes {slow} (test-costs.json has all)")
         for folder, seconds in self.sums().items():
             budget = BUDGETS["folders"].get(folder)
             terminalreporter.line(f"{seconds:8.1f}  {folder}" + (f", of {budget}" if budget else ""))
@@ -214,7 +249,7 @@ class Costs:
                 terminalreporter.line(f"{name}: {reason}; within its limit when measured once more")
         for folder, allowed in self.beyond().items():
             terminalreporter.line(
-                f"FAILED: tests/{folder} costs more than {allowed:.0f} CPU seconds, its budget at this load: make tests"
+                f"FAILED: tests/{folder} costs more than {allowed:.0f} CPU seconds, its budget at this pace: make tests"
                 " cheaper, or raise the budget in tests/budgets.toml with a reason",
                 red=True,
             )

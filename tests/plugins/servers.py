@@ -1,4 +1,4 @@
-"""Shares slow servers: one of each kind for a run (two API servers), checked before each test, and started with time.
+"""Shares slow servers: one of each kind for a run (three API servers), checked before each test, and started with time.
 
 Workers share nothing, so `--dist loadgroup` gives all tests of a server to one worker: a server ends with its worker,
 and a worker that takes its place starts another. Tests that use no server stay together by file. Which comes first is
@@ -21,9 +21,19 @@ import pytest_timeout
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SERVERS = ("spark", "api_server", "kafka_broker", "sling_process", "jackrabbit_process", "s3_server")
+SERVERS = (
+    "spark",
+    "spare_api_server",
+    "api_server",
+    "kafka_broker",
+    "sling_process",
+    "jackrabbit_process",
+    "s3_server",
+)
 """Fixtures in the order in which their tests begin; a test of several belongs to the first."""
 CHECKED = tuple(name for name in SERVERS if name != "spark")
+RESTED = ("spare_api_server", "api_server", "kafka_broker")
+"""Those that compute while nothing is asked: 3 CPU seconds in a hundred seconds."""
 APART = "replicas"
 """Tests of this fixture use the API server of another worker: all tests of one server would take longer than the rest
 of the suite on the other workers, and a second server costs 4 CPU seconds."""
@@ -32,11 +42,17 @@ SETUP_SECONDS = 300.0
 """Limit of a test's fixtures, which may start servers; the limit of a test, `timeout`, is for the test alone."""
 
 
+AWAKE = pytest.StashKey[dict[str, "Server"]]()
+
+
 class Server(Protocol):
     """What a shared server can do."""
 
     def ensure_running(self) -> None:
         """Start it, unless it runs. Raises: whatever keeps it from starting."""
+
+    def rest(self) -> None:
+        """Use no CPU until `ensure_running`. Of the servers in `RESTED` alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +62,8 @@ def _running_servers(request: pytest.FixtureRequest) -> None:
         if name in request.fixturenames:
             server: Server = request.getfixturevalue(name)
             server.ensure_running()
+            if name in RESTED:
+                request.config.stash.setdefault(AWAKE, {})[name] = server
 
 
 class GroupScheduling(LoadScopeScheduling):
@@ -138,10 +156,15 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Limit the end."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Limit the end. After the last test of a group let its servers rest; the end of the run ends them anyway."""
     with _limited(item):
-        return (yield)
+        result = yield
+    if hasattr(item.config, "workerinput") and nextitem is not None and _group_of(item) != _group_of(nextitem):
+        for server in item.config.stash.setdefault(AWAKE, {}).values():
+            server.rest()
+        item.config.stash[AWAKE].clear()
+    return result
 
 
 @contextmanager

@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+from costs import excess, folders_beyond
+
 COSTLY_TESTS = 7
 """Whoever marks another test makes one of these cheap."""
 NOT_LIMITED = {"e2e"}
@@ -28,3 +31,29 @@ def test_every_folder_with_tests_has_a_limit_and_a_budget(root: Path) -> None:
     budgets = tomllib.loads((root / "tests/budgets.toml").read_text())
     folders = {path.parent.name for path in (root / "tests").glob("*/test_*.py")} - NOT_LIMITED
     assert set(budgets["limits"]) == set(budgets["folders"]) == folders
+
+
+@pytest.mark.parametrize(
+    ("spent", "limit", "slowness", "expected"),
+    [
+        pytest.param(5.0, 5.0, 1.0, "", id="at-its-limit"),
+        pytest.param(5.1, 5.0, 1.0, "5.10 CPU seconds where 5.00 are allowed", id="beyond-its-limit"),
+        pytest.param(8.9, 5.0, 1.8, "", id="within-its-limit-on-a-slower-machine"),
+        pytest.param(9.1, 5.0, 1.8, "9.10 CPU seconds where 9.00 are allowed", id="grown-on-a-slower-machine"),
+        pytest.param(99.0, 0.0, 1.0, "", id="without-a-limit"),
+    ],
+)
+def test_a_test_may_cost_its_limit_at_the_pace_of_the_machine(
+    spent: float, limit: float, slowness: float, expected: str
+) -> None:
+    found = excess(spent, limit, slowness)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_a_folder_may_cost_its_budget_at_the_pace_of_the_machine() -> None:
+    budgets = {"unit": 70.0, "operator": 345.0}
+    costs = {"unit": 100.0, "operator": 500.0, "servers": 30.0}
+    assert folders_beyond(costs, budgets, 1.0) == budgets
+    assert folders_beyond(costs, budgets, 1.43) == {"operator": 345.0 * 1.43}
+    assert folders_beyond(costs, budgets, 1.45) == {}
