@@ -39,7 +39,7 @@ OLDEST, *LATER = VERSIONS
 
 def read(text: str) -> Iterator[dict[str, Any]]:
     """The documents that are manifests; of the golden files the last is a status."""
-    return (one for one in yaml.safe_load_all(text) if one and "kind" in one)
+    return (one for one in yaml.load_all(text, yaml.CSafeLoader) if one and "kind" in one)
 
 
 @pytest.fixture(scope="module")
