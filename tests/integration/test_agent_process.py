@@ -157,9 +157,9 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         assert process.stop(process.deadline()) == 0
         assert process.liveness().alive
     lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.process"]
-    assert lines[0].startswith("stopping within ")
+    assert lines[0].startswith("stopping (deadline ")
     assert "mailboat-subscriber-edge" in lines[0]
-    assert lines[1].startswith("stopped, with ")
+    assert lines[1].startswith("stopped cleanly, ")
 
 
 def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) -> None:

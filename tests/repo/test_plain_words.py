@@ -157,3 +157,25 @@ def test_comments_have_fewer_forbidden_phrases_than_the_ceiling(product: Any, to
 
 def test_class_names_are_terms_of_the_field(product: Any) -> None:
     assert [one.name for module in product for one in module.classes() if METAPHORS.search(one.name)] == []
+
+
+DELICATE = re.compile(
+    r"fsync|os\.(?:replace|rename|link)|Lock\(|Condition\(|Event\(|KafkaError|flock|O_NOFOLLOW|\.reach\(|PRAGMA|IfMatch"
+)
+"""What a module with ordering, locks, durable files or bugs of a client library contains."""
+FEW = 2
+COMMENTS_PER_100_LINES = {"all": 3.0, "own": 2.0}
+"""Reasons in those modules, in all comments and in those on a line of their own. Raise them with each reason added."""
+DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|-{9})")
+
+
+def test_delicate_modules_give_reasons_at_the_line(product: Any) -> None:
+    delicate = [
+        module for module in product if "/testing/" not in module.name and len(DELICATE.findall(module.text)) > FEW
+    ]
+    lines = [line for module in delicate for line in module.lines]
+    comments = [line for line in lines if re.match(r"\s*# |.*\S  # ", line) and not DIRECTIVE.search(line)]
+    own = [line for line in comments if line.lstrip().startswith("#")]
+    found = {"all": 100 * len(comments) / len(lines), "own": 100 * len(own) / len(lines)}
+    assert len(delicate) > 30
+    assert {kind: found[kind] for kind, least in COMMENTS_PER_100_LINES.items() if found[kind] < least} == {}

@@ -149,7 +149,7 @@ class AgentProcess:
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
         if is_told:
             running = ", ".join(worker.name for worker in workers if worker.is_running) or "nothing"
-            _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
+            _LOG.info("stopping (deadline %.3g s): %s", self._stop_by.remaining_seconds(), running)
         # all workers are asked before the first join: they end in parallel, within one deadline
         for worker in workers:
             worker.ask_to_stop()
@@ -163,9 +163,9 @@ class AgentProcess:
 
     def _tell_end(self, deadline: Deadline, late: Sequence[str]) -> None:
         if late:
-            _LOG.warning("did not end in time: %s; what they were at is found again at the next start", ", ".join(late))
+            _LOG.warning("did not end before the deadline: %s; the next start resumes their work", ", ".join(late))
         else:
-            _LOG.info("stopped, with %.3g seconds to spare", deadline.remaining_seconds())
+            _LOG.info("stopped cleanly, %.3g s before the deadline", deadline.remaining_seconds())
 
     @property
     def exit_code(self) -> int:

@@ -19,7 +19,7 @@ def commented_yaml(config: Config) -> str:
     """The document as YAML with every key explained: what `mailboat init` writes."""
     lines = [
         f"# yaml-language-server: $schema={SCHEMA_ID}",
-        "# Mailboat's configuration. Every key may be left out; what stands here is what holds without it.",
+        "# Mailboat's configuration. Every key is optional: without it its default applies.",
     ]
     for key in keys_of(Config):
         lines += ["", *_key_lines(key, getattr(config, key.name), "")]
