@@ -62,7 +62,7 @@ def _running_servers(request: pytest.FixtureRequest) -> None:
         if name in request.fixturenames:
             server: Server = request.getfixturevalue(name)
             server.ensure_running()
-            if name in RESTED:
+            if name in RESTED and _shared(request.node, name) is not None:
                 request.config.stash.setdefault(AWAKE, {})[name] = server
 
 
@@ -130,13 +130,19 @@ def _group_of(item: pytest.Item) -> str:
     mark = item.get_closest_marker("xdist_group")
     if mark is not None:
         return str(mark.args[0])
-    known = getattr(item, "_fixtureinfo", None)
     for name in SERVERS:
-        definitions = () if known is None else known.name2fixturedefs.get(name, ())
-        if definitions and definitions[-1].scope == "session":
-            is_apart = name == "api_server" and APART in known.name2fixturedefs
-            return f"{name}:{APART if is_apart else definitions[-1].baseid}"
+        definition = _shared(item, name)
+        if definition is not None:
+            is_apart = name == "api_server" and APART in item._fixtureinfo.name2fixturedefs
+            return f"{name}:{APART if is_apart else definition.baseid}"
     return item.nodeid.partition("::")[0]
+
+
+def _shared(item: pytest.Item, name: str) -> Any:
+    """The definition of a fixture that the test uses and that lives for the whole run; None if it does not."""
+    known = getattr(item, "_fixtureinfo", None)
+    definitions = () if known is None else known.name2fixturedefs.get(name, ())
+    return definitions[-1] if definitions and definitions[-1].scope == "session" else None
 
 
 def _rank_of(item: pytest.Item) -> tuple[int, int, str]:
