@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.clock import SystemClock
@@ -14,6 +17,8 @@ from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobId, JobState
+from mailboat.model.topics import PACKAGE_TOPIC
+from mailboat.operations.journal_inspection import records_of
 from support import job_scenario
 from support.forks import preload, run_child
 
@@ -45,3 +50,21 @@ def test_a_worker_killed_at_any_step_loses_no_job_and_ends_none_twice(
     ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
     assert len({tuple(line) for line in ran}) == len(ran), "no two runs of a job have the same token"
     assert max(Counter(job for job, _ in ran).values()) <= 2
+
+
+def test_a_publication_and_a_row_of_a_killed_attempt_are_not_repeated(boat: Any) -> None:
+    """The worker dies when its third call has taken effect, and before it reports that."""
+    (boat.home / "site").mkdir()
+    (boat.home / "site" / "page").write_text("a page")
+    with closing(sqlite3.connect(boat.home / "effects.db")) as database:
+        database.execute("CREATE TABLE effects (job TEXT)")
+        job_scenario.prepare(boat.home)
+        work, place = job_scenario.work_with_effects, str(boat.home)
+        assert run_child(work, place, Failpoint.JOBS_AFTER_HANDLER, 3) == -signal.SIGKILL
+        before = database.execute("SELECT count(*) FROM effects").fetchone()[0]
+        assert run_child(work, place) == 0
+        rows = [job for (job,) in database.execute("SELECT job FROM effects")]
+    with SqliteJournal(boat.home / "journal.db", SystemClock()) as journal:
+        packages = len(list(records_of(journal, PACKAGE_TOPIC)))
+    assert before >= 3
+    assert (len(rows), len(set(rows)), packages) == (job_scenario.JOBS,) * 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +25,18 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.topic import open_job_topic
+from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors
 from mailboat.journal.sqlite_writer import SqliteWriter
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.jobs import JobState, NewJob, Token
 from mailboat.model.positions import Position
+from mailboat.model.topics import JOB_TOPIC
 from mailboat.testing.journal_harness import in_background
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
@@ -58,6 +66,37 @@ def test_a_full_disk_rolls_the_batch_back_and_a_later_append_succeeds(journal: S
     assert journal.bounds(TOPIC).next_offset == 1
     connection.execute("PRAGMA max_page_count = 1000000")
     assert journal.append(TOPIC, [NewRecord(bytes(500_000))]) == [1]
+
+
+def test_a_worker_on_a_full_disk_reports_once_there_is_room(journal: SqliteJournal) -> None:
+    """Meanwhile its results wait, nothing is claimed, and nothing runs twice."""
+    connection, clock, ran = journal._writer.connection, SystemClock(), list[Token]()
+
+    def fill(call: Call) -> None:
+        ran.append(call.token)
+        if len(ran) == 1:
+            connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+            for size in (2_000, 1):  # the last page as well
+                with suppress(StorageFullError):
+                    for _ in range(1_000):
+                        journal.append(JOB_TOPIC, [NewRecord(bytes(size))])
+
+    source = LogSource(open_job_topic(journal), clock, random.Random(1), NoFailpoints())
+    worker = JobWorker(source, WorkerSettings("worker", 1, {"**": fill}), clock, random.Random(1), NoFailpoints())
+    added = source.topic.add([NewJob("work", keep=True)] * 2)
+    while not worker._ended:
+        with suppress(StorageFullError):
+            worker.turn()
+    for _ in range(3):
+        with pytest.raises(StorageFullError):
+            worker.turn()
+    assert len(ran) == 1
+    connection.execute("PRAGMA max_page_count = 1000000")
+    table = source.topic.fold.table
+    while not all(table.state(job) is JobState.SUCCEEDED for job in added):
+        worker.turn()
+    assert ([table.tries(job) for job in added], len(ran)) == ([1, 1], 2)
+    worker.stop(5.0)
 
 
 def test_a_full_disk_is_told_to_all_who_share_the_transaction(journal: SqliteJournal, path: Path) -> None:

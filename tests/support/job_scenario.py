@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from mailboat.cli.python_handlers import publish_at_home
 from mailboat.clock import SystemClock
 from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.jobs.handlers import JobContext, JobHandlers, WorkerPorts
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
+from mailboat.jobs.worker import Call, Handler, JobWorker, WorkerSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.jobs import JobState, NewJob, show_job_id
 from support.crashes import KillingFailpoints
@@ -28,18 +33,36 @@ def prepare(folder: Path) -> None:
 
 def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
     """Run jobs with a worker until all have ended; at the n-th time that `failpoint` is reached, die."""
-    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
-    with SqliteJournal(Path(folder) / "journal.db", SystemClock()) as journal, (Path(folder) / "ran").open("a") as ran:
+    with (Path(folder) / "ran").open("a") as ran:
 
         def run(call: Call) -> None:
             ran.writelines(f"{show_job_id(job)} {call.token}\n" for job in call.jobs)
             ran.flush()
 
+        _work(folder, {"**": run}, failpoint, count)
+
+
+def work_with_effects(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """As `work` on a home, with a handler that publishes the folder `site` and writes a row, both exactly once."""
+    handlers, home = JobHandlers(), Path(folder)
+
+    @handlers.job("**")
+    def take_effect(_data: object, context: JobContext) -> None:
+        context.publish(["/"], source=str(home / "site"))
+        with closing(sqlite3.connect(home / "effects.db")) as database, context.transaction(database):
+            database.execute("INSERT INTO effects VALUES (?)", (context.job,))
+
+    _work(folder, handlers.for_worker(WorkerPorts(SystemClock(), publish_at_home(home))), failpoint, count)
+
+
+def _work(folder: str, handlers: Mapping[str, Handler], failpoint: Failpoint | None, count: int) -> None:
+    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
+    with SqliteJournal(Path(folder) / "journal.db", SystemClock()) as journal:
         topic = open_job_topic(journal)
         chance = random.Random()  # it tells workers apart
         clock = SystemClock()
         source = LogSource(topic, clock, chance, failpoints)
-        worker = JobWorker(source, WorkerSettings("worker", 2, {"**": run}), clock, chance, failpoints)
+        worker = JobWorker(source, WorkerSettings("worker", 2, handlers), clock, chance, failpoints)
         while not has_ended(topic):
             worker.turn()
         worker.stop(5.0)
