@@ -215,6 +215,7 @@ def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) ->
     boat.do("packages", "build", checkout, "/content/site", "--into", file)
     assert boat.do("content", "diff", checkout, file, "/content/site").lines == ["no difference"]
     assert boat.json("publish", file, "/content/site")["packages"][0]["nodes"] == 1
+    assert boat.json("packages", "build", file, "--into", tmp_path / "whole.zip")["nodes"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"hello", b"PK\x03\x04 and then nothing"])

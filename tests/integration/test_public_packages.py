@@ -111,6 +111,7 @@ def test_a_public_package_arrives_in_oak_as_the_original(
     expected = expectation(jackrabbit, original, tmp_path)
     with closing(open_archive_source(original)) as source:
         content = Content.of(source)
+        original_digest = digest(source, content)
         packed, published = set(), set()
         for kind, how in ROUTES:
             publication = Publication(PublisherConfig(package_type=kind, transfer=how), tmp_path / f"{kind}-{how}")
@@ -122,8 +123,9 @@ def test_a_public_package_arrives_in_oak_as_the_original(
             if kind is PackageType.FILEVAULT and how is not Transfer.REFERENCE:
                 published.add(package)  # with all binaries in it, as for Sling
             for copy in publication.copies():
-                assert digest(copy, content) == digest(source, content)
-                packed.add(packed_again(copy, content, tmp_path))
+                assert digest(copy, content) == original_digest
+                if how is Transfer.REFERENCE:  # the way of a package adds nothing: equal trees are packed once
+                    packed.add(packed_again(copy, content, tmp_path))
     assert (len(packed), len(published)) == (1, 1), "the same content makes the same package"
 
     for name, package in (("packed", packed.pop()), ("published", published.pop())):

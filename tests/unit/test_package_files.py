@@ -8,11 +8,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from mailboat.composition.package_formats import package_registry
 from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import UsageError
+from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter, filter_for
@@ -219,6 +220,20 @@ def test_comparison_refuses_a_source_with_rules(ruled: VaultSource, paths: Seque
             with pytest.raises(UsageError, match="has rules or a mode for /content"):
                 ask(ruled, paths)
         assert engine.records() == []
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_a_package_beyond_a_limit_is_refused_with_file_key_and_next_step(
+    checkout: VaultSource, package_type: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.zip"
+    PackageFiles(package_registry(), LimitsConfig()).build(
+        add_request([NodePath("/home/groups/editors")]), checkout, file, package_type, {}
+    )
+    with pytest.raises(LimitExceededError, match=r"more (nodes )?than limits\.max_entries") as caught:
+        PackageFiles(package_registry(), LimitsConfig(max_entries=1)).inspect(file, reads_binaries=False)
+    assert caught.value.where["file"] == file
+    assert caught.value.next_step == "if you trust the package, raise that limit in the configuration of the home"
 
 
 def test_a_path_that_the_filter_leaves_out_is_refused(ruled: VaultSource, tmp_path: Path) -> None:

@@ -153,3 +153,15 @@ def test_publisher_refuses_what_its_own_limits_refuse_before_it_appends(package_
         with pytest.raises(LimitExceededError, match="max_entry_bytes") as caught:
             publisher.publish(add_request([ROOT]), source)
         assert (caught.value.where["path"], engine.records()) == (ROOT, [])
+
+
+@pytest.mark.parametrize("codec", [TreeCodec(), FilevaultCodec()], ids=["tree", "filevault"])
+def test_both_formats_count_nodes(codec: TreeCodec | FilevaultCodec) -> None:
+    """Also where a FileVault document holds several nodes in one entry."""
+    nodes, few = pages(5), LimitsConfig(max_entries=5)
+    with pytest.raises(LimitExceededError, match="more nodes than max_entries"):
+        written(codec, nodes, few)
+    package = written(codec, nodes, LimitsConfig())
+    with pytest.raises(LimitExceededError, match=r"more (nodes )?than limits\.max_entries"):
+        read_paths(codec, package, few)
+    assert len(read_paths(codec, package, LimitsConfig())) == 6

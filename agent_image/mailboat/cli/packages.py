@@ -13,7 +13,7 @@ import typer
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish import Paths, ShallowOption, SourceArgument, content_paths
+from mailboat.cli.publish import OptionalPaths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
@@ -22,10 +22,13 @@ from mailboat.composition.places import check_file_place, open_target
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType
+from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.errors import UsageError
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties
+from mailboat.publisher.publisher import own_roots
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
 TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to write.")]
@@ -57,8 +60,8 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
 def build(
     session: Session,
     source: SourceArgument,
-    paths: Paths,
     into: Annotated[Path, typer.Option("--into", metavar="FILE", help="The package to write.")],
+    paths: OptionalPaths = None,
     package_type: TypeOption = PackageType.FILEVAULT,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     shallow: ShallowOption = False,
@@ -68,11 +71,12 @@ def build(
 ) -> None:
     """Write paths of a source into a package that carries everything it needs."""
     named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
-    request = add_request(content_paths(paths), is_deep=not shallow)
+    chosen = content_paths(paths or ())
     check_file_place(into)
     if into.exists() and not force:
         raise UsageError(f"{into} is there already", next_step=f"another name, or --force to replace {into}")
     with _package_files(session) as files, closing(open_source(source)) as opened, Transfer(sys.stderr) as transfer:
+        request = add_request(chosen or _all_of(opened), is_deep=not shallow)
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
         summary = files.build(request, shown, into, package_type, named)
@@ -87,6 +91,16 @@ def build(
     }
     size = f"{count_text(summary.node_count, 'node')}, {bytes_text(summary.length_bytes)}"
     session.show(Report(document, [str(into)], lambda: [f"{into}  {size}  {summary.tree_digest.hex()}"]))
+
+
+def _all_of(source: Source) -> tuple[NodePath, ...]:
+    """The roots of the source's own filter. Raises: UsageError without a filter; `/` is never assumed."""
+    roots = own_roots(source)
+    if not roots:
+        raise UsageError(
+            f"no path is given, and {source.uri} has no filter", next_step="name the paths; / stands for all content"
+        )
+    return roots
 
 
 @command

@@ -37,16 +37,17 @@ SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
 ]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
+OptionalPaths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
+]
 ShallowOption = Annotated[bool, typer.Option("--shallow", help="Publish the paths without their children.")]
 
 
 class Selection(NamedTuple):
     """What of which source is published."""
 
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
-    ] = None
+    words: OptionalPaths = None
     source: Annotated[
         str | None,
         typer.Option(

@@ -72,9 +72,9 @@ class LogFormat(enum.StrEnum):
 class LimitsConfig(Section):
     """What is taken from others. Input beyond a limit is refused before anything is written."""
 
-    max_entries: Annotated[int, Setting("Maximum number of nodes or archive entries per package.", minimum=1)] = (
-        1_000_000
-    )
+    max_entries: Annotated[
+        int, Setting("Maximum number of nodes per package, and of entries per FileVault zip.", minimum=1)
+    ] = 1_000_000
     max_entry_bytes: Annotated[int, Setting("Maximum unpacked size of one binary or archive entry.", minimum=1)] = (
         16 * GIBIBYTE
     )

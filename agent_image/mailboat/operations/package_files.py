@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -21,6 +21,7 @@ from mailboat.content.progress import Watch, description_of, unwatched, watched_
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
+    LimitExceededError,
     MailboatError,
     SourceMissingError,
     UnknownPackageTypeError,
@@ -47,6 +48,7 @@ BY_HAND: Final = AgentName("package-install")
 BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
 """Stands for the log where there is none: the position counts packages."""
 
+_RAISE_LIMIT: Final = "if you trust the package, raise that limit in the configuration of the home"
 _CHUNK_BYTES: Final = 1024 * 1024
 _HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
 """Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
@@ -206,11 +208,13 @@ class PackageFiles:
             raise SourceMissingError(f"{file} does not exist or is not a file", file=file)
         with io.BufferedReader(open_regular_file(file)) as stream:
             codec = self._codec_of(file, stream)
-            reader = codec.open(stream, self._limits, self._open_blob)
             try:
-                yield codec.package_type, reader
-            finally:
-                reader.close()
+                with closing(codec.open(stream, self._limits, self._open_blob)) as reader:
+                    yield codec.package_type, reader
+            except LimitExceededError as error:
+                next_step = error.next_step or (_RAISE_LIMIT if "limits." in error.message else None)
+                facts = {"file": file, **error.where}
+                raise LimitExceededError(error.message, next_step=next_step, **facts) from error
 
 
 def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:

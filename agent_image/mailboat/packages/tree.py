@@ -134,7 +134,7 @@ def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsCo
             total += check_lengths(record, limits, but={})
     if total > limits.max_total_bytes:
         raise LimitExceededError(
-            f"a tree package holds {total} bytes, the limit is {limits.max_total_bytes}", limit=limits.max_total_bytes
+            f"a tree package holds {total} bytes, more than limits.max_total_bytes", limit=limits.max_total_bytes
         )
 
 

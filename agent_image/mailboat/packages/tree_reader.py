@@ -196,7 +196,7 @@ class TreePackageReader:
     def _check_total(self, where: str) -> None:
         if self._total_bytes > self._limits.max_total_bytes:
             raise LimitExceededError(
-                f"a tree package holds more than {self._limits.max_total_bytes} bytes",
+                "a tree package holds more bytes than limits.max_total_bytes",
                 entry=where,
                 limit=self._limits.max_total_bytes,
             )
@@ -220,7 +220,7 @@ def check_count(count: int, limits: LimitsConfig) -> None:
     """That there are not too many nodes. Raises: LimitExceededError."""
     if count > limits.max_entries:
         raise LimitExceededError(
-            f"a tree package has more than {limits.max_entries} nodes", record=count, limit=limits.max_entries
+            "a tree package has more nodes than limits.max_entries", record=count, limit=limits.max_entries
         )
 
 
@@ -257,7 +257,7 @@ def not_covered(path: NodePath) -> PackageCorruptError:
 def too_long(entry: str, limits: LimitsConfig) -> LimitExceededError:
     """The error for a binary beyond the limit."""
     return LimitExceededError(
-        f"a binary has more than {limits.max_entry_bytes} bytes, which is the limit",
+        "a binary has more bytes than limits.max_entry_bytes",
         entry=entry,
         limit=limits.max_entry_bytes,
     )

@@ -92,7 +92,7 @@ class Archive:
         tail = find_tail(stream, length_bytes)
         if tail.entry_count > limits.max_entries:
             raise LimitExceededError(
-                f"the package has {tail.entry_count} entries", limit=limits.max_entries, entries=tail.entry_count
+                f"the package has {tail.entry_count} entries, more than limits.max_entries", limit=limits.max_entries
             )
         self.entries = _read_directory(tail, limits)
         self._ends = _check_overlaps(self.entries, tail.directory_offset)
@@ -288,7 +288,11 @@ def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
         entry, at = _read_entry(directory, at, tail.directory_offset)
         size = entry.size_bytes
         if size > limits.max_entry_bytes:
-            raise LimitExceededError(f"an entry has {size} bytes", entry=entry.name, limit=limits.max_entry_bytes)
+            raise LimitExceededError(
+                f"an entry has {size} bytes, more than limits.max_entry_bytes",
+                entry=entry.name,
+                limit=limits.max_entry_bytes,
+            )
         if size > RATIO_FROM_BYTES:
             _check_ratio(entry.name, size, entry.packed_bytes, limits)
         total += size
@@ -299,7 +303,9 @@ def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
     if len(entries) != tail.entry_count:
         _refuse_duplicate(tail)
     if total > limits.max_total_bytes:
-        raise LimitExceededError(f"the package unpacks to {total} bytes", entry="all", limit=limits.max_total_bytes)
+        raise LimitExceededError(
+            f"the package unpacks to {total} bytes, more than limits.max_total_bytes", limit=limits.max_total_bytes
+        )
     if total > RATIO_FROM_BYTES:
         _check_ratio("all", total, packed_total, limits)
     return entries
@@ -365,7 +371,9 @@ def _check_kind(name: str, flags: int, method: int, mode: int) -> None:
 def _check_ratio(name: str, size: int, packed: int, limits: LimitsConfig) -> None:
     if size > packed * limits.max_ratio:
         raise LimitExceededError(
-            f"{size} bytes are packed into {packed}", entry=name, limit=f"{limits.max_ratio:g} to 1"
+            f"{size} bytes are packed into {packed}, more than limits.max_ratio",
+            entry=name,
+            limit=f"{limits.max_ratio:g} to 1",
         )
 
 

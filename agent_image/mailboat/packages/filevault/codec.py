@@ -203,6 +203,7 @@ class _Total:
         self.node_count = 0
         self.content_bytes = 0
         self._covers = coverage(contents.filter)
+        self._max_nodes = contents.limits.max_entries
         self._order = PathOrder(refuse_collisions=True) if contents.refuse_collisions else None
 
     def add(self, node: Node) -> None:
@@ -212,6 +213,13 @@ class _Total:
             self._order.add(node.path)
         self.hash.add(node.path, node_digest(node))
         self.node_count += 1
+        if self.node_count > self._max_nodes:
+            raise LimitExceededError(
+                "the package has more nodes than max_entries",
+                next_step="publish smaller parts, or raise the limit at publisher and subscribers",
+                path=node.path,
+                limit=self._max_nodes,
+            )
         self.content_bytes += content_bytes_of(node)
 
     def amend(self, node: Node) -> None:

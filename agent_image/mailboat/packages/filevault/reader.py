@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import PackageCorruptError
+from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import SingleNamespaces
@@ -70,7 +70,7 @@ class VaultPackage:
         self.archive = archive
         self.properties = _read_properties(archive, settings)
         self.documents = DocumentReader(settings.namespaces, limits.max_xml_depth, settings.max_document_bytes)
-        self._limits = limits
+        self.limits = limits
         self._settings = settings
 
     def filter(self) -> WorkspaceFilter | None:
@@ -90,7 +90,7 @@ class VaultPackage:
             return binary_of(file, settings.inline_binary_bytes)
 
         refer = refer_to(settings.references, open_blob)
-        collisions = self._limits.refuse_collisions
+        collisions = self.limits.refuse_collisions
         return Aggregates(self.documents, make_binary, refer, refuse_collisions=collisions)
 
 
@@ -104,6 +104,7 @@ class FilevaultReader:
             raise PackageCorruptError("the package has no filter", entry=FILTER_XML)
         self._filter = found
         self._check_names = package.archive.check_names
+        self._max_nodes = package.limits.max_entries
         self._aggregates = package.aggregates(open_blob)
         self._top = _top(package, found, self._aggregates)
 
@@ -119,8 +120,14 @@ class FilevaultReader:
         return TreeChange(self._filter, self._records(used), used.found)
 
     def _records(self, used: UsedNamespaces) -> Iterator[NodeRecord]:
+        covers, count = coverage(self._filter), 0
         for record in _Selection(self._filter, self._aggregates).records(self._top):
             used.note(record.path, record.body)
+            count += covers(record.path)
+            if count > self._max_nodes:
+                raise LimitExceededError(
+                    "the package has more nodes than limits.max_entries", path=record.path, limit=self._max_nodes
+                )
             yield record
         self._check_names()
 
