@@ -45,7 +45,7 @@ from mailboat.model.jobs import (
     Token,
     WorkerSeen,
 )
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC
 
 BATCH = 32
 ADDED = 256

@@ -20,7 +20,7 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.sqlite import SqliteJournal
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.testing.job_contract import JobContract, Jobs
 from mailboat.testing.journal_harness import JournalHarness
 from support.fake_control import FakeControl

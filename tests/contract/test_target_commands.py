@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mailboat.content.commands import OpenCommand
 from mailboat.content.locations import open_target, opened_ledger
-from mailboat.content.port import Target
+from mailboat.content.port import OpenCommand, Target
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, Suspension

@@ -12,8 +12,8 @@ from mailboat.cli.main import main
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
-from mailboat.control import build_progress
-from mailboat.control.build_progress import SEARCHED_RECORDS
+from mailboat.control import builds
+from mailboat.control.builds import SEARCHED_RECORDS
 from mailboat.control.service import ControlService
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
@@ -102,7 +102,7 @@ def test_a_position_outside_of_the_log_is_in_no_build(log: Log, service: Control
 def test_few_positions_are_looked_up_at_once_and_those_of_most_first(
     log: Log, service: ControlService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_progress, "MAX_LOOKS", 1)
+    monkeypatch.setattr(builds, "MAX_LOOKS", 1)
     log.publish(*FIVE)
     log.announce(1, "alone")
     for name in ("one", "two"):

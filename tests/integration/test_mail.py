@@ -25,9 +25,8 @@ from mailboat.config.receivers import MailSecurity
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import DistributedEvent, Missed, MissedReason
+from mailboat.model.messages import EVENT_TOPIC, DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
-from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.mail_client import MailRelayUnreachableError, MailSender, RelaySettings

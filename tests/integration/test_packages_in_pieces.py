@@ -30,8 +30,7 @@ from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries
-from mailboat.retention.borders import whole_package_border
-from mailboat.retention.marks import ORPHAN_SECONDS
+from mailboat.retention.marks import ORPHAN_SECONDS, whole_package_border
 from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock

@@ -22,9 +22,8 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.jobs import JobAction, JobsCommanded, NewJob, show_job_id
-from mailboat.model.messages import DistributedEvent, Missed, MissedReason
+from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC, DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
-from mailboat.model.topics import EVENT_TOPIC, JOB_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.job_events import JobEvents

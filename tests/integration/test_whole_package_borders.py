@@ -22,8 +22,8 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
 from mailboat.operations.journal_inspection import records_of
-from mailboat.retention.borders import whole_package_border
 from mailboat.retention.head_plan import Reason
+from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import RetentionFigures
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until

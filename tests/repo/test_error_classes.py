@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mailboat import errors
-from mailboat.cli.glossary import explanations
+from mailboat.cli.explain import explanations
 
 ALL = sorted(
     (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MailboatError)),

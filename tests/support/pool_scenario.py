@@ -26,9 +26,9 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import JobId
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.model.topics import JOB_TOPIC
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.pools.member import MemberSettings, PoolMember

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from mailboat.agent.health import AgentView
-from mailboat.agent.subscriber_lock import SubscriberBusyError
+from mailboat.agent.subscriber_process import SubscriberBusyError
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError

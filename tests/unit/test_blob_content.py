@@ -17,7 +17,7 @@ from mailboat.errors import BlobCorruptError
 from mailboat.folder_handle import FolderHandle
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary
-from mailboat.packages.tree_stream import Span, open_pieces
+from mailboat.packages.tree_reader import Span, open_pieces
 from mailboat.testing.clocks import ManualClock
 
 DATA = b"some content" * 100_000

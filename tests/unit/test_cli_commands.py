@@ -14,9 +14,8 @@ import typer
 from mailboat import __version__
 from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.error_report import EXIT_CODES
-from mailboat.cli.examples import EXAMPLES
-from mailboat.cli.glossary import errors_page, explanations
-from mailboat.cli.help_page import TOPICS, summary_of_command
+from mailboat.cli.explain import errors_page, explanations
+from mailboat.cli.help_page import EXAMPLES, TOPICS, summary_of_command
 from mailboat.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.content.coverage import SimpleCoverage
 from mailboat.content.keys import ROOT_KEY, below_range, key_of, parent_key, path_of, subtree_range
+from mailboat.content.targets.tree_table import SimpleCoverage
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import folder_node
 from mailboat.model.paths import ROOT, NodePath, is_within, parent_of

@@ -6,7 +6,7 @@ import threading
 from typing import Any, cast
 
 from mailboat.clock import Deadline, SystemClock
-from mailboat.control.followers import Followers
+from mailboat.control.subscriber_directory import Followers
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from mailboat.discovery.announcements import former_states, states_for
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings, former_states, states_for
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName

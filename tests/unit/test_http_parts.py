@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.api.client import ANSWER_SECONDS, HttpControl
 from mailboat.api.problems import Problem, error_of, plain_problem, problem_of, read_problem, status_of
-from mailboat.cli.glossary import explanations
+from mailboat.cli.explain import explanations
 from mailboat.config.document import HttpConfig
 from mailboat.control.journal_archive import message_view
 from mailboat.errors import (
@@ -41,7 +41,7 @@ from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
-from mailboat.telemetry.request_metrics import RequestRecorder
+from mailboat.telemetry.meters import RequestRecorder
 from mailboat.testing.clocks import ManualClock
 from starlette.responses import PlainTextResponse
 

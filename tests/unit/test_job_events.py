@@ -20,7 +20,7 @@ from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
-from mailboat.model.topics import EVENT_TOPIC, JOB_TOPIC
+from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC
 from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts

@@ -30,7 +30,7 @@ from mailboat.model.jobs import (
     parse_job_id,
     show_job_id,
 )
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock

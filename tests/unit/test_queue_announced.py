@@ -8,9 +8,8 @@ import pytest
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import DiscoveryMessage, SubscriberState
+from mailboat.model.messages import PACKAGE_TOPIC, DiscoveryMessage, SubscriberState
 from mailboat.model.positions import LogIdentity
-from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.queues.announced import MAX_ANNOUNCEMENT_BYTES, Announced, KnownLog, heard
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import ManualClock

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
+from mailboat.blobs.s3 import S3Documents
 from mailboat.blobs.s3_connection import S3Connection, answer_check, check_answer
-from mailboat.blobs.s3_documents import S3Documents
 from mailboat.config.storage import S3Config
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock

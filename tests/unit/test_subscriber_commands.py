@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import Deadline
-from mailboat.content.commands import OpenCommand
-from mailboat.content.port import Target
+from mailboat.content.port import OpenCommand, Target
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (

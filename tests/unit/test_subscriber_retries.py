@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.glossary import explanations
+from mailboat.cli.explain import explanations
 from mailboat.config.document import SubscriberConfig
 from mailboat.errors import (
     BlobAccessDeniedError,

@@ -29,11 +29,10 @@ from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
-from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
 from mailboat.telemetry.job_metrics import JobMetrics
+from mailboat.telemetry.meters import FleetFigures, QueueFigures, UpkeepMetrics
 from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
-from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram

@@ -13,8 +13,7 @@ from mailboat.errors import UntrustedInputError
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.packages.tree import TreeCodec
-from mailboat.packages.tree_headers import MAX_REMEMBERED_BYTES, TreeHeaders
+from mailboat.packages.tree import MAX_REMEMBERED_BYTES, TreeCodec, TreeHeaders
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import a_folder, large_binary
 from mailboat.wire.nodes import encode_node

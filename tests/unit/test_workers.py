@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from mailboat.agent.heartbeats import HeartbeatClock
+from mailboat.agent.process import HeartbeatClock
 from mailboat.clock import Clock
 from mailboat.errors import JournalUnavailableError
 from mailboat.subscriber.admission import ImportGuard, StopSignal

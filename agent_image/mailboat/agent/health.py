@@ -1,6 +1,6 @@
 """How an agent's process is, as data: whether its threads make progress, and whether its agents may serve.
 
-`running.py` fills these records; the HTTP API shows them to probes. Liveness asks for a restart, so it fails only where
+`process.py` fills these records; the HTTP API shows them to probes. Liveness asks for a restart, so it fails only where
 a restart would help; readiness says why not, agent by agent.
 """
 

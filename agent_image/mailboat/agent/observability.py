@@ -20,8 +20,7 @@ from mailboat.config.receivers import EventFilterConfig
 from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import AgentName, parse_agent_name
-from mailboat.model.messages import TopicRole
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC, TopicRole
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
 from mailboat.queues.queue_state import Capability, QueueState
@@ -34,17 +33,14 @@ from mailboat.telemetry.event_delivery import (
     EventSender,
 )
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
-from mailboat.telemetry.fleet_metrics import FleetFigures, QueueFigures
 from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
+from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, QueueFigures, RequestRecorder, UpkeepMetrics
 from mailboat.telemetry.notices import EventFilter, NoticeSource
 from mailboat.telemetry.package_events import PackageEvents
-from mailboat.telemetry.publisher_metrics import PublisherMetrics
-from mailboat.telemetry.request_metrics import RequestRecorder
 from mailboat.telemetry.state_log import StateLogger
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
-from mailboat.telemetry.upkeep_metrics import UpkeepMetrics
 from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:

@@ -2,16 +2,22 @@
 
 The subscriber's thread is the caller's; announcements, commands and the journal's upkeep have threads of their own.
 Several may run in one process. Used by `mailboat subscribe` and by `mailboat agent run`.
+
+A running subscriber holds its name on the home by a lock that the kernel drops when its process ends. The lock of the
+target does not keep two subscribers of one name on two targets apart, whose announcements, commands and confirmations
+would be indistinguishable.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.subscriber_lock import SubscriberLock
 from mailboat.clock import Clock, Deadline, milliseconds_now
 from mailboat.composition.job_rules import job_rules
 from mailboat.composition.places import open_target
@@ -19,9 +25,9 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
-from mailboat.discovery.announcements import former_states, states_for
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings
-from mailboat.errors import MailboatError, RetryableError, TargetOwnedError, UsageError
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings, former_states, states_for
+from mailboat.errors import MailboatError, RetryableError, StopError, TargetOwnedError, UsageError
+from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.frozen import Frozen
 from mailboat.maintenance.schedule import maintenance_worker, sweep_closed_target
 from mailboat.model.identifiers import AgentName, SlingId, parse_agent_name
@@ -47,9 +53,47 @@ if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
     from mailboat.composition.home import Home
     from mailboat.config.document import SubscriberAgentConfig, SubscriberConfig
-    from mailboat.content.hook_calls import HookCallLedger
+    from mailboat.content.port import HookCallLedger
     from mailboat.telemetry.state_log import StateLogger
     from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
+
+
+class SubscriberBusyError(StopError):
+    """A subscriber with this name already runs on this home, with another target.
+
+    Stop it, or use another name.
+    """
+
+    exit_code = 5
+
+
+class SubscriberLock:
+    """An exclusive `flock` on a file, which is never removed. On a home that can't be written nothing is held."""
+
+    def __init__(self, file: Path, name: AgentName) -> None:
+        """Hold the name. Raises: SubscriberBusyError."""
+        self._handle: int | None = None
+        try:
+            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise SubscriberBusyError(
+                f"a subscriber {name} runs on this home already, into another target",
+                next_step="stop it, or choose another name",
+                lock=file,
+            ) from error
+        # a read-only home: the lock of the target still keeps a second importer out
+        except OSError:
+            self.release()
+
+    def release(self) -> None:
+        """Let others of that name run."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            # closing drops the lock; the file stays: with a new file two processes could lock two inodes
+            os.close(handle)
+
 
 Listener = Callable[[SubscriberStatistics], None]
 

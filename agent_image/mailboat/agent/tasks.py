@@ -1,7 +1,7 @@
 """One subscriber of an agent's process, as a worker: opened, run, and its end kept as data.
 
 A passing fault while it starts is waited out; a named state ends it and stays visible; a defect is logged with its
-trace. Used by `running.py`.
+trace.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Final, Protocol
 
 from mailboat.agent.health import AgentView
-from mailboat.agent.subscriber_lock import SubscriberBusyError
+from mailboat.agent.subscriber_process import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
 from mailboat.subscriber.subscriber import Until

@@ -1,9 +1,9 @@
-"""Blobs in a bucket of an S3 server: keys `<prefix>sha256/ab/<64 hex digits>`.
+"""Blobs in a bucket of an S3 server: keys `<prefix>sha256/ab/<64 hex digits>`; small documents next to them.
 
 An object becomes visible as a whole, by a conditional request (`If-None-Match`), and its bytes are hashed on their way
 out and in. What is small is stored by one request, the rest in parts. Storing a blob again renews it by copying it
 onto itself, which renews `Last-Modified`: the time that a sweeper's grace period counts from. Every `put` ends with a
-check of what sweepers have announced (`s3_sweeping.py`), so that the blob is there when it returns.
+check of what sweepers have announced (`s3_sweep.py`), so that the blob is there when it returns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from mailboat.blobs.checked_content import (
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.blobs.s3_connection import ResumingBody, S3Connection
-from mailboat.blobs.s3_documents import S3Documents
 from mailboat.blobs.s3_download import FIRST_RANGE, PARALLEL_FROM_BYTES, RangedBody
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweep import abandon_uploads, await_sweep, remove_unrenewed
@@ -37,11 +36,16 @@ from mailboat.clock import Clock
 from mailboat.config.keys import GIBIBYTE
 from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
 from mailboat.model.content_hash import ContentHash
+from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _FOLDER: Final = "sha256/"
 _DIGEST_NOTE: Final = "sha256"
@@ -344,3 +348,64 @@ def forget_user(connection: S3Connection, user: str) -> None:
 def _user_place(connection: S3Connection, user: str) -> dict[str, Any]:
     config = connection.config
     return {"Bucket": config.bucket, "Key": f"{config.prefix}{_USERS}{quote(user, safe='')}"}
+
+
+class S3Documents:
+    """The port's named documents over a bucket. Safe to use from several threads."""
+
+    def __init__(self, connection: S3Connection, folder: str) -> None:
+        """Send no request yet. `folder` ends with a slash."""
+        self._connection = connection
+        self._folder = f"{connection.config.prefix}{folder}"
+        self._config = connection.config
+
+    def write(self, name: str, document: bytes) -> None:
+        """See `NamedDocuments.write`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
+        place = self._place(name)
+        self._connection.call(f"writing {name}", lambda client: client.put_object(**place, Body=document))
+
+    def create(self, name: str, document: bytes) -> bool:
+        """See `NamedDocuments.create`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
+        place = self._place(name)
+        try:
+            self._connection.call(
+                f"creating {name}", lambda client: client.put_object(**place, Body=document, IfNoneMatch="*")
+            )
+        except RequestAnsweredError:
+            return False
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """See `NamedDocuments.read`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
+        key = self._place(name)["Key"]
+        try:
+            with self._connection.body(key, f"reading {name}") as body:
+                return b"".join(iter(lambda: body.read(64 * 1024), b""))
+        except RequestAnsweredError:
+            return None
+
+    def names(self, prefix: str = "") -> Sequence[str]:
+        """See `NamedDocuments.names`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
+        wanted: dict[str, Any] = {"Bucket": self._config.bucket, "Prefix": f"{self._folder}{prefix}"}
+        names = list[str]()
+        while True:
+            page = self._connection.call("listing the documents", partial(_list, wanted))
+            names += [found["Key"].removeprefix(self._folder) for found in page.get("Contents", [])]
+            if not page.get("IsTruncated"):
+                return sorted(names)
+            wanted["ContinuationToken"] = page["NextContinuationToken"]
+
+    def remove(self, name: str) -> bool:
+        """See `NamedDocuments.remove`. Raises: BlobStoreUnavailableError, BlobAccessDeniedError."""
+        place = self._place(name)
+        # S3 answers a delete of a missing key with success, so a listing says whether it was there
+        is_there = name in self.names(name)
+        self._connection.call(f"removing {name}", lambda client: client.delete_object(**place))
+        return is_there
+
+    def _place(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._config.bucket, "Key": f"{self._folder}{parse_agent_name(name)}"}
+
+
+def _list(wanted: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:
+    return client.list_objects_v2(**wanted)

@@ -2,7 +2,7 @@
 
 A bin names all of its paths, so all bins together are about as large as the listing of the tree. What the driver holds
 of each is its signature, which is its id in the manifest, and where it lies in the store; while the cut goes on, its
-first path, too, by which bins are put in order. Used by `running.py`.
+first path, too, by which bins are put in order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`mailboat agent run`: the agents of a configuration in one process, until SIGTERM or Ctrl-C; `agent health` asks it.
 
-Puts the process (`agent/running.py`) and its HTTP server (`http/server.py`) together, says when they are ready, and
+Puts the process (`agent/process.py`) and its HTTP server (`http/server.py`) together, says when they are ready, and
 ends both within one deadline. What a pod runs is this.
 """
 

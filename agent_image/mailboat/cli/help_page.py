@@ -1,7 +1,7 @@
 """How help looks: usage, arguments, options, commands by topic, examples. The same style on every page.
 
 The framework's own pages name a type for every flag and have no place for examples. Everything here is plain text that
-is as wide as the terminal; headings are bold where colours are wanted.
+is as wide as the terminal; headings are bold where colours are wanted. A test parses each example.
 """
 
 from __future__ import annotations
@@ -13,8 +13,108 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mailboat.cli.error_report import EXIT_CODES
-from mailboat.cli.examples import EXAMPLES
 from mailboat.composition.environment import current_settings
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "": (
+        "mailboat init",
+        "mailboat publish --source ./site --changed",
+        "mailboat subscribe web --into generations:web",
+        "mailboat status --watch",
+    ),
+    "init": ("mailboat init", "mailboat --home /srv/mailboat init --kafka broker-1:9092,broker-2:9092"),
+    "demo": ("mailboat demo", "mailboat demo ./site --subscribers 5"),
+    "plan": ("mailboat plan --source ./site --changed", "mailboat plan --source ./site /news"),
+    "publish": (
+        "mailboat publish --source ./site --changed",
+        "mailboat publish --source ./site /index.html /news --wait 60",
+        "mailboat --url http://127.0.0.1:8080 publish /index.html /news",
+    ),
+    "delete": ("mailboat delete /news/2024",),
+    "invalidate": ("mailboat invalidate /news",),
+    "ping": ("mailboat ping --wait 10",),
+    "bulk plan": ("mailboat bulk plan ./site --budget 4MiB",),
+    "bulk build": ("mailboat bulk build ./site --build-id release-42",),
+    "bulk status": ("mailboat bulk status release-42",),
+    "bulk verify": ("mailboat bulk verify ./site files:web",),
+    "bulk forget": ("mailboat bulk forget release-42",),
+    "subscribe": (
+        "mailboat subscribe web --into generations:web",
+        "mailboat subscribe web --until caught-up",
+        "mailboat subscribe eu --into files:/srv/eu --follow author",
+    ),
+    "agent run": ("mailboat agent run --config agent.yaml",),
+    "agent health": ("mailboat --home /var/lib/mailboat agent health",),
+    "jobs add": (
+        'mailboat jobs add purge.cdn --data \'{"keys": ["/news"]}\'',
+        "mailboat jobs add mail.report --in 5m --key customer-7 --request-id report-7",
+    ),
+    "jobs ls": ("mailboat jobs ls --state given-up", "mailboat jobs ls --topic 'purge.*'"),
+    "jobs show": ("mailboat jobs show 1042-0",),
+    "jobs stop": ("mailboat jobs stop 1042-0",),
+    "jobs remove": ("mailboat jobs remove 1042-0",),
+    "jobs retry": ("mailboat jobs retry 1042-0",),
+    "jobs queues": ("mailboat jobs queues",),
+    "jobs set-queue": (
+        "mailboat jobs set-queue cdn --topic 'purge.*' --kind keyed --max-parallel 8 --rate 100/1s",
+        "mailboat jobs set-queue cdn --topic 'purge.*' --merge 256 --merge-within 2s",
+    ),
+    "jobs remove-queue": ("mailboat jobs remove-queue cdn",),
+    "jobs suspend": ("mailboat jobs suspend cdn --for 1h",),
+    "jobs resume": ("mailboat jobs resume cdn",),
+    "jobs schedule": (
+        "mailboat jobs schedule nightly report.build --cron '0 3 * * *' --zone Europe/Berlin",
+        "mailboat jobs schedule sweep upkeep.sweep --every 1h --missed skip",
+    ),
+    "jobs schedules": ("mailboat jobs schedules",),
+    "jobs fire": ("mailboat jobs fire nightly",),
+    "jobs unschedule": ("mailboat jobs unschedule nightly",),
+    "jobs clear": ("mailboat jobs clear cdn --yes",),
+    "worker run": ("mailboat worker run --on 'purge.*=./purge.sh' --slots 8",),
+    "status": ("mailboat status --sort attention", "mailboat --url http://127.0.0.1:8080 status --watch --filter edge"),
+    "distributions ls": ("mailboat distributions ls --limit 50",),
+    "distributions get": ("mailboat distributions get 12", "mailboat distributions get nightly-7 --wait 60"),
+    "publishers ls": ("mailboat publishers ls",),
+    "queues ls": ("mailboat queues ls",),
+    "queues show": ("mailboat queues show web",),
+    "queues clear": ("mailboat queues clear web --first 2",),
+    "queues remove": ("mailboat queues remove web 12 --yes",),
+    "queues command": ("mailboat queues command 3f2b8c1e",),
+    "events": ("mailboat events --follow", "mailboat --url http://127.0.0.1:8080 events --follow -o json"),
+    "errors ls": ("mailboat errors ls", "mailboat errors ls web"),
+    "errors show": ("mailboat errors show web 12",),
+    "errors redrive": ("mailboat errors redrive web 12", "mailboat errors redrive web --all"),
+    "subscribers ls": ("mailboat subscribers ls",),
+    "subscribers forget": ("mailboat subscribers forget web",),
+    "subscribers suspend": ("mailboat subscribers suspend web --for 1h",),
+    "subscribers resume": ("mailboat subscribers resume web --wait 30",),
+    "content ls": ("mailboat content ls ./site /news --deep",),
+    "content cat": ("mailboat content cat files:web /index.html",),
+    "content digest": ("mailboat content digest ./site", "mailboat content digest sqlite:web.db /news"),
+    "content diff": ("mailboat content diff ./site generations:web",),
+    "content snapshot": ("mailboat content snapshot sqlite:web.db web.snapshot",),
+    "content restore": ("mailboat content restore web.snapshot --into sqlite:new.db",),
+    "content snapshots": ("mailboat content snapshots",),
+    "packages build": ("mailboat packages build ./site /news --into news.zip",),
+    "packages inspect": ("mailboat packages inspect news.zip",),
+    "packages verify": ("mailboat packages verify news.zip",),
+    "packages install": ("mailboat packages install news.zip --into sqlite:web.db",),
+    "journal topics": ("mailboat journal topics",),
+    "journal show": ("mailboat journal show 12 --limit 5", "mailboat journal show --topic status"),
+    "journal verify": ("mailboat journal verify --deep",),
+    "journal truncate": ("mailboat journal truncate --expired", "mailboat journal truncate --before 100"),
+    "journal ensure": ("mailboat journal ensure --check",),
+    "journal bench": ("mailboat journal bench --bytes 4000",),
+    "journal retention": ("mailboat journal retention", "mailboat journal retention --apply"),
+    "blobs ls": ("mailboat blobs ls --removable",),
+    "blobs sweep": ("mailboat blobs sweep", "mailboat blobs sweep --yes"),
+    "config check": ("mailboat config check agent.yaml",),
+    "config schema": ("mailboat config schema",),
+    "explain": ("mailboat explain JournalTrimmed",),
+    "completion": ("source <(mailboat completion bash)",),
+}
+"""Path of the command → command lines; "" is the program itself."""
+
 
 PAGE_WIDTH: Final = 100
 """Help is not wider than this, however wide the terminal is."""

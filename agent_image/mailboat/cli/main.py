@@ -1,7 +1,7 @@
 """Where `mailboat` starts: finds the command, runs it, turns whatever comes out into an exit code.
 
 The framework that reads options, and the modules of commands, are imported when they are needed: a subscriber that
-restarts with nothing to do should not pay for them (`quick.py`).
+restarts with nothing to do should not pay for them (`fast_path.py`).
 """
 
 from __future__ import annotations

@@ -1,18 +1,25 @@
-"""`mailboat status`: the journal, its publishers, and how far every subscriber is; once, or again and again."""
+"""`mailboat status`: the journal, its publishers, and each subscriber's position; once, or refreshed.
+
+With `--watch`, keys are read without Enter and without echo; Ctrl-C stays a signal.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
+import termios
 import threading
+import tty
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import StatusView, document_of
-from mailboat.cli.keyboard import Keyboard, keyboard
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Block, Output, blocks_text, seconds_text
 from mailboat.cli.session import Session
@@ -23,6 +30,43 @@ from mailboat.errors import RetryableError
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+_KEYS: Final = 64
+
+
+class Keyboard:
+    """Keys of standard input."""
+
+    def __init__(self, handle: int) -> None:
+        """Read from a terminal that is in cbreak mode."""
+        self._handle = handle
+        self._is_open = True
+
+    def wait(self, seconds: float) -> str:
+        """The keys pressed within a time; returns as soon as there are some. Escape sequences are dropped."""
+        if not self._is_open or not select.select([self._handle], [], [], max(0.0, seconds))[0]:
+            return ""
+        keys = os.read(self._handle, _KEYS)
+        self._is_open = bool(keys)
+        text = keys.decode(errors="ignore")
+        return "" if len(text) > 1 and text.startswith("\x1b") else text  # an arrow key
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard | None]:
+    """The keyboard, or None where standard input is not a terminal; the terminal is restored at the end."""
+    if not sys.stdin.isatty():
+        yield None
+        return
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    try:
+        tty.setcbreak(handle)
+        yield Keyboard(handle)
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
 
 _LINES_AROUND: Final = 2
 """What a terminal needs besides the table: a line for news, and the one that the cursor stands in."""

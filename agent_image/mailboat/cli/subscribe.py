@@ -1,6 +1,6 @@
 """`mailboat subscribe`: runs a subscriber in this process until it is caught up, or until it is stopped.
 
-Declares the options; `subscriber_run.py` does it, and `quick.py` leads there without the framework.
+Declares the options; `subscriber_run.py` does it, and `fast_path.py` leads there without the framework.
 """
 
 from __future__ import annotations

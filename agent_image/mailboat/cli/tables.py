@@ -1,4 +1,4 @@
-"""Tables as data: columns, rows, and text that is safe for a terminal. `table_text.py` prints them."""
+"""Tables as data: columns, rows, and text that is safe for a terminal. `output.py` prints them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Every target passes `mailboat.testing.target_contract`: whatever instant the process dies at, the content is that of
 the journal up to the stored position, and no other.
+
+A target also keeps jobs, calls of the hook `after`, the imports of a shared pool, and commands, each in the
+transaction of the content that it is about. A command is durable with the position on the command topic behind it. It
+is open until what it asks for is done; then the answer becomes durable together with the last of its effects.
 """
 
 from __future__ import annotations
@@ -9,22 +13,139 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
-from mailboat.content.commands import CommandLedger, OpenCommand
-from mailboat.content.hook_calls import HookCallLedger
-from mailboat.content.pending_jobs import PendingJobs
-from mailboat.content.pool_imports import PoolImports
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.jobs import NewJob, Token
-from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
+from mailboat.model.messages import (
+    AfterCall,
+    CommandResult,
+    CommandVerb,
+    FailureCause,
+    ReportStart,
+    StatusMessage,
+    Suspension,
+)
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
+
+
+class OpenCommand(Frozen):
+    """A command that was taken and is not done yet.
+
+    Attributes:
+        sequence: Names it within the target; 0 before it was taken.
+        verb: What it asks for.
+        offset: The last package to drop (clear), or the one to try again (redrive).
+        pub_agent_name: Whose packages; None is anybody's.
+        command_id: The sender's name for it; None asks for no answer.
+        removed: Packages that it has dropped so far.
+    """
+
+    sequence: int
+    verb: CommandVerb
+    offset: Offset
+    pub_agent_name: AgentName | None
+    command_id: str | None
+    removed: int = 0
+
+
+class CommandLedger(Protocol):
+    """Commands of one target. Each call is one durable step, outside of a batch."""
+
+    def position(self) -> Position | None:
+        """Where the command topic was read to; None before anything was read."""
+
+    def suspension(self) -> Suspension | None:
+        """The suspension of imports that was taken last; None where a command resumed them, or none came."""
+
+    def take(
+        self,
+        opened: Sequence[OpenCommand],
+        answers: Sequence[CommandResult],
+        position: Position,
+        suspension: Suspension | None = None,
+    ) -> None:
+        """Remember new commands, and answers that can be given at once, with the position behind them.
+
+        `suspension` is what holds from then on; None: imports are not suspended. The entry that a redrive names is
+        marked to be tried again. An answer whose command id was answered before is only sent again.
+        """
+
+    def open_commands(self) -> Sequence[OpenCommand]:
+        """The commands that are not done, in the order taken."""
+
+    def answer_to(self, command_id: str) -> CommandResult | None:
+        """The answer to a command of that id. The last 1,000 are remembered."""
+
+    def settle(self, command: OpenCommand, answer: CommandResult) -> None:
+        """The command is over without any effect on content: send the answer, where one is wanted."""
+
+
+class HookCallLedger(Protocol):
+    """The calls that are still to be made. Each call is one durable step of its own, outside of a batch."""
+
+    def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
+        """Calls that wait, or that were set aside, oldest first."""
+
+    def counts(self) -> tuple[int, int]:
+        """How many calls wait, and how many were set aside."""
+
+    def store(self, call: AfterCall) -> None:
+        """The call failed: it stays, as it is now."""
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        """These calls were made."""
+
+    def resume(self) -> None:
+        """Calls that were set aside wait again, as if they had never been made."""
+
+    def retry(self, offset: Offset) -> bool:
+        """Make the call of one package wait again with all its attempts, if it is still to be made; whether it is."""
+
+
+class PendingJob(NamedTuple):
+    """A job to append to the job topic."""
+
+    sequence: int
+    job: NewJob
+
+
+class PendingJobs(Protocol):
+    """The jobs of one target. Each call is one durable step of its own, outside of a batch."""
+
+    def pending(self, limit: int) -> Sequence[PendingJob]:
+        """Jobs not yet known to be in the job topic, oldest first."""
+
+    def forget(self, up_to_sequence: int) -> None:
+        """Remove jobs that are in the job topic."""
+
+
+class PoolImports(Protocol):
+    """The packages that a pool is done with. Each call is one durable step of its own, outside of a batch."""
+
+    def marker(self) -> str | None:
+        """The random name that the pool gave this target: members that see another one see another target.
+
+        None in a target that belongs to no pool.
+        """
+
+    def mark(self, marker: str) -> None:
+        """Make it the target of a pool."""
+
+    def is_done(self, offset: Offset) -> bool:
+        """Whether the package at this offset, not below the position, was imported, dropped or given up."""
+
+    def end(self) -> Offset | None:
+        """The offset behind the last package that is done; None where no package at or above the position is."""
+
+    def forget(self) -> None:
+        """Forget all packages: the offsets are of another log."""
 
 
 class Source(Protocol):

@@ -71,7 +71,7 @@ from mailboat.model.jobs import (
     show_job_id,
     topic_matches,
 )
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.wire.protobuf import MAX_MS
 
 _LOG: Final = logging.getLogger(__name__)

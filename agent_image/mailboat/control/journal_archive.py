@@ -62,7 +62,7 @@ from mailboat.operations.stored_snapshots import (
     store_snapshot,
     stored_snapshots,
 )
-from mailboat.retention.borders import whole_package_border
+from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import Turn
 
 _BUSY_RETRY_SECONDS: Final = 10.0

@@ -1,7 +1,7 @@
 """What the topics say: the log of packages, who subscribes, what was given up or dropped, and answers to commands.
 
 One state serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
-threads keep it current (`followers.py`). Reads of it never wait for a thread.
+threads keep it current (`subscriber_directory.py`). Reads of it never wait for a thread.
 """
 
 from __future__ import annotations

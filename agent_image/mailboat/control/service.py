@@ -31,17 +31,20 @@ from mailboat.clock import Deadline
 from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig, Transfer
-from mailboat.control.build_progress import BuildProgress
-from mailboat.control.builds import BuildsSeen
+from mailboat.control.builds import BuildProgress, BuildsSeen
 from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
 from mailboat.control.distributions import Distributions
-from mailboat.control.failed_packages import GivenUpPackages
-from mailboat.control.followers import Followers
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import JournalState
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
-from mailboat.control.queue_service import QueueService, clearable, plan_removal
-from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, forget_subscriber, status_view
+from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal
+from mailboat.control.subscriber_directory import (
+    Followers,
+    SubscriberDirectory,
+    SubscriberStatus,
+    forget_subscriber,
+    status_view,
+)
 from mailboat.errors import AgentMissingError, MailboatError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import Action, TopicRole

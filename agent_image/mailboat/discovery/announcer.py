@@ -1,16 +1,15 @@
-"""A subscriber's announcements: at the start, every ten seconds, and at once when its state changes."""
+"""A subscriber's announcements, made of its figures: at the start, every ten seconds, and when its state changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from mailboat.clock import Clock
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, NewRecord
-from mailboat.model.identifiers import TopicName
-from mailboat.model.messages import DiscoveryMessage
-from mailboat.model.topics import DISCOVERY_TOPIC
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.messages import DISCOVERY_TOPIC, DiscoveryMessage, ReportStart, SubscriberState
 from mailboat.wire.messages import encode_message
 from mailboat.workers import Worker, WorkerOptions
 
@@ -80,3 +79,40 @@ class Announcer:
         self.announce()
         self.worker.rest(self._settings.shortest_pause_seconds)
         return max(0.0, self._settings.period_seconds - self._settings.shortest_pause_seconds)
+
+
+_OTHERS: Final = AgentName("")
+
+
+_MAX_FORMER: Final = 100
+
+
+def former_states(reports: Mapping[AgentName | None, ReportStart | None]) -> tuple[SubscriberState, ...]:
+    """The publishers that are not followed any more; where they are too many, nothing is claimed of those left out."""
+    former = [(name or _OTHERS, one) for name, one in reports.items() if one is not None and one.until is not None]
+    former.sort(key=lambda each: (each[0] == _OTHERS, -(each[1].until or 0)))
+    if len(former) > _MAX_FORMER:
+        last = max(one.until or Offset(0) for _, one in former[_MAX_FORMER - 1 :])
+        former = [*former[: _MAX_FORMER - 1], (_OTHERS, ReportStart(last, until=last))]
+    return tuple(SubscriberState(name, (one.until or 0) - 1, reports=one) for name, one in former)
+
+
+def states_for(
+    publishers: Iterable[AgentName],
+    next_offset: int | None,
+    failures: int,
+    failing: AgentName | None,
+    reports: Mapping[AgentName | None, ReportStart | None],
+) -> tuple[SubscriberState, ...]:
+    """One state for each publisher, all with the same offset: the last one done, -1 when there is none.
+
+    The failures are those of one package, so they are reported for its publisher alone, where it is known: the others'
+    packages only wait behind it.
+    """
+    last_done = -1 if next_offset is None else next_offset - 1
+    return tuple(
+        SubscriberState(
+            name, last_done, failures if failing in {None, name} else 0, reports.get(name, reports.get(None))
+        )
+        for name in sorted(publishers)
+    )

@@ -30,7 +30,7 @@ from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
 from mailboat.http.rates import RateLimiter, network_of
-from mailboat.telemetry.request_metrics import RequestRecorder
+from mailboat.telemetry.meters import RequestRecorder
 
 _LOG: Final = logging.getLogger("mailboat.http")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})

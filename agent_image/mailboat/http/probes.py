@@ -29,7 +29,7 @@ from mailboat.http.audit import AuditTrail
 from mailboat.http.gate import gated
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
-from mailboat.telemetry.request_metrics import RequestRecorder
+from mailboat.telemetry.meters import RequestRecorder
 
 _LINKS: Final = (
     ("/healthz", "Liveness: whether the threads of this process make progress."),

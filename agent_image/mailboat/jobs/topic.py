@@ -29,8 +29,8 @@ from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, JobsFinished, NewJob, offset_of
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.positions import Bounds
-from mailboat.model.topics import JOB_TOPIC
 from mailboat.wire.headers import CHECKPOINT_PART, message_type_of
 from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
 

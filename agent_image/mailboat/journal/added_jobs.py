@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mailboat.journal.port import Journal, NewRecord, TopicSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.model.jobs import MAX_BATCH, JobsAdded, NewJob
-from mailboat.model.topics import JOB_TOPIC
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.wire.job_records import encode_job_record
 
 _MAX_RECORD_BYTES = 900_000  # a record that every broker takes by default

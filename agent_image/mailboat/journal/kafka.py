@@ -25,8 +25,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_lookup import KafkaLookup
-from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
+from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, ReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicPlan, differences_of, plan_topic
 from mailboat.journal.kafka_topics import KafkaTopics

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFailedError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
-from mailboat.retention.borders import whole_package_border
+from mailboat.retention.marks import whole_package_border
 from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Identifiers: distinct types for the strings and numbers that must never be mixed up."""
+"""Identifiers: distinct types for the strings and numbers that must never be mixed up; default names of topics."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mailboat.errors import MailboatError
 from mailboat.frozen import Frozen
-from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId, TopicName
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
@@ -539,3 +539,11 @@ Message = (
 
 KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
 """The required features that this version understands."""
+
+
+PACKAGE_TOPIC: Final = TopicName(TopicRole.PACKAGE)
+STATUS_TOPIC: Final = TopicName(TopicRole.STATUS)
+DISCOVERY_TOPIC: Final = TopicName(TopicRole.DISCOVERY)
+EVENT_TOPIC: Final = TopicName(TopicRole.EVENT)
+JOB_TOPIC: Final = TopicName("job")
+"""The log of durable jobs. It is created when it is first used, and never expires by time: checkpoints bound it."""

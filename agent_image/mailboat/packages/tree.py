@@ -2,27 +2,35 @@
 
 Specified in `docs/formats/tree.md`, for the choice see `docs/decisions/0005-default-package-format.md`. A small package
 is parsed by one call, a large one is read record by record; both accept exactly the same packages.
+
+Nearly all packages have one deep root, and packages of siblings carry the same nodes above it, byte by byte. So the
+root is taken from its place in the bytes, and the nodes above are known by their bytes once they were checked. Any
+other header is left to `wire/tree.py`.
+
+A batch of packages that each bring one whole subtree is judged by a few calls for all of it and one short loop
+(`read_together`). Any doubt ends that without an error: the packages are then read one by one, by the code that names
+what is wrong.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import LimitExceededError
+from mailboat.content.keys import SEPARATOR
+from mailboat.errors import LimitExceededError, UntrustedInputError
 from mailboat.model.changes import Subtrees, TreeChange
-from mailboat.model.filters import WorkspaceFilter
-from mailboat.model.namespaces import NO_NAMESPACES
+from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import NodePath, parse_path, parse_paths
 from mailboat.packages.codec_registry import TREE
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageSummary
-from mailboat.packages.tree_batch import read_subtrees
-from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order
 from mailboat.packages.tree_reader import (
     TreePackageReader,
@@ -36,15 +44,156 @@ from mailboat.wire.nodes import OpenBinary
 from mailboat.wire.tree import (
     Header,
     TreePackage,
+    decode_ancestors,
+    deep_root_of,
     digest_in_trailer,
     parse_package,
     take_header,
     take_namespaces,
     take_nodes,
 )
+from mailboat.wire.tree_batch import (
+    OpaqueNode,
+    OpaquePackage,
+    ancestors_in_header,
+    are_bodies_right,
+    is_count_right,
+    namespaces_of,
+    parse_packages,
+)
 
 if TYPE_CHECKING:
     from mailboat.packages.tree_writer import TreePackageWriter
+
+
+AreAbove = Callable[[bytes, NodePath], bool]
+"""Whether encoded nodes of a header are right and lie above a root."""
+
+
+def read_subtrees(
+    payloads: Sequence[bytes], roots: Sequence[NodePath], limits: LimitsConfig, are_above: AreAbove
+) -> Subtrees | None:
+    """The packages as subtrees with these roots, which are checked paths; None unless all are right and simple."""
+    packages = parse_packages(payloads)
+    try:
+        return None if packages is None else _subtrees_of(packages, payloads, roots, limits, are_above)
+    except UntrustedInputError:
+        return None
+
+
+def _subtrees_of(
+    packages: Sequence[OpaquePackage],
+    payloads: Sequence[bytes],
+    roots: Sequence[NodePath],
+    limits: LimitsConfig,
+    are_above: AreAbove,
+) -> Subtrees | None:
+    counts: list[int] = []
+    nodes: list[OpaqueNode] = []
+    namespaces: list[NamespaceTable] = []
+    for package, root, payload in zip(packages, roots, payloads, strict=True):
+        its_nodes = package.node[:]
+        count = len(its_nodes)
+        if not 0 < count <= limits.max_entries or len(payload) > limits.max_total_bytes:
+            return None
+        if not is_count_right(package, count):
+            return None
+        ancestors = ancestors_in_header(package.header, root)
+        if ancestors is None or (ancestors and not are_above(ancestors, root)):
+            return None
+        if package.HasField("namespace"):
+            namespaces.append(namespaces_of(payload))
+        counts.append(count)
+        nodes += its_nodes
+    paths, bodies = [node.path for node in nodes], [node.body for node in nodes]
+    subtrees = Subtrees(roots, counts, parse_paths(paths), bodies, namespaces)
+    _check_collisions(subtrees, limits)
+    return subtrees if _are_whole(subtrees) and are_bodies_right(subtrees.paths, bodies) else None
+
+
+def _are_whole(subtrees: Subtrees) -> bool:
+    """Whether each begins with its root, and goes on in the order of keys with no node before its parent."""
+    keys = "\n".join(subtrees.paths).replace("/", SEPARATOR).split("\n")
+    end = 0
+    for root, count in zip(subtrees.roots, subtrees.counts, strict=True):
+        begin, end = end, end + count
+        if subtrees.paths[begin] != root:
+            return False
+        before = keys[begin]
+        seen = {before}
+        for key in keys[begin + 1 : end]:
+            if key <= before or key[: key.rindex(SEPARATOR)] not in seen:
+                return False
+            seen.add(key)
+            before = key
+    return True
+
+
+def _check_collisions(subtrees: Subtrees, limits: LimitsConfig) -> None:
+    """That no names in a folder collide; names that are all of lower-case ASCII can't. Raises: LimitExceededError."""
+    lines = "\n".join(subtrees.paths)
+    if not limits.refuse_collisions or (lines.isascii() and lines == lines.lower()):
+        return
+    end = 0
+    for count in subtrees.counts:
+        begin, end = end, end + count
+        check_order(subtrees.paths[begin:end], refuse_collisions=True)
+
+
+REMEMBERED: Final = 256
+MAX_REMEMBERED_BYTES: Final = 4096
+
+
+class Chain(NamedTuple):
+    """Checked nodes, each an ancestor of the next, and the last one's path with a slash."""
+
+    records: list[NodeRecord]
+    prefix: str
+
+
+class TreeHeaders:
+    """Reads headers, and remembers a bounded number of nodes above roots. Any thread may use it."""
+
+    def __init__(self) -> None:
+        """Nothing is remembered yet."""
+        self._chain = lru_cache(REMEMBERED)(_chain_of)
+
+    def are_above(self, ancestors: bytes, root: NodePath) -> bool:
+        """Whether encoded nodes, that protobuf has parsed, are a chain above the root. Raises: as `read`."""
+        if len(ancestors) > MAX_REMEMBERED_BYTES:
+            return False
+        chain = self._chain(ancestors)
+        return chain is not None and root.startswith(chain.prefix) and root != chain.prefix
+
+    def read(self, payload: bytes) -> Header | None:
+        """The header of a package that was parsed, checked as a whole; None where it is not of the simple form.
+
+        Raises: PackageCorruptError, PathRefusedError.
+        """
+        found = deep_root_of(payload)
+        if found is None:
+            return None
+        root, ancestors = parse_path(found[0]), found[1]
+        if not ancestors:
+            return Header(WorkspaceFilter((FilterSet(root),)), [])
+        if len(ancestors) > MAX_REMEMBERED_BYTES:
+            return None
+        chain = self._chain(ancestors)
+        if chain is None or not root.startswith(chain.prefix) or root == chain.prefix:
+            return None
+        return Header(WorkspaceFilter((FilterSet(root),)), chain.records)
+
+
+def _chain_of(encoded: bytes) -> Chain | None:
+    """The nodes in this part of a header; None unless they are a chain, and whole without the blob store."""
+    records = decode_ancestors(encoded)
+    prefix = ""
+    for path, _, binaries in records:
+        if binaries or not path.startswith(prefix) or path == prefix:
+            return None
+        prefix = "/" if path == "/" else f"{path}/"
+    return Chain(records, prefix)
+
 
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 """A larger package is read record by record: one call would hold all of it several times."""

@@ -4,41 +4,175 @@ The queue is one of durable jobs: a claim wins by its place in the log, its leas
 loses only the packages that it had begun. One thread follows the job topic, plans and claims; packages are imported in
 as many threads as the member has slots. All members do the same, and none leads: which record puts packages into the
 queue is decided by its place in the log, too.
+
+Another thread reads the packages that the pool has not put into its queue yet (`PackageFollower`). Each member reads
+them, as each may be the one that puts them into the queue next. Payloads are not kept.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from mailboat.clock import Deadline
+from mailboat.clock import Clock, Deadline
 from mailboat.content.port import Ledger
-from mailboat.errors import MailboatError, MessageCorruptError, RetryableError, StopError
+from mailboat.errors import (
+    JournalReplacedError,
+    MailboatError,
+    MessageCorruptError,
+    PositionOutOfRangeError,
+    RetryableError,
+    StopError,
+)
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.jobs.worker import JobWorker, WorkerSettings
-from mailboat.model.identifiers import Offset, SlingId, TopicName
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
-from mailboat.model.messages import Backlog, FailureCause, Suspension
+from mailboat.model.messages import JOB_TOPIC, Action, Backlog, FailureCause, Suspension
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
-from mailboat.model.topics import JOB_TOPIC
-from mailboat.pools.follower import PackageFollower, Unfed
 from mailboat.pools.package_import import PackageImport, PoolPorts, PoolView
-from mailboat.pools.package_order import OpenPackages, Package, decode_package, plan_feed
+from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, decode_package, plan_feed, touched
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
 from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedError
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.importer import decode_record
 from mailboat.subscriber.settings import SubscriberSettings
+from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.workers import Worker, WorkerOptions, heartbeat
+
+_LIMITS: Final = ReadLimits(max_records=256)
+_WAIT_SECONDS: Final = 1.0
+_FULL_SECONDS: Final = 0.2
+_MAX_PUBLISHERS: Final = 1_000
+
+
+class Unfed(NamedTuple):
+    """What follows in the log.
+
+    Attributes:
+        packages: Those to put into the queue, oldest first.
+        next_offset: All packages below it are among them.
+    """
+
+    packages: Sequence[Package]
+    next_offset: Offset
+
+
+class PackageFollower:
+    """Follows the package topic. `start` and `close` from one thread, the rest from any."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        settings: SubscriberSettings,
+        clock: Clock,
+        when_found: Callable[[], None],
+    ) -> None:
+        """Nothing is read yet. `when_found` is called in the thread of the follower when there is something new."""
+        self._journal = journal
+        self._topic = settings.package_topic
+        self._follow = settings.follow
+        self._when_found = when_found
+        self._lock = threading.Lock()
+        self._packages: deque[Package] = deque()
+        self._next_offset = Offset(0)
+        self._passed_over: set[str] = set()
+        self._publishers: set[AgentName] = set()
+        self._reader: JournalReader | None = None
+        self._error: MailboatError | None = None
+        options = WorkerOptions("reading packages of a pool", longest_pause_seconds=5.0, interrupt=self._interrupt)
+        self._worker = Worker(f"pool-packages-{settings.name}", self._turn, clock, options)
+
+    def start(self, position: Position) -> None:
+        """Read from a position on. Raises: the journal's errors."""
+        self._reader = self._journal.reader(self._topic, position)
+        self._next_offset = position.next_offset
+        self._worker.start()
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """Publishers of packages that were read, and that are not followed."""
+        with self._lock:
+            return frozenset(self._passed_over)
+
+    @property
+    def publishers(self) -> frozenset[AgentName]:
+        """Followed publishers of packages that were read."""
+        with self._lock:
+            return frozenset(self._publishers)
+
+    def unfed(self, next_offset: Offset) -> Unfed:
+        """What follows an offset; what is before it is forgotten. Raises: a StopError that ended the reading."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            while self._packages and self._packages[0].offset < next_offset:
+                self._packages.popleft()
+            return Unfed(tuple(self._packages), max(self._next_offset, next_offset))
+
+    def close(self) -> None:
+        """End the thread, and release the reader."""
+        self._worker.stop(5.0)
+        if self._reader is not None:
+            self._reader.close()
+
+    def _interrupt(self) -> None:
+        if self._reader is not None:
+            self._reader.interrupt()
+
+    def _turn(self) -> float | None:
+        with self._lock:
+            is_full = len(self._packages) >= MAX_UNFINISHED
+        if is_full or self._reader is None:
+            return _FULL_SECONDS
+        try:
+            batch = self._reader.read(_LIMITS, _WAIT_SECONDS)
+        except (PositionOutOfRangeError, JournalReplacedError) as error:
+            self._error = error
+            self._when_found()
+            return None
+        packages = [package for record in batch.records if (package := self._package(record)) is not None]
+        with self._lock:
+            self._packages.extend(packages)
+            self._next_offset = batch.next_offset
+        if batch.records:
+            self._when_found()
+        return 0.0
+
+    def _package(self, record: Record) -> Package | None:
+        """The package of a record; None where it means nothing to the pool."""
+        if record.headers == PIECE_HEADERS:
+            return None
+        try:
+            message = decode_record(record)
+        except MailboatError:
+            # its import fails, and is decided on; until then it may touch anything
+            return Package(record.offset, (ROOT,))
+        if message.action is Action.TEST:
+            return None
+        publisher = message.pub_agent_name
+        with self._lock:
+            if self._follow is not None and publisher not in self._follow:
+                if len(self._passed_over) < _MAX_PUBLISHERS:
+                    self._passed_over.add(publisher or "")
+                return None
+            if publisher is not None and len(self._publishers) < _MAX_PUBLISHERS:
+                self._publishers.add(publisher)
+        return Package(record.offset, touched(message.paths))
+
 
 _FEED_GRACE_SECONDS: Final = 0.5
 """How long packages are left to the member that is preferred for putting them into the queue."""

@@ -22,9 +22,16 @@ from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.job_rules import JobRule, PackageEvent
-from mailboat.model.messages import Action, DistributedEvent, PackageMessage
+from mailboat.model.messages import (
+    DISCOVERY_TOPIC,
+    EVENT_TOPIC,
+    PACKAGE_TOPIC,
+    STATUS_TOPIC,
+    Action,
+    DistributedEvent,
+    PackageMessage,
+)
 from mailboat.model.positions import Bounds, LogIdentity
-from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.publisher.distributed import (
     MAX_MEMBERS,
     AwaitedSubscribers,

@@ -15,9 +15,8 @@ from mailboat.config.keys import MEBIBYTE
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
-from mailboat.model.messages import Action
+from mailboat.model.messages import PACKAGE_TOPIC, Action
 from mailboat.model.requests import MAX_PATHS
-from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import NoTracer, Tracer

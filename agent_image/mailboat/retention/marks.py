@@ -3,6 +3,8 @@
 A mark is a place between two records at which no package is half in and half out: none whose pieces stand on both
 sides. It holds how many bytes came before it and when the record at it was appended. The number of marks is bounded;
 when there are too many, every second one goes.
+
+Removal by age, by size or by hand looks for such a place once, at records about to go (`whole_package_border`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
-from mailboat.errors import UntrustedInputError
-from mailboat.journal.port import Record
-from mailboat.model.identifiers import Offset, PackageId, SlingId
+from mailboat.clock import Clock, milliseconds_now
+from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
+from mailboat.journal.port import Journal, ReadLimits, Record
+from mailboat.model.identifiers import Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, is_run, parse_run
 from mailboat.wire.headers import PIECE_HEADERS
@@ -170,3 +174,36 @@ class LogMarks:
         oldest = now_ms - int(ORPHAN_SECONDS * 1000)
         while self._open and next(iter(self._open.values()))[1] < oldest:
             self._open.popitem(last=False)
+
+
+_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+
+
+def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clock: Clock) -> Offset:
+    """The last place at `before` or in front of it where no package is cut through.
+
+    Pieces that are being appended hold their place; those whose publisher died an hour ago or earlier hold nothing.
+
+    Raises: JournalUnavailableError, TopicMissingError.
+    """
+    bounds = journal.bounds(topic)
+    if before <= bounds.earliest_offset:
+        return before
+    marks = LogMarks(bounds.earliest_offset)
+    try:
+        _look(journal, topic, marks, (before, bounds.next_offset))
+    except PositionOutOfRangeError:  # somebody else removed records meanwhile: the next time
+        return bounds.earliest_offset
+    marks.forget_orphans(milliseconds_now(clock))
+    return max(bounds.earliest_offset, marks.border(before))
+
+
+def _look(journal: Journal, topic: TopicName, marks: LogMarks, until: tuple[Offset, Offset]) -> None:
+    """Read to `before`, and on until every package that began before it has ended, or the log has."""
+    before, end = until
+    with closing(journal.reader(topic, marks.next_offset)) as reader:
+        while marks.next_offset < end and (marks.next_offset < before or marks.is_undecided(before)):
+            batch = reader.read(_READ, 0.0)
+            marks.see(batch.records, batch.next_offset)
+            if batch.is_at_end:
+                return

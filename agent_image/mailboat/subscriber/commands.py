@@ -29,8 +29,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.content.commands import OpenCommand
-from mailboat.content.port import Batch, GivenUp
+from mailboat.content.port import Batch, GivenUp, OpenCommand
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, StopError, UntrustedInputError
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen

@@ -45,10 +45,9 @@ from mailboat.subscriber.settings import (
     SubscriberSettings,
     processed_package,
 )
-from mailboat.wire.bulk import may_be_part
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, decode_package
-from mailboat.wire.package_messages import PlainPackage, take_plain_package
+from mailboat.wire.package_messages import PlainPackage, may_be_part, take_plain_package
 
 _AHEAD_RECORDS: Final = 8
 

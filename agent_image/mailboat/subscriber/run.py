@@ -15,7 +15,7 @@ from typing import Final
 
 from mailboat.clock import Deadline
 from mailboat.config.document import Expose
-from mailboat.content.pending_jobs import PendingJobs
+from mailboat.content.port import PendingJobs
 from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic

@@ -17,9 +17,8 @@ from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.job_rules import JobRule
-from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.messages import PACKAGE_TOPIC, STATUS_TOPIC, Action, PackageMessage
 from mailboat.model.paths import NodePath
-from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.packages.port import PackageCodec
 from mailboat.subscriber.figures import ImportMeter, Observer, SilentObserver
 from mailboat.tracing import NoTracer, Tracer

@@ -24,9 +24,7 @@ from mailboat.errors import MailboatError
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
-from mailboat.telemetry.fleet_metrics import FleetFigures, collect_fleet
-from mailboat.telemetry.publisher_metrics import PublisherMetrics
-from mailboat.telemetry.request_metrics import RequestRecorder
+from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, RequestRecorder, collect_fleet
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
 _LOG: Final = logging.getLogger(__name__)

@@ -10,9 +10,8 @@ from mailboat.config.receivers import EventSeverity
 from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
-from mailboat.model.messages import DistributedEvent
+from mailboat.model.messages import EVENT_TOPIC, DistributedEvent
 from mailboat.model.positions import LogIdentity
-from mailboat.model.topics import EVENT_TOPIC
 from mailboat.telemetry.notices import (
     ALL_EVENTS,
     EventFilter,

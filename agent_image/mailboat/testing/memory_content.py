@@ -11,10 +11,17 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
-from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
-from mailboat.content.pending_jobs import PendingJob
-from mailboat.content.port import NOTHING_DONE, Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
+from mailboat.content.port import (
+    NOTHING_DONE,
+    Attempt,
+    GivenUp,
+    OpenBuild,
+    OpenCommand,
+    PendingJob,
+    PendingStatus,
+    ReportStarts,
+)
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter

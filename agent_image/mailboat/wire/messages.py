@@ -37,13 +37,54 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
-from mailboat.model.registrations import RegistryMessage
+from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
+from mailboat.wire._generated import registry_pb2 as registry_pb
 from mailboat.wire.package_messages import decode_package, encode_package
 from mailboat.wire.pieces import decode_piece, encode_piece
-from mailboat.wire.protobuf import MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
-from mailboat.wire.registrations import decode_registry, encode_registry
+from mailboat.wire.protobuf import MAX_MS, MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
+
+
+def encode_registry(message: RegistryMessage) -> bytes:
+    """The value of the record that carries the registry."""
+    return registry_pb.RegistryMessage(
+        cluster_id=message.identity.cluster_id,
+        topic_id=message.identity.topic_id,
+        as_of=message.as_of,
+        registrations=[
+            registry_pb.RegistryMessage.Registration(
+                sub_sling_id=registration.sling_id,
+                sub_agent_name=registration.name,
+                next_offset=registration.next_offset,
+                heard_ms=registration.heard_ms,
+            )
+            for registration in message.registrations
+        ],
+    ).SerializeToString(deterministic=True)
+
+
+def decode_registry(value: bytes) -> RegistryMessage:
+    """Decode the value of such a record. Raises: MessageCorruptError."""
+    wire = parse(registry_pb.RegistryMessage, value)
+    if wire.as_of < 0 or any(
+        registration.next_offset < 0 or not 0 <= registration.heard_ms <= MAX_MS for registration in wire.registrations
+    ):
+        raise MessageCorruptError("a registration has an offset or a time that can't be")
+    return RegistryMessage(
+        LogIdentity(name(wire.cluster_id), name(wire.topic_id)),
+        Offset(wire.as_of),
+        tuple(
+            Registration(
+                SlingId(name(registration.sub_sling_id)),
+                AgentName(name(registration.sub_agent_name)),
+                Offset(registration.next_offset),
+                registration.heard_ms,
+            )
+            for registration in wire.registrations
+        ),
+    )
+
 
 _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.content.foreign_failures import TranslatedFailures
-from mailboat.content.targets.command_ledger import COMMAND_SCHEMA, SUSPENSION_SCHEMA
-from mailboat.content.targets.hook_ledger import AFTER_SCHEMA
-from mailboat.content.targets.job_ledger import JOB_SCHEMA
+from mailboat.content.targets.ledger_tables import (
+    AFTER_SCHEMA,
+    COMMAND_SCHEMA,
+    JOB_SCHEMA,
+    POOL_SCHEMA,
+    SUSPENSION_SCHEMA,
+)
 from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
-from mailboat.content.targets.pool_ledger import POOL_SCHEMA
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError, is_same_entry
 from mailboat.sqlite_file import (

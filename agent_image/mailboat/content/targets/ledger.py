@@ -13,13 +13,18 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mailboat.content.commands import OpenCommand
 from mailboat.content.foreign_failures import TranslatedFailures
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
-from mailboat.content.targets.command_ledger import TargetCommands, settle_command
-from mailboat.content.targets.hook_ledger import TargetHookCalls, note_calls
-from mailboat.content.targets.job_ledger import TargetJobs, note_jobs
-from mailboat.content.targets.pool_ledger import TargetPoolImports, note_done
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, OpenCommand, PendingStatus, ReportStarts
+from mailboat.content.targets.ledger_tables import (
+    TargetCommands,
+    TargetHookCalls,
+    TargetJobs,
+    TargetPoolImports,
+    note_calls,
+    note_done,
+    note_jobs,
+    settle_command,
+)
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.jobs import NewJob, Token

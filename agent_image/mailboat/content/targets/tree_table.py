@@ -2,19 +2,29 @@
 
 A node is a row: key (see `content/keys.py`), stamp, what the target holds for it besides, and body. The stamp is the
 number of the change that put the row last, counted by the target itself: a change numbers its puts, so what it covers
-but did not carry is what has another number, removed by one DELETE over a range. No row is ever without a parent.
-Small whole subtrees are gathered, see `pending_subtrees.py`; rules and modes take the road of `targets/filtered.py`.
+but did not carry is what has another number, removed by one DELETE over a range. No row is ever without a parent. Small
+whole subtrees are gathered, see `PendingSubtrees`; filters with rules or modes are applied by `apply_filtered`.
+
+Coverage of a simple filter: `WorkspaceFilter.covers` asks set by set; here the roots are prepared once for a package,
+and a package with one root, which nearly all are, costs one comparison for each record.
+
+Small whole subtrees are pending until they are written together, by few statements. No pending subtree lies within
+another, and what is above a pending one was there before; so it makes no difference that all rows are put first, and
+what the subtrees held before goes afterwards. What would need another order `touches` the pending ones, and they are
+written before it is taken.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import BinaryIO, Final, Protocol
 
-from mailboat.content.coverage import SimpleCoverage
 from mailboat.content.keys import (
+    PAST_SEPARATOR,
     ROOT_KEY,
     SEPARATOR,
     Key,
@@ -24,11 +34,149 @@ from mailboat.content.keys import (
     path_of,
     subtree_range,
 )
-from mailboat.content.targets.pending_subtrees import ROW_VALUES, PendingSubtrees
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
+
+ROW_VALUES: Final = 3
+"""Key, stamp and body; pending rows hold nothing besides."""
+_FULL_ROWS: Final = 1024
+_FULL_BYTES: Final = 1024 * 1024
+_ROWS_AT_ONCE: Final = 64
+"""In one statement, each costs half of what it does by `executemany`."""
+
+
+class PendingSubtrees:
+    """Rows to put, and the roots below which all rows of other changes go."""
+
+    def __init__(self) -> None:
+        """Nothing is pending."""
+        self._values: list[object] = []
+        self._ranges: list[tuple[str, str, int]] = []
+        self._roots: set[str] = set()
+        self._above: set[str] = set()
+        self._parent: str | None = None
+        self._size = 0
+
+    def touches(self, root: str, parent: str) -> bool:
+        """Whether a subtree, whose root has this parent, lies within a pending one or has one within it."""
+        return root in self._roots or root in self._above or (parent != self._parent and self.holds(parent))
+
+    def holds(self, key: str) -> bool:
+        """Whether the node lies within a pending subtree."""
+        return not self._roots.isdisjoint(_upwards(key))
+
+    def add_root(self, root: str, parent: str, stamp: int) -> None:
+        """Take a subtree that touches none, whose rows are to follow before anything is written."""
+        self._ranges.append((root, root + PAST_SEPARATOR, stamp))
+        self._roots.add(root)
+        if parent != self._parent:
+            self._parent = parent
+            self._above.update(_upwards(parent))
+
+    def add_values(self, values: list[object], size: int) -> None:
+        """Take the values of rows, one after the other, and the bytes of bodies.
+
+        Bodies are `bytearray`: of `bytes`, and of None, `sqlite3` asks its adapters first, which costs more than the
+        copy and a sixth of a row.
+        """
+        self._values += values
+        self._size += size
+
+    def add_rows(self, keys: Sequence[str], stamps: Sequence[int], bodies: Sequence[bytes]) -> None:
+        """Take rows by column."""
+        values: list[object] = [None] * (len(keys) * ROW_VALUES)
+        values[0::ROW_VALUES], values[1::ROW_VALUES] = keys, stamps
+        values[2::ROW_VALUES] = [bytearray(body) for body in bodies]
+        self.add_values(values, sum(map(len, bodies)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is pending that it should be written."""
+        return self._size >= _FULL_BYTES or len(self._values) >= _FULL_ROWS * ROW_VALUES
+
+    def write(self, connection: sqlite3.Connection) -> int:
+        """Write everything; how many rows were removed. All stays pending until `clear`."""
+        values = self._values
+        for at in range(0, len(values), _ROWS_AT_ONCE * ROW_VALUES):
+            some = values[at : at + _ROWS_AT_ONCE * ROW_VALUES]
+            connection.execute(_upsert_of(len(some) // ROW_VALUES), some)
+        return connection.executemany(_DELETE_OTHERS, self._ranges).rowcount if self._ranges else 0
+
+    def clear(self) -> None:
+        """Forget everything: it was written, or the transaction is over."""
+        self._values.clear()
+        self._ranges.clear()
+        self._roots.clear()
+        self._above.clear()
+        self._parent = None
+        self._size = 0
+
+
+@lru_cache(_ROWS_AT_ONCE)
+def _upsert_of(rows: int) -> str:
+    return (
+        f"INSERT INTO nodes VALUES {', '.join(['(?, ?, NULL, ?)'] * rows)} "
+        "ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, held = NULL, body = excluded.body"
+    )
+
+
+def _upwards(key: str) -> list[str]:
+    """The key and those of its ancestors, without the root's."""
+    found = []
+    while key:
+        found.append(key)
+        key = key[: key.rindex(SEPARATOR)]
+    return found
+
+
+class SimpleCoverage:
+    """What a simple filter covers.
+
+    Attributes:
+        covers: Whether a path is covered.
+        deep: The subtrees covered, as ranges of keys, disjoint and sorted.
+        shallow: The keys of roots that are covered alone, the deepest first.
+    """
+
+    __slots__ = ("covers", "deep", "shallow")
+
+    def __init__(self, workspace_filter: WorkspaceFilter) -> None:
+        """Prepare a filter that `is_simple`."""
+        sets = workspace_filter.sets
+        self.covers: Callable[[NodePath], bool]
+        self.shallow: list[Key] = []
+        if len(sets) == 1 and not sets[0].is_shallow:
+            root = sets[0].root
+            self.covers = _within(root)
+            self.deep = [subtree_range(key_of(root))]
+            return
+        self.deep = sorted(subtree_range(key_of(filter_set.root)) for filter_set in sets if not filter_set.is_shallow)
+        self.shallow = sorted((key_of(filter_set.root) for filter_set in sets if filter_set.is_shallow), reverse=True)
+        self.covers = _among(frozenset(self.shallow), self.deep)
+
+
+def _within(root: NodePath) -> Callable[[NodePath], bool]:
+    if root == "/":
+        return lambda path: True  # noqa: ARG005  # the root holds everything
+    prefix = f"{root}/"
+    return lambda path: path.startswith(prefix) or path == root
+
+
+def _among(alone: frozenset[Key], deep: list[tuple[str, str]]) -> Callable[[NodePath], bool]:
+    starts = [low for low, _ in deep]
+
+    def covers(path: NodePath) -> bool:
+        key = key_of(path)
+        if key in alone:
+            return True
+        index = bisect_right(starts, key) - 1
+        return index >= 0 and key < deep[index][1]
+
+    return covers
+
 
 CHUNK_RECORDS: Final = 500
 KNOWN_KEYS: Final = 1000

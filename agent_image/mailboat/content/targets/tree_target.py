@@ -14,11 +14,10 @@ from itertools import chain
 from types import TracebackType
 from typing import Protocol, Self
 
-from mailboat.content.commands import OpenCommand
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
 from mailboat.content.merge_rules import merge_node
-from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, Source
+from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import keep_namespaces

@@ -1,0 +1,321 @@
+"""The smaller tables of a target's ledger, in SQLite: commands, pending jobs, imports of a shared pool, calls of hooks.
+
+Each class implements a port of `content/port.py`. The rest of the ledger is in `ledger.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from mailboat.content.foreign_failures import TranslatedFailures
+from mailboat.content.port import OpenCommand, PendingJob
+from mailboat.errors import MessageCorruptError, TargetCorruptError
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.jobs import JobsAdded, NewJob, Token
+from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, Suspension
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.sqlite_file import transaction
+from mailboat.wire import headers
+from mailboat.wire.headers import JOBS_ADDED, headers_for
+from mailboat.wire.job_records import decode_job_record, encode_job_record
+from mailboat.wire.messages import decode_message, encode_message
+
+AFTER_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS after_call (
+        at_offset INTEGER PRIMARY KEY, attempts INTEGER NOT NULL DEFAULT 0, cause TEXT,
+        is_set_aside INTEGER NOT NULL DEFAULT 0
+    )""",
+)
+"""What version 6 of the schema adds."""
+
+
+class TargetHookCalls:
+    """See `HookCallLedger`. Shares connection and lock with the target's ledger."""
+
+    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
+        """Serve from a connection that is used under the lock only."""
+        self._connection = connection
+        self._lock = lock
+        self._uri = uri
+
+    def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
+        rows = self._rows(
+            "SELECT at_offset, attempts, cause FROM after_call WHERE is_set_aside = ? ORDER BY at_offset LIMIT ?",
+            (is_set_aside, limit),
+        )
+        return [AfterCall(Offset(row[0]), row[1], self._cause(row[2]), is_set_aside) for row in rows]
+
+    def counts(self) -> tuple[int, int]:
+        rows = self._rows("SELECT count(*) - total(is_set_aside), total(is_set_aside) FROM after_call")
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+    def store(self, call: AfterCall) -> None:
+        cause = call.cause
+        text = None
+        if cause is not None:
+            text = json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated])
+        row = (call.offset, call.attempts, text, call.is_set_aside)
+        with self._lock, TranslatedFailures(self._uri):
+            self._connection.execute("INSERT OR REPLACE INTO after_call VALUES (?, ?, ?, ?)", row)
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        with self._lock, TranslatedFailures(self._uri):
+            rows = [(offset,) for offset in offsets]
+            with transaction(self._connection):
+                self._connection.executemany("DELETE FROM after_call WHERE at_offset = ?", rows)
+
+    def resume(self) -> None:
+        with self._lock, TranslatedFailures(self._uri):
+            self._connection.execute("UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE is_set_aside")
+
+    def retry(self, offset: Offset) -> bool:
+        sql = "UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE at_offset = ?"
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, (offset,)).rowcount > 0
+
+    def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        with self._lock, TranslatedFailures(self._uri):
+            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'after_call'").fetchall():
+                return []  # a reader's look at a target of an older version
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def _cause(self, text: str | None) -> FailureCause | None:
+        if text is None:
+            return None
+        try:
+            return FailureCause(*json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise TargetCorruptError(f"{self._uri} holds a cause that cannot be read: {text[:100]!r}") from error
+
+
+def note_calls(connection: sqlite3.Connection, offsets: Iterable[Offset]) -> None:
+    """Note calls in the transaction that is open on the connection."""
+    rows = [(offset,) for offset in offsets]
+    connection.executemany("INSERT OR REPLACE INTO after_call (at_offset) VALUES (?)", rows)
+
+
+POOL_SCHEMA: Final = (
+    "ALTER TABLE state ADD COLUMN pool TEXT",
+    "CREATE TABLE pool_done (at_offset INTEGER PRIMARY KEY, token INTEGER NOT NULL)",
+)
+"""What version 10 of the schema adds."""
+
+
+def note_done(connection: sqlite3.Connection, done: Mapping[Offset, Token], position: Offset) -> None:
+    """Store packages in the transaction that is open, and forget those that the position covers."""
+    connection.executemany("INSERT INTO pool_done VALUES (?, ?)", done.items())
+    connection.execute("DELETE FROM pool_done WHERE at_offset < ?", (position,))
+
+
+class TargetPoolImports:
+    """See `PoolImports`. Shares connection and lock with the target's ledger."""
+
+    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
+        """Serve from a connection that no other code uses without the lock."""
+        self._connection = connection
+        self._lock = lock
+        self._uri = uri
+
+    def marker(self) -> str | None:
+        """See `PoolImports.marker`."""
+        ((marker,),) = self._execute("SELECT pool FROM state")
+        return None if marker is None else str(marker)
+
+    def mark(self, marker: str) -> None:
+        """See `PoolImports.mark`."""
+        self._execute("UPDATE state SET pool = ?", (marker,))
+
+    def is_done(self, offset: Offset) -> bool:
+        """See `PoolImports.is_done`."""
+        return bool(self._execute("SELECT 1 FROM pool_done WHERE at_offset = ?", (offset,)))
+
+    def end(self) -> Offset | None:
+        """See `PoolImports.end`."""
+        ((last,),) = self._execute("SELECT max(at_offset) FROM pool_done")
+        return None if last is None else Offset(last + 1)
+
+    def forget(self) -> None:
+        """See `PoolImports.forget`."""
+        self._execute("DELETE FROM pool_done")
+
+    def _execute(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, parameters).fetchall()
+
+
+JOB_SCHEMA: Final = ("CREATE TABLE pending_job (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",)
+"""What version 8 of the schema adds."""
+
+
+def note_jobs(connection: sqlite3.Connection, jobs: Iterable[NewJob]) -> None:
+    """Store jobs in the transaction that is open on the connection."""
+    rows = [(encode_job_record(JobsAdded([job]))[1],) for job in jobs]
+    connection.executemany("INSERT INTO pending_job (record) VALUES (?)", rows)
+
+
+class TargetJobs:
+    """See `PendingJobs`. Shares connection and lock with the target's ledger."""
+
+    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
+        """Serve from a connection that no other code uses without the lock."""
+        self._connection = connection
+        self._lock = lock
+        self._uri = uri
+
+    def pending(self, limit: int) -> Sequence[PendingJob]:
+        sql = "SELECT sequence, record FROM pending_job ORDER BY sequence LIMIT ?"
+        with self._lock, TranslatedFailures(self._uri):
+            rows = self._connection.execute(sql, (limit,)).fetchall()
+        return [PendingJob(sequence, self._job(record)) for sequence, record in rows]
+
+    def forget(self, up_to_sequence: int) -> None:
+        with self._lock, TranslatedFailures(self._uri):
+            self._connection.execute("DELETE FROM pending_job WHERE sequence <= ?", (up_to_sequence,))
+
+    def _job(self, record: bytes) -> NewJob:
+        try:
+            decoded = decode_job_record(headers_for(JOBS_ADDED), record)
+        except MessageCorruptError as error:
+            raise TargetCorruptError(f"{self._uri} holds a job that cannot be read: {error.message}") from error
+        if not isinstance(decoded, JobsAdded):
+            raise TargetCorruptError(f"{self._uri} holds a job that cannot be read")
+        return decoded.jobs[0]
+
+
+REMEMBERED_ANSWERS: Final = 1000
+
+COMMAND_SCHEMA: Final = (
+    "ALTER TABLE pending_status ADD COLUMN kind INTEGER NOT NULL DEFAULT 3",  # headers.STATUS
+    """CREATE TABLE command_position (
+        id INTEGER PRIMARY KEY CHECK (id = 1), cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL,
+        next_offset INTEGER NOT NULL
+    )""",
+    """CREATE TABLE command (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT, command_id TEXT UNIQUE, verb TEXT NOT NULL, pub_agent_name TEXT,
+        at_offset INTEGER NOT NULL, removed INTEGER NOT NULL DEFAULT 0, answer BLOB
+    )""",
+)
+"""What version 2 of the schema adds to version 1."""
+
+SUSPENSION_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS suspension (
+        id INTEGER PRIMARY KEY CHECK (id = 1), since_ms INTEGER NOT NULL, until_ms INTEGER
+    )""",
+)
+"""What version 9 of the schema adds."""
+
+_HEADERS: Final = headers.headers_for(headers.COMMAND_RESULT)
+
+
+class TargetCommands:
+    """See `CommandLedger`. Shares connection and lock with the target's ledger."""
+
+    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
+        """Serve from a connection that is used under the lock only."""
+        self._connection = connection
+        self._lock = lock
+        self._uri = uri
+
+    def position(self) -> Position | None:
+        for cluster_id, topic_id, next_offset in self._rows(
+            "SELECT cluster_id, topic_id, next_offset FROM command_position"
+        ):
+            return Position(LogIdentity(cluster_id, topic_id), Offset(next_offset))
+        return None
+
+    def suspension(self) -> Suspension | None:
+        for row in self._rows("SELECT since_ms, until_ms FROM suspension"):
+            return Suspension(*row)
+        return None
+
+    def take(
+        self,
+        opened: Sequence[OpenCommand],
+        answers: Sequence[CommandResult],
+        position: Position,
+        suspension: Suspension | None = None,
+    ) -> None:
+        with self._transaction() as connection:
+            for one in opened:
+                connection.execute(
+                    # A command id that comes again is the same command; its first entry counts.
+                    "INSERT OR IGNORE INTO command (command_id, verb, pub_agent_name, at_offset) VALUES (?, ?, ?, ?)",
+                    (one.command_id, one.verb, one.pub_agent_name, one.offset),
+                )
+                if one.verb is CommandVerb.REDRIVE:
+                    connection.execute("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (one.offset,))
+            for answer in answers:
+                _remember(connection, answer)
+            connection.execute(
+                "INSERT OR REPLACE INTO command_position VALUES (1, ?, ?, ?)",
+                (position.identity.cluster_id, position.identity.topic_id, position.next_offset),
+            )
+            connection.execute("DELETE FROM suspension")
+            if suspension is not None:
+                row = (suspension.since_ms, suspension.until_ms)
+                connection.execute("INSERT INTO suspension VALUES (1, ?, ?)", row)
+
+    def open_commands(self) -> Sequence[OpenCommand]:
+        return [
+            OpenCommand(sequence, self._verb(verb), Offset(offset), name and AgentName(name), command_id, removed)
+            for sequence, verb, offset, name, command_id, removed in self._rows(
+                "SELECT sequence, verb, at_offset, pub_agent_name, command_id, removed FROM command"
+                " WHERE answer IS NULL ORDER BY sequence"
+            )
+        ]
+
+    def answer_to(self, command_id: str) -> CommandResult | None:
+        for (answer,) in self._rows("SELECT answer FROM command WHERE command_id = ?", (command_id,)):
+            decoded = None if answer is None else decode_message(_HEADERS, answer)
+            if isinstance(decoded, CommandResult):
+                return decoded
+        return None
+
+    def settle(self, command: OpenCommand, answer: CommandResult) -> None:
+        with self._transaction() as connection:
+            settle_command(connection, command, answer)
+
+    def _verb(self, text: str) -> CommandVerb:
+        try:
+            return CommandVerb(text)
+        except ValueError as error:
+            raise TargetCorruptError(f"{self._uri} holds a command that can't be understood: {text[:40]!r}") from error
+
+    def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, TranslatedFailures(self._uri), transaction(self._connection):
+            yield self._connection
+
+
+def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:
+    """Note what a command has done so far and, with an answer, that it is over; in the open transaction."""
+    if answer is not None and command.command_id is None:
+        connection.execute("DELETE FROM command WHERE sequence = ?", (command.sequence,))
+        return
+    connection.execute("UPDATE command SET removed = ? WHERE sequence = ?", (command.removed, command.sequence))
+    if answer is not None:
+        _remember(connection, answer)
+
+
+def _remember(connection: sqlite3.Connection, answer: CommandResult) -> None:
+    """Keep the answer for a repeated command, and send it."""
+    value = encode_message(answer)[1]
+    connection.execute(
+        "INSERT INTO command (command_id, verb, pub_agent_name, at_offset, removed, answer) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (command_id) DO UPDATE SET answer = excluded.answer, removed = excluded.removed",
+        (answer.command_id, answer.verb, answer.pub_agent_name, answer.offset, answer.removed, value),
+    )
+    connection.execute("INSERT INTO pending_status (kind, message) VALUES (?, ?)", (headers.COMMAND_RESULT, value))
+    connection.execute(
+        "DELETE FROM command WHERE answer IS NOT NULL AND sequence <= (SELECT max(sequence) FROM command) - ?",
+        (REMEMBERED_ANSWERS,),
+    )
