@@ -8,9 +8,10 @@ from typing import Any
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.positions import Bounds
-from mailboat.retention.head_plan import ConsumptionBounds, Holder, plan_head
+from mailboat.retention.head_plan import Holder, plan_head
 from mailboat.retention.marks import LogMarks
 from mailboat.wire.headers import PACKAGE_HEADERS
+from support.retention import retention_section
 
 NOW_MS = 3_600_000_000
 SUBSCRIBERS, RECORDS, DECISIONS = 1_000, 10_000, 20
@@ -25,7 +26,7 @@ def test_a_thousand_subscribers_are_decided_in_a_millisecond(bench: Any) -> None
     def decision_ms() -> float:
         started = time.process_time()
         for _ in range(DECISIONS):
-            assert plan_head(bounds, many, marks, ConsumptionBounds(min_seconds=0), NOW_MS).head == 5
+            assert plan_head(bounds, many, marks, retention_section(min_seconds=0), NOW_MS).head == 5
         return (time.process_time() - started) / DECISIONS * 1000
 
     # the quickest of some: others on the machine take our caches, and that is not the decision's time

@@ -7,20 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.config.storage import RetentionConfig
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
-from mailboat.retention.head_plan import ConsumptionBounds, Reason
+from mailboat.retention.head_plan import Reason
 from mailboat.retention.task import RetentionSettings, RetentionTask, Turn
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
+from support.retention import retention_section
 
 SLING_ID = SlingId("a" * 36)
 PACKAGES, DISCOVERY = TopicName("package"), TopicName("discovery")
-SETTINGS = RetentionSettings(PACKAGES, DISCOVERY, ConsumptionBounds(min_seconds=0), 7 * 86_400)
+SETTINGS = RetentionSettings(
+    PACKAGES, DISCOVERY, retention_section(min_seconds=0, subscriber_timeout_seconds=7 * 86_400)
+)
 DAY = 86_400.0
 
 
@@ -129,7 +133,7 @@ def test_two_keepers_do_no_more_than_one(log: Log) -> None:
 def test_a_durable_subscriber_is_still_known_when_the_log_forgot_its_announcement(log: Log) -> None:
     log.publish(10)
     log.announce("away", 2)
-    settings = replace(SETTINGS, subscriber_timeout_seconds=None)
+    settings = replace(SETTINGS, config=retention_section(min_seconds=0, subscriber_timeout_seconds=None))
     first = log.keeper(settings)
     for _ in range(20):
         log.announce("here", 10)
@@ -218,7 +222,7 @@ def test_the_ceiling_takes_packages_from_a_laggard_and_says_so(log: Log, caplog:
     log.announce("laggard", 2)
     log.clock.advance(3600)
     log.publish(5)
-    keeper = log.keeper(replace(SETTINGS, limits=ConsumptionBounds(min_seconds=0, max_seconds=1800)))
+    keeper = log.keeper(replace(SETTINGS, config=retention_section(min_seconds=0, max_seconds=1800)))
     turn = keeper.turn()
     assert turn.plan.reason is Reason.CEILING
     assert "laggard at offset 2 loses the packages before" in caplog.text
@@ -229,7 +233,7 @@ def test_the_ceiling_takes_packages_from_a_laggard_and_says_so(log: Log, caplog:
 def test_a_changed_policy_holds_from_the_first_turn_of_whoever_starts_with_it(log: Log) -> None:
     log.publish(10)
     log.announce("edge", 10)
-    careful = log.keeper(replace(SETTINGS, limits=ConsumptionBounds(min_seconds=DAY)))
+    careful = log.keeper(replace(SETTINGS, config=retention_section(min_seconds=DAY)))
     assert careful.turn().plan.reason is Reason.FLOOR
     careful.close()
     assert log.head == 0
@@ -244,7 +248,7 @@ def test_without_consumption_age_and_size_alone_move_the_head(log: Log) -> None:
     log.announce("edge", 9)
     log.clock.advance(DAY)
     log.publish(5)
-    settings = replace(SETTINGS, limits=ConsumptionBounds(expire_seconds=DAY / 2), is_by_consumption=False)
+    settings = replace(SETTINGS, config=RetentionConfig(package_seconds=DAY / 2), is_by_consumption=False)
     keeper = log.keeper(settings)
     turn = keeper.turn()
     keeper.close()
@@ -265,7 +269,7 @@ def test_what_is_no_announcement_is_passed_by(log: Log) -> None:
 def test_a_keeper_that_retention_overtook_starts_anew(log: Log) -> None:
     log.publish(10)
     log.announce("edge", 10)
-    keeper = log.keeper(replace(SETTINGS, limits=ConsumptionBounds(min_seconds=10**9)))
+    keeper = log.keeper(replace(SETTINGS, config=retention_section(min_seconds=10**9)))
     keeper.turn()
     log.publish(10)
     log.journal.truncate(PACKAGES, Offset(15))

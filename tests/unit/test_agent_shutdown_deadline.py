@@ -18,10 +18,10 @@ from mailboat.maintenance import retention, schedule
 from mailboat.maintenance.retention import retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import TopicName
-from mailboat.retention.head_plan import ConsumptionBounds
 from mailboat.retention.task import RetentionFigures, RetentionSettings, RetentionTask, TurnInterruptedError
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
+from support.retention import retention_section
 
 
 class Stuck:
@@ -82,7 +82,7 @@ def test_a_keeper_that_reads_a_long_log_can_be_told_to_stop() -> None:
     for topic in topics:
         journal.ensure_topic(topic, TopicSettings())
     journal.append(topics[0], [NewRecord(b"x")] * 2000)
-    keeper = RetentionTask(journal, RetentionSettings(*topics, ConsumptionBounds(min_seconds=0)), clock)
+    keeper = RetentionTask(journal, RetentionSettings(*topics, retention_section(min_seconds=0)), clock)
     asked: list[bool] = []
 
     def is_stopping() -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.discovery.announcer import Announcer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import RecordBatch, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -85,7 +85,7 @@ def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -
         again.set()
         return DiscoveryMessage(SlingId("s" * 36), EDGE, ())
 
-    announcer = Announcer(log(), compose, AnnouncerSettings(TOPIC), SkippingClock())
+    announcer = Announcer(log(), TOPIC, compose, SkippingClock())
     announcer.start()
     assert again.wait(PATIENCE_SECONDS)
     announcer.stop(PATIENCE_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings, former_states, states_for
+from mailboat.discovery.announcer import Announcer, former_states, states_for
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -27,7 +27,7 @@ class Agent:
         self.journal = MemoryJournal(self.clock)
         self.journal.ensure_topic(DISCOVERY, TopicSettings())
         self.made = 0
-        self.announcer = Announcer(self.journal, self.compose, AnnouncerSettings(DISCOVERY), self.clock)
+        self.announcer = Announcer(self.journal, DISCOVERY, self.compose, self.clock)
 
     def compose(self) -> DiscoveryMessage:
         self.made += 1

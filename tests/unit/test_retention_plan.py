@@ -7,23 +7,25 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.config.storage import RetentionConfig
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun
 from mailboat.model.positions import Bounds
-from mailboat.retention.head_plan import ConsumptionBounds, HeadPlan, Holder, Reason, plan_head
+from mailboat.retention.head_plan import HeadPlan, Holder, Reason, plan_head
 from mailboat.retention.marks import ORPHAN_SECONDS, RECORD_BYTES, LogMarks
 from mailboat.testing.examples import examples
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import encode_package
 from mailboat.wire.pieces import encode_piece
+from support.retention import retention_section
 
 SLING_ID = SlingId("a" * 36)
 AUTHOR = AgentName("author")
 HOUR_MS = 3_600_000
 NOW_MS = 1000 * HOUR_MS
-NONE_STAYS = ConsumptionBounds(min_seconds=0)
+NONE_STAYS = retention_section(min_seconds=0)
 
 
 def record(offset: int, appended_ms: int = NOW_MS, size_bytes: int = 100) -> Record:
@@ -50,7 +52,7 @@ def holders(*offsets: int) -> list[Holder]:
     return [Holder(AgentName(f"edge-{number}"), Offset(offset)) for number, offset in enumerate(offsets)]
 
 
-def planned(records: Sequence[Record], offsets: Sequence[int], limits: ConsumptionBounds) -> HeadPlan:
+def planned(records: Sequence[Record], offsets: Sequence[int], limits: RetentionConfig) -> HeadPlan:
     bounds, marks = log(records)
     return plan_head(bounds, holders(*offsets), marks, limits, NOW_MS)
 
@@ -78,38 +80,38 @@ def test_all_that_everybody_has_goes_where_nothing_must_stay() -> None:
 
 
 def test_the_floor_in_time_holds_even_if_all_have_read() -> None:
-    plan = planned(AGING, [10], ConsumptionBounds(min_seconds=4.5 * 3600))
+    plan = planned(AGING, [10], retention_section(min_seconds=4.5 * 3600))
     assert (plan.head, plan.reason) == (5, Reason.FLOOR)
 
 
 def test_the_floor_in_bytes_holds_even_if_all_have_read() -> None:
-    plan = planned(TEN, [10], ConsumptionBounds(min_seconds=0, min_bytes=300))
+    plan = planned(TEN, [10], retention_section(min_seconds=0, min_bytes=300))
     assert (plan.head, plan.reason) == (7, Reason.FLOOR)
 
 
 def test_less_than_the_floor_in_all_stays_as_a_whole() -> None:
-    assert planned(TEN, [10], ConsumptionBounds(min_seconds=0, min_bytes=5000)).head == 0
-    assert planned(TEN, [10], ConsumptionBounds(min_seconds=3600)).head == 0
+    assert planned(TEN, [10], retention_section(min_seconds=0, min_bytes=5000)).head == 0
+    assert planned(TEN, [10], retention_section(min_seconds=3600)).head == 0
 
 
 def test_the_ceiling_in_time_wins_over_a_laggard_and_says_who_loses() -> None:
-    plan = planned(AGING, [2, 9], ConsumptionBounds(min_seconds=0, max_seconds=5.5 * 3600))
+    plan = planned(AGING, [2, 9], retention_section(min_seconds=0, max_seconds=5.5 * 3600))
     assert (plan.head, plan.reason) == (4, Reason.CEILING)
     assert [loser.name for loser in plan.losers] == ["edge-0"]
 
 
 def test_the_ceiling_in_bytes_wins_over_a_laggard() -> None:
-    plan = planned(TEN, [2, 9], ConsumptionBounds(min_seconds=0, max_bytes=400))
+    plan = planned(TEN, [2, 9], retention_section(min_seconds=0, max_bytes=400))
     assert (plan.head, plan.reason) == (6, Reason.CEILING)
 
 
 def test_a_laggard_within_the_ceiling_decides() -> None:
-    assert planned(AGING, [6, 9], ConsumptionBounds(min_seconds=0, max_seconds=5.5 * 3600)).head == 6
+    assert planned(AGING, [6, 9], retention_section(min_seconds=0, max_seconds=5.5 * 3600)).head == 6
 
 
 def test_the_worked_example_of_the_facts() -> None:
     """30-byte events, 90 to 180 bytes: a floor of 90, then the subscriber, then the ceiling over the laggard."""
-    limits = ConsumptionBounds(min_seconds=0, min_bytes=300, max_bytes=600)
+    limits = retention_section(min_seconds=0, min_bytes=300, max_bytes=600)
     seven = [record(number) for number in range(7)]
     assert planned(seven, [7], limits).head == 4
     eleven = [record(number) for number in range(11)]
@@ -196,7 +198,7 @@ def test_in_any_log_the_head_stays_within_what_may_go(
     marks = LogMarks(Offset(0), max_marks)
     marks.see(records, Offset(len(records)))
     bounds = Bounds(Offset(0), Offset(len(records)))
-    limits = ConsumptionBounds(min_hours * 3600.0, min_bytes)
+    limits = retention_section(min_seconds=min_hours * 3600.0, min_bytes=min_bytes)
     plan = plan_head(bounds, holders(*positions), marks, limits, appended_ms)
     gone, kept = records[: plan.head], records[plan.head :]
     assert plan.losers == ()

@@ -22,7 +22,7 @@ from mailboat.clock import Deadline
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import GENERATIONS, parse_target
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.discovery.announcer import Announcer
 from mailboat.errors import UsageError
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import AgentName, SlingId
@@ -97,13 +97,11 @@ class PoolMemberProcess:
         self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
         self._announcer = Announcer(
             workspace.journal,
+            workspace.topic(TopicRole.DISCOVERY),
             self._announcement,
-            AnnouncerSettings(
-                workspace.topic(TopicRole.DISCOVERY),
-                subscription.name,
-                workspace.home.config.subscriber.announce_seconds,
-            ),
             workspace.clock,
+            subscription.name,
+            workspace.home.config.subscriber.announce_seconds,
         )
         watch_announcer(self._meter, self._announcer)
 

@@ -25,7 +25,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.content.port import Target
-from mailboat.discovery.announcer import Announcer, AnnouncerSettings, former_states, states_for
+from mailboat.discovery.announcer import Announcer, former_states, states_for
 from mailboat.errors import MailboatError, RetryableError, StopError, TargetOwnedError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.frozen import Frozen
@@ -201,13 +201,11 @@ class SubscriberProcess:
         self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
         self._announcer = Announcer(
             workspace.journal,
+            workspace.topic(TopicRole.DISCOVERY),
             self._announcement,
-            AnnouncerSettings(
-                workspace.topic(TopicRole.DISCOVERY),
-                subscription.name,
-                workspace.home.config.subscriber.announce_seconds,
-            ),
             workspace.clock,
+            subscription.name,
+            workspace.home.config.subscriber.announce_seconds,
         )
         watch_announcer(self._meter, self._announcer)
 

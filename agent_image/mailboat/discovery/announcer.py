@@ -6,50 +6,50 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import AgentName, Offset, TopicName
-from mailboat.model.messages import DISCOVERY_TOPIC, DiscoveryMessage, ReportStart, SubscriberState
+from mailboat.model.messages import DiscoveryMessage, ReportStart, SubscriberState
 from mailboat.wire.messages import encode_message
 from mailboat.workers import Worker, WorkerOptions
 
 STOP_SECONDS: Final = 10.0
-
-
-class AnnouncerSettings(Frozen):
-    """How often is announced.
-
-    Attributes:
-        topic: The discovery topic.
-        subscriber: Who announces, for the log.
-        period_seconds: The pause between announcements when nothing happens.
-        shortest_pause_seconds: News that come faster are announced together.
-    """
-
-    topic: TopicName = DISCOVERY_TOPIC
-    subscriber: str = ""
-    period_seconds: float = 10.0
-    shortest_pause_seconds: float = 0.2
+_SHORTEST_PAUSE_SECONDS: Final = 0.2  # news that come faster are announced together
 
 
 class Announcer:
     """Announces between `start` and `stop`; `compose` is called in its thread, for the announcement of the moment."""
 
     def __init__(
-        self, journal: Journal, compose: Callable[[], DiscoveryMessage], settings: AnnouncerSettings, clock: Clock
+        self,
+        journal: Journal,
+        topic: TopicName,
+        compose: Callable[[], DiscoveryMessage],
+        clock: Clock,
+        subscriber: str = "",
+        period_seconds: float = 10.0,
     ) -> None:
-        """Nothing is announced before `start`."""
+        """Nothing is announced before `start`.
+
+        Args:
+            journal: Where announcements are appended.
+            topic: The discovery topic.
+            compose: Gives the announcement of the moment.
+            clock: For pauses.
+            subscriber: Who announces, for the log.
+            period_seconds: The pause between announcements when nothing happens.
+        """
         self._journal = journal
         self._compose = compose
-        self._settings = settings
+        self._topic = topic
+        self._period_seconds = period_seconds
         options = WorkerOptions(
-            f"announcing {settings.subscriber}",
-            first_pause_seconds=settings.shortest_pause_seconds,
-            longest_pause_seconds=settings.period_seconds,
+            f"announcing {subscriber}",
+            first_pause_seconds=_SHORTEST_PAUSE_SECONDS,
+            longest_pause_seconds=period_seconds,
             on_end=self.announce,
-            where={"subscriber": settings.subscriber},
+            where={"subscriber": subscriber},
         )
-        self.worker: Final = Worker(f"announcer-{settings.subscriber}", self._turn, clock, options)
+        self.worker: Final = Worker(f"announcer-{subscriber}", self._turn, clock, options)
 
     @property
     def failures(self) -> int:
@@ -73,12 +73,12 @@ class Announcer:
         message = self._compose()
         headers, value = encode_message(message)
         key = f"{message.sub_sling_id}-{message.sub_agent_name}".encode()
-        self._journal.append(self._settings.topic, [NewRecord(value, headers, key)])
+        self._journal.append(self._topic, [NewRecord(value, headers, key)])
 
     def _turn(self) -> float:
         self.announce()
-        self.worker.rest(self._settings.shortest_pause_seconds)
-        return max(0.0, self._settings.period_seconds - self._settings.shortest_pause_seconds)
+        self.worker.rest(_SHORTEST_PAUSE_SECONDS)
+        return max(0.0, self._period_seconds - _SHORTEST_PAUSE_SECONDS)
 
 
 _OTHERS: Final = AgentName("")

@@ -6,6 +6,7 @@ By consumption; and by age and size, at borders of whole packages, where brokers
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -14,7 +15,6 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole
-from mailboat.retention.head_plan import ConsumptionBounds
 from mailboat.retention.task import (
     CARRY_SECONDS,
     RetentionFigures,
@@ -42,21 +42,10 @@ def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) ->
     """A keeper that the caller closes. Raises: UsageError for bounds that contradict each other."""
     retention = workspace.home.config.retention
     _check(retention)
-    config, is_kept = retention.consumption, is_head_kept(workspace.home.config)
-    settings = RetentionSettings(
-        workspace.package_topic,
-        workspace.topic(TopicRole.DISCOVERY),
-        ConsumptionBounds(
-            config.min_seconds,
-            config.min_bytes,
-            config.max_seconds,
-            config.max_bytes,
-            retention.package_seconds if is_kept else None,
-            retention.package_bytes if is_kept else None,
-        ),
-        config.subscriber_timeout_seconds,
-        is_by_consumption,
-    )
+    if not is_head_kept(workspace.home.config):
+        retention = replace(retention, package_seconds=None, package_bytes=None)
+    discovery = workspace.topic(TopicRole.DISCOVERY)
+    settings = RetentionSettings(workspace.package_topic, discovery, retention, is_by_consumption)
     return RetentionTask(workspace.journal, settings, workspace.clock)
 
 

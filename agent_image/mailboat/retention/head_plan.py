@@ -11,30 +11,10 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mailboat.config.storage import ConsumptionConfig, RetentionConfig
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.positions import Bounds
 from mailboat.retention.marks import LogMarks
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumptionBounds:
-    """What stays and what goes regardless of the subscribers.
-
-    Attributes:
-        min_seconds: Packages younger than this stay.
-        min_bytes: So much of the log stays.
-        max_seconds: Packages older than this go; None: never.
-        max_bytes: What is beyond so many bytes goes; None: never.
-        expire_seconds: Packages older than this go also without known subscribers; None: never.
-        expire_bytes: What is beyond so many bytes goes also without known subscribers; None: never.
-    """
-
-    min_seconds: float = 3600.0
-    min_bytes: int = 0
-    max_seconds: float | None = None
-    max_bytes: int | None = None
-    expire_seconds: float | None = None
-    expire_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +53,18 @@ class HeadPlan:
 
 
 def plan_head(
-    bounds: Bounds, holders: Sequence[Holder], marks: LogMarks, limits: ConsumptionBounds, now_ms: int
+    bounds: Bounds, holders: Sequence[Holder], marks: LogMarks, config: RetentionConfig, now_ms: int
 ) -> HeadPlan:
-    """Where the head should be."""
+    """Where the head should be.
+
+    Age and size (`package_seconds`, `package_bytes`) also count without known subscribers.
+    """
     slowest, wanted, reason = bounds.earliest_offset, bounds.earliest_offset, Reason.NOBODY
     if holders:
         # a subscriber below the log has lost packages, but still holds the rest: a newer snapshot may repair it
         slowest = max(bounds.earliest_offset, min(holder.next_offset for holder in holders))
-        wanted, reason = _by_consumption(bounds, slowest, marks, limits, now_ms)
-    expired = _beyond(bounds, marks, (limits.expire_seconds, limits.expire_bytes), now_ms)
+        wanted, reason = _by_consumption(bounds, slowest, marks, config.consumption, now_ms)
+    expired = _beyond(bounds, marks, (config.package_seconds, config.package_bytes), now_ms)
     if expired > wanted:
         wanted, reason = expired, Reason.EXPIRED
     head = max(bounds.earliest_offset, marks.border(min(wanted, bounds.next_offset)))
@@ -94,7 +77,7 @@ def plan_head(
 
 
 def _by_consumption(
-    bounds: Bounds, slowest: Offset, marks: LogMarks, limits: ConsumptionBounds, now_ms: int
+    bounds: Bounds, slowest: Offset, marks: LogMarks, limits: ConsumptionConfig, now_ms: int
 ) -> tuple[Offset, Reason]:
     floor = _floor(bounds, marks, limits, now_ms)
     ceiling = _beyond(bounds, marks, (limits.max_seconds, limits.max_bytes), now_ms)
@@ -103,7 +86,7 @@ def _by_consumption(
     return (floor, Reason.FLOOR) if slowest > floor else (slowest, Reason.HELD)
 
 
-def _floor(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: int) -> Offset:
+def _floor(bounds: Bounds, marks: LogMarks, limits: ConsumptionConfig, now_ms: int) -> Offset:
     """The head may be here at most: what is behind it stays, as it is young, or needed for the size."""
     floor = bounds.next_offset
     if limits.min_seconds > 0:

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock, milliseconds_now
+from mailboat.config.storage import RetentionConfig
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, Announced, heard
-from mailboat.retention.head_plan import ConsumptionBounds, HeadPlan, Holder, plan_head
+from mailboat.retention.head_plan import HeadPlan, Holder, plan_head
 from mailboat.retention.marks import LogMarks
 from mailboat.wire.messages import decode_message, encode_message
 
@@ -180,15 +181,13 @@ class RetentionSettings:
     Attributes:
         package_topic: Whose head is moved.
         discovery_topic: Where subscribers announce themselves.
-        limits: What stays and what goes regardless of the subscribers.
-        subscriber_timeout_seconds: A durable subscriber silent for so long is dropped; None: never.
+        config: The section `retention`, without age and size of packages where the log itself applies them.
         is_by_consumption: Whether anybody is waited for; if not, the limits of age and size alone count.
     """
 
     package_topic: TopicName
     discovery_topic: TopicName
-    limits: ConsumptionBounds
-    subscriber_timeout_seconds: float | None = None
+    config: RetentionConfig
     is_by_consumption: bool = True
 
 
@@ -267,14 +266,14 @@ class RetentionTask:
         self._is_stopping = is_stopping
         bounds = self._catch_up_noting_outages()
         now_ms = milliseconds_now(self._clock)
-        timeout = self._settings.subscriber_timeout_seconds
+        timeout = self._settings.config.consumption.subscriber_timeout_seconds
         self._marks.forget_orphans(now_ms)
         dropped: tuple[Registration, ...] = ()
         holders: Sequence[Holder] = ()
         if self._settings.is_by_consumption:
             dropped = tuple(self._registry.expire(now_ms, timeout, are_all_heard=self._are_all_heard()))
             holders = self._registry.holders()
-        plan = plan_head(bounds, holders, self._marks, self._settings.limits, now_ms)
+        plan = plan_head(bounds, holders, self._marks, self._settings.config, now_ms)
         freed = self._marks.bytes_behind(bounds.earliest_offset) - self._marks.bytes_behind(plan.head)
         turn = Turn(bounds, plan, freed, dropped, tuple(self._registry.registrations()))
         if is_applied:
