@@ -38,7 +38,7 @@ from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
-from mailboat.testing.trees import a_folder
+from mailboat.testing.trees import a_file, a_folder, a_page
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
 from support.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
@@ -642,6 +642,28 @@ def test_plan_refuses_what_a_filevault_publisher_would_refuse(tmp_path: Path, na
         assert caught.value.exit_code == 4
         assert engine.publisher().plan_changed(source).packages == 1
         assert not engine.records()
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_plan_and_publication_count_the_same(tmp_path: Path, package_type: str) -> None:
+    """Bytes of values and binaries; a file is an nt:file, also with a jcr:content of its own."""
+    file, content = NodePath("/en/x.png"), NodePath("/en/x.png/jcr:content")
+    data = Property("jcr:data", (Binary(b"png"),), PropertyType.BINARY)
+    nodes = [
+        Node(NodePath("/en"), "sling:Folder"),
+        Node(file, "nt:file"),
+        Node(content, "nt:unstructured", (), (data,)),
+        a_file("/en/y"),
+    ]
+    source, request = MemorySource([*nodes, a_page("/en/z", title="five!")]), add_request([NodePath("/en")])
+    parts = EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
+        plans = publisher.plan(request, source), publisher.plan_changed(source)
+        receipt = publisher.publish(request, source)
+    assert [plan.files for plan in plans] == [2, 2]
+    assert [(plan.nodes, plan.content_bytes) for plan in plans] == [(receipt.nodes, receipt.content_bytes)] * 2
+    assert receipt.content_bytes > len("five!")
 
 
 def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:
