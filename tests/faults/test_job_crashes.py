@@ -17,7 +17,7 @@ from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobId, JobState
-from mailboat.model.topics import PACKAGE_TOPIC
+from mailboat.model.messages import PACKAGE_TOPIC
 from mailboat.operations.journal_inspection import records_of
 from support import job_scenario
 from support.forks import preload, run_child

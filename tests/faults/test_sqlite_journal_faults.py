@@ -35,8 +35,8 @@ from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors
 from mailboat.journal.sqlite_writer import SqliteWriter
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import JobState, NewJob, Token
+from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.positions import Position
-from mailboat.model.topics import JOB_TOPIC
 from mailboat.testing.journal_harness import in_background
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
