@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import build_compiled
 import pytest
+import rewritten_tests
 import stages
 import yardstick
 
@@ -163,3 +166,24 @@ def test_a_block_too_short_for_a_sample_has_the_slowness_of_now() -> None:
     with yardstick.Pace(interval_seconds=60.0) as pace:
         pass
     assert pace.slowness == yardstick.slowness()
+
+
+def test_assertions_are_rewritten_once_for_each_text_of_a_module(tmp_path: Path) -> None:
+    module = tmp_path / "test_some.py"
+    module.write_text("def test_it() -> None:\n    assert 1\n")
+    assert [rewritten_tests.rewrite_stale(module) for _ in range(2)] == [True, False]
+    module.write_text("def test_it() -> None:\n    assert 2\n")
+    assert rewritten_tests.rewrite_stale(module)
+
+
+def test_what_is_rewritten_is_taken_by_pytest(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    module = tmp_path / "test_some.py"
+    module.write_text("def test_it() -> None:\n    assert 1\n")
+    rewritten_tests.rewrite_stale(module)
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    before = kept.stat()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (after,) = (tmp_path / "__pycache__").glob("test_some*")
+    assert (after.name, after.stat().st_ino) == (kept.name, before.st_ino), "pytest has rewritten it again"
