@@ -168,10 +168,6 @@ class KafkaBroker:
         if self._process is None or self._process.poll() is not None:
             self.start()
 
-    def rest(self) -> None:
-        """Use no CPU until `ensure_running`: what is stored stays, and a broker that stood still would be fenced."""
-        self.kill()
-
     def launch(self, quorum: Quorum | None = None) -> None:
         """Begin to start; of a new cluster, none answers before the others are launched too."""
         self._jars = self._jars or resolve_jars(self._settings.cache)
