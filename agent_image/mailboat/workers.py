@@ -96,7 +96,7 @@ class Worker:
         self._ended = threading.Event()
         self._failures = 0
         self._failures_in_row = 0
-        self._told = ""
+        self._logged = ""
         self._thread = threading.Thread(target=self._run, name=f"{_PREFIX}{name}", daemon=True)
 
     @property
@@ -147,7 +147,7 @@ class Worker:
         """Inside a long turn: what failed before works, so the next failure is the first one."""
         if self._failures_in_row:
             _LOG.info("%s works again", self._options.purpose, extra=dict(self._options.where))
-        self._failures_in_row, self._told = 0, ""
+        self._failures_in_row, self._logged = 0, ""
 
     def ask_to_stop(self) -> None:
         """Take no turn any more. Does not wait; again it does nothing new."""
@@ -212,7 +212,7 @@ class Worker:
                 self._options.on_failure(error)
             pause = self._pause_after(error)
             self._failures_in_row += 1
-            self._tell(error, pause)
+            self._log_failure(error, pause)
             self.rest(pause)
             return False
 
@@ -223,9 +223,9 @@ class Worker:
         wished = getattr(error, "retry_after_seconds", None)
         return pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
 
-    def _tell(self, error: Exception, pause: float) -> None:
+    def _log_failure(self, error: Exception, pause: float) -> None:
         """A failure that comes again and again is one line, until another one comes."""
-        is_news, self._told = str(error) != self._told, str(error)
+        is_news, self._logged = str(error) != self._logged, str(error)
         is_known = isinstance(error, MailboatError | OSError)
         level = (logging.WARNING if is_known else logging.ERROR) if is_news else logging.DEBUG
         _LOG.log(

@@ -52,7 +52,7 @@ def now_ms(clock: ManualClock) -> int:
     return int(clock.now().timestamp() * 1000)
 
 
-def hear(
+def apply(
     roster: Roster,
     message: DiscoveryMessage | PingMessage | RegistryMessage,
     appended_ms: int = 0,
@@ -60,7 +60,7 @@ def hear(
     is_retained: bool = False,
 ) -> None:
     headers, value = encode_message(message)
-    roster.hear(Record(Offset(0), value, headers, None, appended_ms), is_retained=is_retained)
+    roster.apply(Record(Offset(0), value, headers, None, appended_ms), is_retained=is_retained)
 
 
 def names(roster: Roster) -> list[str]:
@@ -69,32 +69,32 @@ def names(roster: Roster) -> list[str]:
 
 class TestRoster:
     def test_the_registry_of_retention_is_no_announcement_that_can_not_be_understood(self, roster: Roster) -> None:
-        hear(roster, RegistryMessage(LogIdentity("cluster", "topic"), Offset(0)))
+        apply(roster, RegistryMessage(LogIdentity("cluster", "topic"), Offset(0)))
         assert roster.unreadable == 0
-        roster.hear(Record(Offset(1), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
+        roster.apply(Record(Offset(1), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
         assert roster.unreadable == 1
 
     def test_the_newest_announcement_counts_also_when_its_offset_is_lower(self, roster: Roster) -> None:
-        hear(roster, announcement(offset=9))
-        hear(roster, announcement(offset=4))
+        apply(roster, announcement(offset=9))
+        apply(roster, announcement(offset=4))
         (known,) = roster.subscribers()
         assert known.announcement.states[0].offset == 4
 
     def test_one_that_comes_now_is_heard_now_whatever_its_log_says_of_time(
         self, roster: Roster, clock: ManualClock
     ) -> None:
-        hear(roster, announcement(), appended_ms=1)
+        apply(roster, announcement(), appended_ms=1)
         (known,) = roster.subscribers()
         assert known.heard_ms == now_ms(clock)
 
     def test_one_that_was_there_before_is_as_old_as_the_log_says(self, roster: Roster, clock: ManualClock) -> None:
-        hear(roster, announcement(), now_ms(clock) - 40_000, is_retained=True)
+        apply(roster, announcement(), now_ms(clock) - 40_000, is_retained=True)
         (known,) = roster.subscribers()
         assert not known.is_alive(now_ms(clock))
 
     def test_one_from_the_future_lives_no_longer_than_any_other(self, roster: Roster, clock: ManualClock) -> None:
         for is_retained in (True, False):
-            hear(roster, announcement(), 2**62, is_retained=is_retained)
+            apply(roster, announcement(), 2**62, is_retained=is_retained)
             (known,) = roster.subscribers()
             assert known.is_alive(now_ms(clock))
             assert not known.is_alive(now_ms(clock) + int(ALIVE_SECONDS * 1000) + 1)
@@ -102,38 +102,38 @@ class TestRoster:
     def test_the_silent_are_remembered_for_a_while_and_then_really_removed(
         self, roster: Roster, clock: ManualClock
     ) -> None:
-        hear(roster, announcement("quiet"))
+        apply(roster, announcement("quiet"))
         clock.advance(REMEMBERED_SECONDS)
         assert names(roster) == ["quiet"]
-        hear(roster, announcement("loud"))
+        apply(roster, announcement("loud"))
         clock.advance(0.01)
         assert names(roster) == ["loud"]
         assert len(roster._topology._rates) == 1
 
     def test_who_takes_leave_for_good_is_forgotten_at_once(self, roster: Roster) -> None:
-        hear(roster, announcement("edge"))
-        hear(roster, DiscoveryMessage(SLING_ID, AgentName("edge"), ()))
-        hear(roster, DiscoveryMessage(SLING_ID, AgentName("nobody"), ()))
+        apply(roster, announcement("edge"))
+        apply(roster, DiscoveryMessage(SLING_ID, AgentName("edge"), ()))
+        apply(roster, DiscoveryMessage(SLING_ID, AgentName("nobody"), ()))
         assert names(roster) == []
 
     def test_invented_subscribers_cost_no_more_than_the_bound_and_push_nobody_out_who_goes_on_announcing(
         self, roster: Roster
     ) -> None:
         for number in range(MAX_SUBSCRIBERS + 1000):
-            hear(roster, announcement(f"forged-{number}"))
+            apply(roster, announcement(f"forged-{number}"))
             if number % 500 == 0:
-                hear(roster, announcement("real"))
+                apply(roster, announcement("real"))
         assert len(roster.subscribers()) == MAX_SUBSCRIBERS
         assert "real" in names(roster)
 
     def test_a_thousand_times_the_same_is_one(self, roster: Roster) -> None:
         for _ in range(1000):
-            hear(roster, announcement())
+            apply(roster, announcement())
         assert names(roster) == ["edge"]
 
     def test_the_same_name_in_two_instances_is_two(self, roster: Roster) -> None:
-        hear(roster, announcement(sling_id="1" * 36))
-        hear(roster, announcement(sling_id="2" * 36))
+        apply(roster, announcement(sling_id="1" * 36))
+        apply(roster, announcement(sling_id="2" * 36))
         assert names(roster) == ["edge", "edge"]
 
     @pytest.mark.parametrize(
@@ -155,24 +155,24 @@ class TestRoster:
         self, roster: Roster, message: DiscoveryMessage | PingMessage
     ) -> None:
         headers, value = encode_message(message)
-        roster.hear(Record(Offset(0), value or b"?", headers), is_retained=False)
+        roster.apply(Record(Offset(0), value or b"?", headers), is_retained=False)
         assert (names(roster), roster.unreadable) == ([], 1)
 
     def test_garbage_is_counted_and_tombstones_are_not(self, roster: Roster) -> None:
-        roster.hear(Record(Offset(0), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
-        roster.hear(Record(Offset(1), b""), is_retained=False)
+        roster.apply(Record(Offset(0), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
+        roster.apply(Record(Offset(1), b""), is_retained=False)
         assert roster.unreadable == 1
 
     def test_a_tombstone_is_the_leave_of_the_agent_that_its_key_names(self, roster: Roster) -> None:
-        hear(roster, announcement("edge"))
-        hear(roster, announcement("other"))
-        roster.hear(Record(Offset(1), b"", (), f"{SLING_ID}-edge".encode()), is_retained=False)
+        apply(roster, announcement("edge"))
+        apply(roster, announcement("other"))
+        roster.apply(Record(Offset(1), b"", (), f"{SLING_ID}-edge".encode()), is_retained=False)
         assert names(roster) == ["other"]
 
     def test_its_version_grows_with_what_is_heard_and_with_what_is_removed(
         self, roster: Roster, clock: ManualClock
     ) -> None:
-        hear(roster, announcement())
+        apply(roster, announcement())
         heard = roster.version
         assert roster.subscribers()
         assert roster.version == heard
@@ -227,19 +227,19 @@ class TestRates:
     def test_the_rate_is_that_of_the_last_minute(self) -> None:
         rate = Rate()
         for second in range(121):
-            rate.hear(second * 1000, second * (1 if second <= 60 else 3))
+            rate.apply(second * 1000, second * (1 if second <= 60 else 3))
         assert rate.per_second() == pytest.approx((360 - 60) / 60)
 
     @pytest.mark.parametrize("positions", [[], [5], [5, 5], [9, 4]])
     def test_without_progress_there_is_no_rate(self, positions: list[int]) -> None:
         rate = Rate()
         for second, position in enumerate(positions):
-            rate.hear(second * 1000, position)
+            rate.apply(second * 1000, position)
         assert rate.per_second() is None
 
     def test_a_flood_of_announcements_costs_no_more_than_its_window(self) -> None:
         rate = Rate()
         for ms in range(0, 3 * WINDOW_MS, 10):
-            rate.hear(ms, ms)
+            rate.apply(ms, ms)
         assert len(rate._samples) <= 1.1 * WINDOW_MS / 500
         assert rate.per_second() == pytest.approx(1000)

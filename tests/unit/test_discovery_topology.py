@@ -17,16 +17,16 @@ def announcement(name: str, offset: int = 0) -> DiscoveryMessage:
 
 def test_the_newest_announcement_counts_also_when_its_offset_is_lower() -> None:
     topology = Topology()
-    topology.hear(announcement("edge", 9), 1000)
-    topology.hear(announcement("edge", 4), 2000)
+    topology.apply(announcement("edge", 9), 1000)
+    topology.apply(announcement("edge", 4), 2000)
     (known,) = topology.subscribers()
     assert (known.announcement.states[0].offset, known.heard_ms) == (4, 2000)
 
 
 def test_the_silent_are_alive_for_thirty_seconds_and_removed_after_an_hour() -> None:
     topology = Topology()
-    topology.hear(announcement("quiet"), 1000)
-    topology.hear(announcement("loud"), 20_000)
+    topology.apply(announcement("quiet"), 1000)
+    topology.apply(announcement("loud"), 20_000)
     assert [one.is_alive(31_000) for one in topology.subscribers()] == [True, True]
     assert [one.is_alive(31_001) for one in topology.subscribers()] == [True, False]
     assert not topology.remove_expired(3_601_000)
@@ -38,7 +38,7 @@ def test_the_silent_are_alive_for_thirty_seconds_and_removed_after_an_hour() -> 
 def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are_known(names: list[int]) -> None:
     topology = Topology(max_subscribers=10)
     for time_ms, name in enumerate(names):
-        topology.hear(announcement(f"edge-{name}"), time_ms)
+        topology.apply(announcement(f"edge-{name}"), time_ms)
     known = [one.key.name for one in topology.subscribers()]
     assert len(known) <= 10
     assert known == sorted(known, key=natural_key)
@@ -48,5 +48,5 @@ def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are
 def test_subscribers_are_listed_by_the_numbers_in_their_names() -> None:
     topology = Topology()
     for name in ("edge-10", "edge-2", "edge", "edge-02", "a"):
-        topology.hear(announcement(name), 0)
+        topology.apply(announcement(name), 0)
     assert [one.key.name for one in topology.subscribers()] == ["a", "edge", "edge-02", "edge-2", "edge-10"]

@@ -88,22 +88,22 @@ def test_an_honest_announcement_of_a_hundred_publishers_is_short_enough() -> Non
     assert len(value) <= MAX_ANNOUNCEMENT_BYTES
 
 
-def _failures(hear: Callable[[Message], None]) -> None:
+def _failures(apply: Callable[[Message], None]) -> None:
     text = "y" * 2_000
     for number in range(1_500):
         cause = FailureCause("StorageFull", text, "/a", text)
-        hear(received(replace(STATUS, sub_agent_name=AgentName(f"edge-{number % 40}"), cause=cause, offset=number)))
+        apply(received(replace(STATUS, sub_agent_name=AgentName(f"edge-{number % 40}"), cause=cause, offset=number)))
 
 
-def _answers(hear: Callable[[Message], None]) -> None:
+def _answers(apply: Callable[[Message], None]) -> None:
     for number in range(1_500):
-        hear(received(replace(RESULT, command_id=f"c{number}", message="y" * 5_000)))
+        apply(received(replace(RESULT, command_id=f"c{number}", message="y" * 5_000)))
 
 
-def _announcements(hear: Callable[[Message], None]) -> None:
+def _announcements(apply: Callable[[Message], None]) -> None:
     states = tuple(SubscriberState(AgentName(f"publisher-{number}"), number) for number in range(40))
     for number in range(300):
-        hear(received(replace(ANNOUNCED, sub_agent_name=AgentName(f"edge-{number}"), states=states, cause=LOUD)))
+        apply(received(replace(ANNOUNCED, sub_agent_name=AgentName(f"edge-{number}"), states=states, cause=LOUD)))
 
 
 def test_floods_cost_no_more_than_the_bounds() -> None:
@@ -112,13 +112,13 @@ def test_floods_cost_no_more_than_the_bounds() -> None:
     failed, answers, topology = FailedPackages(megabyte), CommandAnswers(megabyte), Topology(max_bytes=megabyte)
     tracemalloc.start()
     try:
-        for flood, hear in (
-            (_failures, failed.hear),
-            (_answers, answers.hear),
-            (_announcements, lambda message: topology.hear(message, 1_000)),
+        for flood, apply in (
+            (_failures, failed.apply),
+            (_answers, answers.apply),
+            (_announcements, lambda message: topology.apply(message, 1_000)),
         ):
             before = tracemalloc.get_traced_memory()[0]
-            flood(hear)
+            flood(apply)
             assert tracemalloc.get_traced_memory()[0] - before < 1.1 * megabyte
     finally:
         tracemalloc.stop()

@@ -49,7 +49,7 @@ def test_a_failing_callback_of_the_client_does_not_end_its_listener(monkeypatch:
         is_later.set()
 
     monkeypatch.setattr(kafka_topics, "_LISTEN_SECONDS", 0.01)
-    monkeypatch.setattr(KafkaTopics, "_hear", fail_first)
+    monkeypatch.setattr(KafkaTopics, "_poll_clients", fail_first)
     clock = SystemClock()
     made = KafkaTopics(SETTINGS, clock, ClientLog(clock))
     assert is_later.wait(PATIENCE_SECONDS)

@@ -340,9 +340,9 @@ def test_a_cursor_never_goes_back(tmp_path: Path) -> None:
 def test_invented_names_do_not_push_out_those_who_are_known() -> None:
     awaited = AwaitedSubscribers()
     world_names = [f"forged-{number}" for number in range(5000)]
-    awaited.hear(QueueName(SLING, AgentName("real")), 1, 0, 0.0)
+    awaited.apply(QueueName(SLING, AgentName("real")), 1, 0, 0.0)
     for name in world_names:
-        awaited.hear(QueueName(SLING, AgentName(name)), 0, 0, 0.0)
+        awaited.apply(QueueName(SLING, AgentName(name)), 0, 0, 0.0)
     stored = awaited.stored()
     assert len(stored) == 2000
     assert stored[0].queue_name.agent_name == "real"

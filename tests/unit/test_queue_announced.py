@@ -10,7 +10,7 @@ from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PACKAGE_TOPIC, DiscoveryMessage, SubscriberState
 from mailboat.model.positions import LogIdentity
-from mailboat.queues.announced import MAX_ANNOUNCEMENT_BYTES, Announced, KnownLog, heard
+from mailboat.queues.announced import MAX_ANNOUNCEMENT_BYTES, Announced, KnownLog, read_announcement
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -26,7 +26,7 @@ def record(message: DiscoveryMessage) -> Record:
 
 
 def announced(**changes: object) -> Announced:
-    found = heard(record(DiscoveryMessage(**{**_fields(), **changes})))  # type: ignore[arg-type]  # fields by name
+    found = read_announcement(record(DiscoveryMessage(**{**_fields(), **changes})))  # type: ignore[arg-type]  # fields by name
     assert found is not None
     return found
 
@@ -36,7 +36,7 @@ def _fields() -> dict[str, object]:
 
 
 def test_an_announcement_says_who_where_and_when() -> None:
-    assert heard(record(ANNOUNCEMENT)) == Announced(EDGE, Offset(3), 1000, ANNOUNCEMENT)
+    assert read_announcement(record(ANNOUNCEMENT)) == Announced(EDGE, Offset(3), 1000, ANNOUNCEMENT)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_an_announcement_says_who_where_and_when() -> None:
     [{"sub_agent_name": "-"}, {"sub_sling_id": "short"}, {"sub_sling_id": "\n" * 36}, {"state": "x" * 70_000}],
 )
 def test_what_nobody_can_be_is_not_heard(changes: dict[str, str]) -> None:
-    assert heard(record(DiscoveryMessage(**{**_fields(), **changes}))) is None  # type: ignore[arg-type]  # by name
+    assert read_announcement(record(DiscoveryMessage(**{**_fields(), **changes}))) is None  # type: ignore[arg-type]  # by name
 
 
 def test_a_record_that_is_no_announcement_is_not_heard() -> None:
-    assert heard(Record(Offset(0), b"\xff", ())) is None
-    assert heard(Record(Offset(0), b"x" * (MAX_ANNOUNCEMENT_BYTES + 1), ())) is None
+    assert read_announcement(Record(Offset(0), b"\xff", ())) is None
+    assert read_announcement(Record(Offset(0), b"x" * (MAX_ANNOUNCEMENT_BYTES + 1), ())) is None
 
 
 def test_no_states_and_no_wish_to_follow_all_is_a_leave() -> None:
@@ -61,11 +61,13 @@ def test_no_states_and_no_wish_to_follow_all_is_a_leave() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"nobody", b"\xff" * 40, f"{SLING_ID}edge".encode(), f"{'5' * 36}-".encode()])
 def test_a_tombstone_of_nobody_says_nothing(key: bytes) -> None:
-    assert heard(Record(Offset(0), b"", (), key)) is None
+    assert read_announcement(Record(Offset(0), b"", (), key)) is None
 
 
 def test_a_tombstone_is_the_leave_of_whom_its_key_names() -> None:
-    assert heard(Record(Offset(9), b"", (), f"{SLING_ID}-edge".encode(), 5)) == Announced(EDGE, Offset(9), 5, None)
+    assert read_announcement(Record(Offset(9), b"", (), f"{SLING_ID}-edge".encode(), 5)) == Announced(
+        EDGE, Offset(9), 5, None
+    )
 
 
 def test_who_follows_all_stands_where_it_reads_next_with_publishers_it_has_not_seen() -> None:

@@ -207,7 +207,7 @@ def play(
     reports = PackageReports(max_ranges=max_ranges)
     for at, message in life.sent:
         if at >= heard_from:
-            reports.hear(message)
+            reports.apply(message)
     for offset, publisher in enumerate(life.publishers):
         facts = OutcomeFacts(
             offset=offset,

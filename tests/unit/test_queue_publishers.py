@@ -182,13 +182,13 @@ class TestErrorQueues:
         assert errors.page(sources.pages) == []
 
     def test_it_is_passive_and_can_not_be_edited(self, errors: ErrorQueue, failed: FailedPackages) -> None:
-        failed.hear(status(4))
+        failed.apply(status(4))
         assert errors.state() is QueueState.PASSIVE
         assert errors.capabilities == frozenset()
 
     def test_attempts_are_unknown_where_the_status_names_none(self, failed: FailedPackages) -> None:
         """Sling's statuses have no attempts."""
-        failed.hear(replace(status(4), attempts=0))
+        failed.apply(replace(status(4), attempts=0))
         found = failed.find(FailurePlace(AUTHOR, EDGE, Offset(4)))
         assert found is not None
         assert found.attempts is None
@@ -197,7 +197,7 @@ class TestErrorQueues:
         self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
     ) -> None:
         for offset in (8, 4):
-            failed.hear(status(offset))
+            failed.apply(status(offset))
         first, second = errors.page(sources.pages)
         assert (str(first.id), str(second.id)) == ("package-0@4", "package-0@8")
         assert (first.failed.cause, first.failed.attempts, first.failed.package_id) == (CAUSE, 4, "package 4")
@@ -207,28 +207,28 @@ class TestErrorQueues:
         assert [one.id.offset for one in errors.page(sources.pages, 0, 1)] == [4]
 
     def test_only_what_was_given_up_counts(self, errors: ErrorQueue, failed: FailedPackages) -> None:
-        failed.hear(status(4, PackageStatus.IMPORTED))
-        failed.hear(status(6, PackageStatus.REMOVED))
-        failed.hear(status(8, name=WEST))
-        failed.hear(status(9, publisher=OTHER))
+        failed.apply(status(4, PackageStatus.IMPORTED))
+        failed.apply(status(6, PackageStatus.REMOVED))
+        failed.apply(status(8, name=WEST))
+        failed.apply(status(9, publisher=OTHER))
         assert errors.size().count == 0
 
     def test_the_same_failure_twice_is_one(self, errors: ErrorQueue, failed: FailedPackages) -> None:
-        failed.hear(status(4))
-        failed.hear(status(4))
+        failed.apply(status(4))
+        failed.apply(status(4))
         assert errors.size().count == 1
 
     def test_a_package_that_was_imported_after_all_leaves_it(self, errors: ErrorQueue, failed: FailedPackages) -> None:
-        failed.hear(status(4))
-        failed.hear(status(6))
-        failed.hear(status(4, PackageStatus.IMPORTED))
+        failed.apply(status(4))
+        failed.apply(status(6))
+        failed.apply(status(4, PackageStatus.IMPORTED))
         assert errors.size().count == 1
 
     def test_what_retention_removed_is_neither_shown_nor_counted(
         self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
     ) -> None:
         for offset in (2, 4, 8):
-            failed.hear(status(offset))
+            failed.apply(status(offset))
         sources.view.trim(Offset(4))
         assert errors.size().count == 2
         assert [one.id.offset for one in errors.page(sources.pages)] == [4, 8]
@@ -238,14 +238,14 @@ class TestErrorQueues:
     def test_a_status_for_an_offset_that_never_was_has_no_entry(
         self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
     ) -> None:
-        failed.hear(status(2**62))
+        failed.apply(status(2**62))
         (item,) = errors.page(sources.pages)
         assert item.entry is None
 
     def test_invented_failures_do_not_fill_the_memory(self) -> None:
         failed = FailedPackages(max_bytes=50_000)
         for number, offset in itertools.product(range(30), range(10)):
-            failed.hear(status(offset, name=QueueName(SLING_ID, AgentName(f"agent{number}"))))
+            failed.apply(status(offset, name=QueueName(SLING_ID, AgentName(f"agent{number}"))))
             assert failed.size_bytes <= 50_000
         places = failed.places(Offset(0))
         assert failed.forgotten_count == 300 - len(places)
@@ -257,8 +257,8 @@ class TestErrorQueues:
         failed = FailedPackages(max_queue_bytes=400_000)
         errors = ErrorQueue(EDGE, AUTHOR, failed, sources.view)
         for offset in range(2_000):
-            failed.hear(replace(status(offset), cause=FailureCause("StorageFull", "m" * 1_000, "/a", "t" * 2_000)))
-            failed.hear(status(offset, name=WEST)) if offset < 10 else None
+            failed.apply(replace(status(offset), cause=FailureCause("StorageFull", "m" * 1_000, "/a", "t" * 2_000)))
+            failed.apply(status(offset, name=WEST)) if offset < 10 else None
         of_edge, of_west = failed.of(AUTHOR, EDGE, Offset(0)), failed.of(AUTHOR, WEST, Offset(0))
         assert failed.size_bytes <= 450_000
         assert (len(of_edge) + failed.forgotten_count, of_edge[-1].offset) == (2_000, 1_999)

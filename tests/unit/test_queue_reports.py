@@ -23,7 +23,7 @@ def status(
 
 def hear_all(reports: PackageReports, *statuses: tuple[int, PackageStatus], golden: AgentName | None = None) -> None:
     for offset, kind in statuses:
-        reports.hear(status(offset, kind, golden=golden))
+        reports.apply(status(offset, kind, golden=golden))
 
 
 def offsets_in(
@@ -109,7 +109,7 @@ def test_forgotten_ranges_are_never_taken_for_imported() -> None:
 
 def test_the_subscriber_with_most_ranges_is_forgotten_first() -> None:
     reports = PackageReports(max_ranges=10)
-    reports.hear(status(5, name=WEST))
+    reports.apply(status(5, name=WEST))
     for offset in range(0, 100, 2):
         hear_all(reports, (offset, REMOVED), (offset + 1, IMPORTED))
     assert offsets_in(reports, 100, name=WEST) == [5]
@@ -119,9 +119,9 @@ def test_forgotten_subscribers_have_no_complete_reports() -> None:
     reports = PackageReports(max_queues=2)
     assert reports.find(AUTHOR, EDGE, 0).are_complete
     for number in range(3):
-        reports.hear(status(7, name=QueueName(SLING_ID, AgentName(f"s{number}"))))
+        reports.apply(status(7, name=QueueName(SLING_ID, AgentName(f"s{number}"))))
     assert not reports.find(AUTHOR, EDGE, 0).are_complete
-    reports.hear(status(9))
+    reports.apply(status(9))
     assert [reports.find(AUTHOR, EDGE, one).are_complete for one in (8, 9)] == [False, True]
     assert reports.last(AUTHOR, QueueName(SLING_ID, AgentName("s0"))) == -1
     assert reports.last(AUTHOR, EDGE) == 9
@@ -154,7 +154,7 @@ def test_answers_change_at_edges_only(statuses: list[tuple[int, PackageStatus]])
 
 def test_other_messages_mean_nothing_and_clear_forgets_all() -> None:
     reports = PackageReports()
-    reports.hear(PingMessage())
+    reports.apply(PingMessage())
     hear_all(reports, (2, REMOVED))
     reports.clear()
     assert (offsets_in(reports, 5), reports.range_count) == ([], 0)
@@ -177,7 +177,7 @@ def test_the_last_status_of_each_package_counts_in_any_order(
 ) -> None:
     reports, last = PackageReports(), dict[int, Report | None]()
     for offset, kind, golden in said:
-        reports.hear(status(offset, kind, golden=golden))
+        reports.apply(status(offset, kind, golden=golden))
         removed = Report.DROPPED if golden is None else Report.SKIPPED
         last[offset] = {REMOVED: removed, FAILED: Report.GIVEN_UP, IMPORTED: None}[kind]
     assert {one: reports.find(AUTHOR, EDGE, one).report for one in last} == last

@@ -25,26 +25,26 @@ class TestAnswers:
 
     def test_an_answer_is_found_by_command_and_subscriber(self) -> None:
         answers = CommandAnswers()
-        answers.hear(self.ANSWER)
+        answers.apply(self.ANSWER)
         assert answers.find("c1", EDGE) == self.ANSWER
         assert answers.find("c2", EDGE) is None
 
     def test_what_another_says_of_a_command_counts_for_nothing(self) -> None:
         answers = CommandAnswers()
-        answers.hear(replace(self.ANSWER, sub_agent_name=AgentName("west"), state=CommandState.REFUSED))
-        answers.hear(PingMessage())
+        answers.apply(replace(self.ANSWER, sub_agent_name=AgentName("west"), state=CommandState.REFUSED))
+        answers.apply(PingMessage())
         assert answers.find("c1", EDGE) is None
 
     def test_the_first_answer_counts(self) -> None:
         answers = CommandAnswers()
-        answers.hear(self.ANSWER)
-        answers.hear(replace(self.ANSWER, removed=99))
+        answers.apply(self.ANSWER)
+        answers.apply(replace(self.ANSWER, removed=99))
         assert answers.find("c1", EDGE) == self.ANSWER
 
     def test_their_number_is_bounded_and_a_new_topic_begins_anew(self) -> None:
         answers = CommandAnswers(max_bytes=4_500)
         for number in range(5):
-            answers.hear(replace(self.ANSWER, command_id=f"c{number}"))
+            answers.apply(replace(self.ANSWER, command_id=f"c{number}"))
         assert [number for number in range(5) if answers.find(f"c{number}", EDGE)] == [2, 3, 4]
         assert answers.dropped_count == 2
         answers.clear()
@@ -53,7 +53,7 @@ class TestAnswers:
     def test_long_answers_count_by_their_bytes(self) -> None:
         answers = CommandAnswers(max_bytes=20_000)
         for number in range(100):
-            answers.hear(replace(self.ANSWER, command_id=f"c{number}", message="m" * 1_000))
+            answers.apply(replace(self.ANSWER, command_id=f"c{number}", message="m" * 1_000))
         assert sum(answers.find(f"c{number}", EDGE) is not None for number in range(100)) == 8
         assert answers.dropped_count == 92
 

@@ -152,7 +152,7 @@ class ForgetfulListener:
         self.heard: list[int] = []
         self.has_failed = False
 
-    def hear(self, status: Message) -> None:
+    def apply(self, status: Message) -> None:
         assert isinstance(status, StatusMessage)
         if status.offset == 1 and not self.has_failed:
             self.has_failed = True

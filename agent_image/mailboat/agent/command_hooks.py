@@ -108,9 +108,9 @@ class CommandHook:
                 process.wait(_LOOK_SECONDS)
 
     def _failed(self, package: ProcessedPackage, what: str, last_line: str = "") -> ProcessorFailedError:
-        told = f": {last_line}" if last_line else ""
+        detail = f": {last_line}" if last_line else ""
         return ProcessorFailedError(
-            f"the hook {self._arguments[0]} {what}{told}", package=package.package_id, offset=package.offset
+            f"the hook {self._arguments[0]} {what}{detail}", package=package.package_id, offset=package.offset
         )
 
 

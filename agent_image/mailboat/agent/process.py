@@ -207,11 +207,11 @@ class AgentProcess:
 
     def stop(self, deadline: Deadline) -> int:
         """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
-        is_told = self._stop_by is None and self._has_started  # an attempt to start that failed is told by `Startup`
+        is_logged = self._stop_by is None and self._has_started  # an attempt to start that failed is told by `Startup`
         self._stop_by = self._stop_by or deadline
         self.ask_to_stop()
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
-        if is_told:
+        if is_logged:
             running = ", ".join(worker.name for worker in workers if worker.is_running) or "nothing"
             _LOG.info("stopping (deadline %.3g s): %s", self._stop_by.remaining_seconds(), running)
         # all workers are asked before the first join: they end in parallel, within one deadline
@@ -221,11 +221,11 @@ class AgentProcess:
         if self._control is not None:
             self._control.stop(self._stop_by)
         late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
-        if is_told:
-            self._tell_end(self._stop_by, late)
+        if is_logged:
+            self._log_end(self._stop_by, late)
         return self.exit_code
 
-    def _tell_end(self, deadline: Deadline, late: Sequence[str]) -> None:
+    def _log_end(self, deadline: Deadline, late: Sequence[str]) -> None:
         if late:
             _LOG.warning("did not end before the deadline: %s; the next start resumes their work", ", ".join(late))
         else:

@@ -54,7 +54,7 @@ class Startup:
 
         Raises: as `attempt`, but for brokers and a bucket that do not answer.
         """
-        failures, told = 0, ""
+        failures, logged = 0, ""
         while not self._stopping.is_set():
             try:
                 self._process = attempt()
@@ -62,9 +62,9 @@ class Startup:
                 if not failures:
                     when_delayed()
                 pause = self._pause_after(failures)
-                level = logging.DEBUG if str(error) == told else logging.WARNING
+                level = logging.DEBUG if str(error) == logged else logging.WARNING
                 _LOG.log(level, "the agents can't start: %s; next try in %.3g seconds", error, pause)
-                self._reason, told, failures = error.name, str(error), failures + 1
+                self._reason, logged, failures = error.name, str(error), failures + 1
                 self._clock.wait(self._stopping, pause)
                 continue
             if failures:

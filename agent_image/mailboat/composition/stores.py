@@ -67,9 +67,9 @@ def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
             f"{_SECTION} has one of access_key_id and secret_access_key, and needs both or neither", key=_SECTION
         )
     if s3.endpoint_url is not None and not _is_endpoint(s3.endpoint_url):
-        told = s3.endpoint_url.rpartition("@")[2]  # there may be a password before it
+        shown = s3.endpoint_url.rpartition("@")[2]  # there may be a password before it
         yield ConfigInvalidError(
-            f"{_SECTION}.endpoint_url is {told!r}, not a server address; expected https://HOST or http://HOST:PORT",
+            f"{_SECTION}.endpoint_url is {shown!r}, not a server address; expected https://HOST or http://HOST:PORT",
             key=f"{_SECTION}.endpoint_url",
         )
     if s3.ca_file is not None and not _file(s3.ca_file, folder).is_file():

@@ -56,14 +56,14 @@ def _unknown_line(_key: str) -> int | None:
 
 def invalid_config(where: str, mistakes: Sequence[Mistake], line_of: LineOf = _unknown_line) -> ConfigInvalidError:
     """The error for all mistakes of a document: one as a sentence, several as a numbered list; each with its line."""
-    told = [f"{_place(where, mistake.key, line_of)}: {mistake.text}" for mistake in mistakes[:_TOLD_MISTAKES]]
+    texts = [f"{_place(where, mistake.key, line_of)}: {mistake.text}" for mistake in mistakes[:_TOLD_MISTAKES]]
     if len(mistakes) == 1:
-        return ConfigInvalidError(told[0], next_step=mistakes[0].next_step, key=mistakes[0].key or None)
+        return ConfigInvalidError(texts[0], next_step=mistakes[0].next_step, key=mistakes[0].key or None)
     hints = [f" ({mistake.next_step})" if mistake.next_step else "" for mistake in mistakes]
-    listed = {str(number): text + hint for number, (text, hint) in enumerate(zip(told, hints, strict=False), 1)}
-    more = len(mistakes) - len(told)
+    listed = {str(number): text + hint for number, (text, hint) in enumerate(zip(texts, hints, strict=False), 1)}
+    more = len(mistakes) - len(texts)
     return ConfigInvalidError(
-        f"{where} has {len(mistakes)} mistakes" + (f"; the first {len(told)}:" if more else ""), **listed
+        f"{where} has {len(mistakes)} mistakes" + (f"; the first {len(texts)}:" if more else ""), **listed
     )
 
 
@@ -89,8 +89,8 @@ def decode_config(document: object, *, where: str = "the configuration", line_of
     except _MistakeError as mistake:
         raise invalid_config(where, [mistake.mistake(is_alone=True)], line_of) from mistake
     if config is None:
-        told = [mistake.mistake(is_alone=len(mistakes) == 1) for mistake in mistakes]
-        raise invalid_config(where, told, line_of)
+        texts = [mistake.mistake(is_alone=len(mistakes) == 1) for mistake in mistakes]
+        raise invalid_config(where, texts, line_of)
     return config
 
 

@@ -84,7 +84,7 @@ class BuildsSeen:
     def list(self) -> Sequence[BuildView]:
         """All builds, the newest first."""
         with self._lock:
-            self._hear()
+            self._receive()
             # the time before the positions: a position announced after it is not settled yet
             heard_at, members = self._journal_state.statuses_heard_at_seconds(), self._directory.members()
             return [self._view(build, members, heard_at) for build in reversed(self._builds.values())]
@@ -96,7 +96,7 @@ class BuildsSeen:
             raise BuildMissingError(f"the log holds no package of a build {build_id[:80]!r}", build=build_id[:80])
         return found
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         journal, topic = self._workspace.journal, self._workspace.package_topic
         bounds = journal.bounds(topic)
         for key, build in list(self._builds.items()):

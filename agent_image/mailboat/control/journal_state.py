@@ -44,7 +44,7 @@ class CommandAnswers:
         self._lock = threading.Lock()
         self._answers: OrderedDict[tuple[str, QueueName], CommandResult] = OrderedDict()
 
-    def hear(self, status: Message) -> None:
+    def apply(self, status: Message) -> None:
         """Take in an answer; of several to one command by one subscriber the first counts."""
         if not isinstance(status, CommandResult):
             return
@@ -100,20 +100,20 @@ class ChangeNotifier:
 
         It looks again whenever the bell rings, and now and then.
         """
-        deadline, heard = Deadline(self._clock, seconds), threading.Event()
+        deadline, received = Deadline(self._clock, seconds), threading.Event()
         with self._lock:
-            self._waiters.add(heard)
+            self._waiters.add(received)
         try:
             while True:
                 found = look()
                 if is_enough(found) or deadline.is_over():
                     return found
-                self._clock.wait(heard, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
+                self._clock.wait(received, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
                 # cleared before the next look: a ring between the look and the wait ends that wait
-                heard.clear()
+                received.clear()
         finally:
             with self._lock:
-                self._waiters.discard(heard)
+                self._waiters.discard(received)
 
 
 RETAINED_STATUSES: Final = 100_000
@@ -207,11 +207,11 @@ class JournalState:
         # the time before the end: all that the log held at that time lies before this end
         now_seconds = self._workspace.clock.now().timestamp()
         end = self._workspace.journal.bounds(self._workspace.topic(TopicRole.STATUS)).next_offset
-        heard = self.status_follower.next_offset
+        received = self.status_follower.next_offset
         with self._mark_lock:
-            if heard >= end:
+            if received >= end:
                 self._heard_at_seconds = now_seconds
-            elif heard >= self._mark[1]:  # the topic grows while it is read: so it is marked, and asked again
+            elif received >= self._mark[1]:  # the topic grows while it is read: so it is marked, and asked again
                 self._heard_at_seconds, self._mark = max(self._heard_at_seconds, self._mark[0]), (now_seconds, end)
             return self._heard_at_seconds
 

@@ -16,7 +16,7 @@ from mailboat.discovery.topology import MAX_SUBSCRIBERS, AgentKey, KnownSubscrib
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, heard
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, read_announcement
 from mailboat.wire.headers import REGISTRY, message_type_of
 
 _READ: Final = ReadLimits(max_records=500)
@@ -49,9 +49,9 @@ class Roster:
         """Grows with each announcement and each removal."""
         return self._version
 
-    def hear(self, record: Record, *, is_retained: bool) -> None:
+    def apply(self, record: Record, *, is_retained: bool) -> None:
         """Take in a record of the discovery topic, which was there before, or comes now."""
-        announced = heard(record)
+        announced = read_announcement(record)
         now_ms = milliseconds_now(self._clock)
         with self._lock:
             self._version += 1
@@ -62,7 +62,7 @@ class Roster:
                 self._topology.leave(AgentKey(announced.queue_name.sling_id, announced.queue_name.agent_name))
             else:
                 heard_ms = min(record.appended_ms, now_ms) if is_retained else now_ms
-                self._topology.hear(announced.message, heard_ms)
+                self._topology.apply(announced.message, heard_ms)
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or silent, by name; who is silent for too long is removed before."""
@@ -99,7 +99,7 @@ class RosterFollower:
             self._reader = reader
             return 0
         for record in batch.records:
-            self._roster.hear(record, is_retained=record.offset < self._retained_to)
+            self._roster.apply(record, is_retained=record.offset < self._retained_to)
         return len(batch.records)
 
     def interrupt(self) -> None:

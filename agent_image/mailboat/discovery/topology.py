@@ -38,7 +38,7 @@ class Rate:
         """Start without samples."""
         self._samples: deque[_Sample] = deque()
 
-    def hear(self, heard_ms: int, last_done: int) -> None:
+    def apply(self, heard_ms: int, last_done: int) -> None:
         """Take in a position."""
         samples = self._samples
         if len(samples) > 1 and heard_ms - samples[-2].heard_ms < _FINEST_MS:
@@ -109,11 +109,11 @@ class Topology:
         self._known: OrderedDict[AgentKey, KnownSubscriber] = OrderedDict()
         self._rates: dict[AgentKey, Rate] = {}
 
-    def hear(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
+    def apply(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
         """Apply an announcement; the newest of an agent counts, whatever its offsets."""
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
         rate = self._rates.setdefault(key, Rate())
-        rate.hear(heard_ms, (announcement.reads_next or 0) - 1)
+        rate.apply(heard_ms, (announcement.reads_next or 0) - 1)
         before = self._known.get(key)
         claims = Claims() if before is None else before.claims
         claims = claims.and_then(announcement.reads_next or 0, heard_ms / 1000)

@@ -154,9 +154,9 @@ async def _answer_mistakes(request: Request, error: Exception) -> Response:
     kind = request.headers.get("content-type", "")
     if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
         return await _answer_error(request, _undeclared(kind))
-    told = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
-    more = len(found) - len(told)
-    message = "; ".join(told) + (f"; and {more} more" if more else "")
+    texts = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
+    more = len(found) - len(texts)
+    message = "; ".join(texts) + (f"; and {more} more" if more else "")
     return await _answer_error(request, UsageError(message, next_step=_near_member(request, found)))
 
 

@@ -59,8 +59,8 @@ class AuditTrail:
     def write(self, call: Call, method: str, path: str) -> None:
         """One line. What came from outside is quoted, so that it can't look like another line or fact."""
         facts: dict[str, object] = {"caller": call.caller.name if call.caller else "-", "verb": call.verb}
-        told = {name: value for name, value in call.what.items() if value not in (None, "")}
-        facts |= {"method": method, "path": path, **told}
+        given = {name: value for name, value in call.what.items() if value not in (None, "")}
+        facts |= {"method": method, "path": path, **given}
         facts |= {"outcome": call.outcome, "status": call.status, "request_id": call.request_id}
         text = _line(facts)
         _LOG.info("API request: %s", text, extra={"action": "audit", "audit": facts, "trace_parent": call.trace_parent})

@@ -201,12 +201,12 @@ class _Client:
 
     async def wait(self, news: asyncio.Event, seconds: float) -> bool:
         """Wait for news, at most so long, or until the client goes. Returns: false if there was nothing to write."""
-        told = asyncio.create_task(news.wait())
+        notified = asyncio.create_task(news.wait())
         try:
-            done, _ = await asyncio.wait({told, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({notified, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return bool(done)
         finally:
-            told.cancel()
+            notified.cancel()
 
 
 class EventStreamResponse(Response):

@@ -208,8 +208,8 @@ def problem_response(status: int) -> dict[str, Any]:
 
 def _described_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     """How headers of an answer are described, by their meanings."""
-    told = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
-    return {"headers": told} if told else {}
+    described = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
+    return {"headers": described} if described else {}
 
 
 def example_of(record: Any) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class ClientLog:
             self._next_at[kind] = now + self._interval_seconds
             left_out = self._left_out.pop(kind, 0)
         more = f" ({left_out} more of this kind since the last)" if left_out else ""
-        told = _THREAD.sub("", details[-1] if details else form)
+        line = _THREAD.sub("", details[-1] if details else form)
         level = logging.DEBUG if kind in _ROUTINE else min(level, logging.WARNING)  # it goes on trying by itself
-        _LOGGER.log(level, "Kafka client: %s%s", told, more, extra={"error": kind})
+        _LOGGER.log(level, "Kafka client: %s%s", line, more, extra={"error": kind})
 
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""

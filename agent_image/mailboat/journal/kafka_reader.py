@@ -130,7 +130,7 @@ class KafkaReader:
             position = self._next_offset
             if not 0 <= position < _LARGEST:
                 raise self._out_of_range(self._topics.bounds(self._settings.topic))
-            hooks: dict[str, Any] = {"error_cb": self._hear, "logger": self._log}
+            hooks: dict[str, Any] = {"error_cb": self._note_error, "logger": self._log}
             epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
             self._consumer = Consumer({**consumer_options(self._settings.kafka), **hooks})
             self._consumer.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
@@ -311,7 +311,7 @@ class KafkaReader:
         except (JournalUnavailableError, TopicMissingError):
             return False
 
-    def _hear(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         """The client lost a connection, or all: ask for the topic before anything else is given."""
         # The topic may have been replaced while the client was disconnected.
         self._is_identity_due = True

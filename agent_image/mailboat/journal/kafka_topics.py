@@ -285,11 +285,11 @@ class KafkaTopics:
         """Take the clients' log lines and errors off their queues, which would grow as long as the brokers are down."""
         while not self._clock.wait(self._closing, _LISTEN_SECONDS):
             try:
-                self._hear()
+                self._poll_clients()
             except Exception:  # noqa: BLE001  # a callback's: without this thread the queues would grow without a bound
                 _LOG.exception("internal error while reading log lines of the Kafka client; continuing")
 
-    def _hear(self) -> None:
+    def _poll_clients(self) -> None:
         self._admin.poll(0)
         self._prober.poll(0)
 
@@ -364,7 +364,7 @@ class KafkaTopics:
     ) -> None:
         """Return when the request is worth another try, else raise."""
         # confluent_kafka calls `error_cb` only within `poll`: without it the reason of a time-out is not known yet.
-        self._hear()
+        self._poll_clients()
         refusal = self._log.recent_refusal()
         if refusal is not None:
             raise self._refused(refusal, deadline, doing, topic)

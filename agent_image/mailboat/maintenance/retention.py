@@ -55,8 +55,8 @@ def _check(retention: RetentionConfig) -> None:
         raise UsageError("retention.consumption.max_seconds is below min_seconds", key="retention.consumption")
     if config.max_bytes is not None and config.max_bytes < config.min_bytes:
         raise UsageError("retention.consumption.max_bytes is below min_bytes", key="retention.consumption")
-    heard = retention.discovery
-    if config.policy is not ConsumptionPolicy.OFF and heard is not None and (heard.seconds or inf) < 2 * CARRY_SECONDS:
+    kept = retention.discovery
+    if config.policy is not ConsumptionPolicy.OFF and kept is not None and (kept.seconds or inf) < 2 * CARRY_SECONDS:
         raise UsageError(
             "retention.discovery.seconds is below two hours: durable subscribers would be forgotten",
             key="retention.discovery",

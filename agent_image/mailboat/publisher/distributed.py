@@ -78,7 +78,7 @@ class _AwaitedSubscriber:
     claims: Claims = field(default_factory=Claims)
     facts: SubscriberFacts = _NO_FACTS
 
-    def hear(self, next_offset: int, heard_seconds: float, facts: SubscriberFacts) -> None:
+    def apply(self, next_offset: int, heard_seconds: float, facts: SubscriberFacts) -> None:
         """It announces that everything below `next_offset` is done."""
         self.heard_seconds = max(self.heard_seconds, heard_seconds)
         self.facts = facts
@@ -110,7 +110,7 @@ class AwaitedSubscribers:
         """Whether the subscriber is waited for."""
         return queue_name in self._members
 
-    def hear(
+    def apply(
         self,
         queue_name: QueueName,
         next_offset: int | None,
@@ -124,7 +124,7 @@ class AwaitedSubscribers:
             return False  # invented names do not displace known subscribers
         member = known or _AwaitedSubscriber(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
-        member.hear(0 if next_offset is None else next_offset, heard_seconds, facts)
+        member.apply(0 if next_offset is None else next_offset, heard_seconds, facts)
         return known is None
 
     def leave(self, queue_name: QueueName) -> bool:

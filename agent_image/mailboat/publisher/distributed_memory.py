@@ -64,7 +64,7 @@ class StoredSubscribers(NamedTuple):
     """Who is waited for, by all announcements below a place in the discovery topic."""
 
     members: Sequence[StoredSubscriber]
-    heard: AnnouncementsRead
+    announcements: AnnouncementsRead
 
     def rows(self) -> list[tuple[object, ...]]:
         """As the table has them."""
@@ -129,8 +129,8 @@ class EventMemory:
         with self._file.transaction() as connection:
             connection.execute(_ADVANCE, (reader, identity.cluster_id, identity.topic_id, *cursor))
             if awaited is not None:
-                heard = awaited.heard
-                connection.execute(_PUT, (_AUDIENCE, *heard.identity, heard.next_offset, 0))
+                announcements = awaited.announcements
+                connection.execute(_PUT, (_AUDIENCE, *announcements.identity, announcements.next_offset, 0))
                 # Replaced as a whole, in the cursor's transaction: members and position always fit together.
                 connection.execute("DELETE FROM event_audience")
                 connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", awaited.rows())

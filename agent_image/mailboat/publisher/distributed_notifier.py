@@ -47,7 +47,7 @@ from mailboat.publisher.distributed_memory import (
     EventMemory,
     StoredSubscribers,
 )
-from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
@@ -276,7 +276,7 @@ class EventRun:
 
         Raises: the journal's errors, and those of the publisher's state. Make a new run then.
         """
-        has_changed = self._hear(wait_seconds)
+        has_changed = self._receive(wait_seconds)
         if self._announcements.next_offset < self._announced_to:
             return ()  # a subscriber that the package has to wait for may have joined
         # Statuses after announcements: a position counts only with the statuses that belong to it.
@@ -297,17 +297,17 @@ class EventRun:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def _hear(self, wait_seconds: float) -> bool:
+    def _receive(self, wait_seconds: float) -> bool:
         has_changed = False
         for record in self._announcements.read(_ANNOUNCEMENTS, wait_seconds).records:
-            announced = heard(record)
+            announced = read_announcement(record)
             if announced is not None and announced.message is None:
                 has_changed = self._awaited.leave(announced.queue_name) or has_changed
             elif announced is not None and announced.follows(self._settings.publisher):
-                has_changed = self._hear_one(announced) or has_changed
+                has_changed = self._receive_one(announced) or has_changed
         return has_changed
 
-    def _hear_one(self, announced: Announced) -> bool:
+    def _receive_one(self, announced: Announced) -> bool:
         clock = self._ports.clock
         now_seconds = clock.now().timestamp()
         age_seconds = max(0.0, now_seconds - announced.appended_ms / 1000)
@@ -318,7 +318,7 @@ class EventRun:
         facts = SubscriberFacts()
         if message is not None:
             facts = SubscriberFacts(message.is_editable, message.reports_of(self._settings.publisher))
-        return self._awaited.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
+        return self._awaited.apply(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
 
     def _drop_silent(self) -> bool:
         clock = self._ports.clock

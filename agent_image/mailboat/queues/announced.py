@@ -72,7 +72,7 @@ class KnownLog:
         return Offset(claim) if claim <= self._next_offset else None
 
 
-def heard(record: Record) -> Announced | None:
+def read_announcement(record: Record) -> Announced | None:
     """What a record of the discovery topic says; None for another record, too long a one, or an invalid name.
 
     A tombstone is the leave of the agent that its key names.

@@ -119,7 +119,7 @@ class FailedPackages:
         """What the queues cost, estimated from above."""
         return self._bytes
 
-    def hear(self, status: Message) -> None:
+    def apply(self, status: Message) -> None:
         """Take in a status; other messages of the topic mean nothing here."""
         if not isinstance(status, StatusMessage):
             return

@@ -144,7 +144,7 @@ class PackageReports:
         """How many ranges are kept of all subscribers."""
         return self._range_count
 
-    def hear(self, status: Message) -> None:
+    def apply(self, status: Message) -> None:
         """Take in a status; other messages of the topic mean nothing here."""
         if not isinstance(status, StatusMessage) or not self._is_wanted(status.pub_agent_name):
             return

@@ -25,7 +25,7 @@ _NEVER: Final = Offset(1 << 63)
 class StatusListener(Protocol):
     """What is made of the messages of the status topic."""
 
-    def hear(self, status: Message) -> None:
+    def apply(self, status: Message) -> None:
         """Take in a message; any that means nothing here is ignored."""
 
     def clear(self) -> None:
@@ -95,7 +95,7 @@ class StatusFollower:
             except UntrustedInputError:
                 continue  # `journal verify` names it
             for listener in self._listeners:
-                listener.hear(message)
+                listener.apply(message)
         if batch.records:
             self._beat(0.0)
         self._unheard = None

@@ -27,7 +27,7 @@ from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadL
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
-from mailboat.queues.announced import ALIVE_SECONDS, Announced, heard
+from mailboat.queues.announced import ALIVE_SECONDS, Announced, read_announcement
 from mailboat.retention.head_plan import HeadPlan, Holder, plan_head
 from mailboat.retention.marks import LogMarks
 from mailboat.wire.messages import decode_message, encode_message
@@ -62,7 +62,7 @@ class Registry:
         self._left: OrderedDict[_Key, int] = OrderedDict()
         self._as_of = 0
 
-    def hear(self, announced: Announced, bounds: Bounds) -> None:
+    def apply(self, announced: Announced, bounds: Bounds) -> None:
         """Take in an announcement; the newest counts, also when its position went back.
 
         One that has read nothing yet is kept everything that the log holds at that moment. A position beyond the end
@@ -312,11 +312,11 @@ class RetentionTask:
             self._start(identity)
         try:
             self._read_all(self._packages, self._marks_see)
-            self._read_all(self._discovery, self._hear)
+            self._read_all(self._discovery, self._receive)
         except (PositionOutOfRangeError, JournalReplacedError):  # retention overtook us, or the log is another
             self._start(self._journal.identity(topic))
             self._read_all(self._packages, self._marks_see)
-            self._read_all(self._discovery, self._hear)
+            self._read_all(self._discovery, self._receive)
         bounds = self._journal.bounds(topic)
         self._marks.trim(bounds.earliest_offset)
         # ends where the marks end, not where the log ends: records appended since have no marks yet
@@ -343,17 +343,17 @@ class RetentionTask:
     def _marks_see(self, batch: RecordBatch) -> None:
         self._marks.see(batch.records, batch.next_offset)
 
-    def _hear(self, batch: RecordBatch) -> None:
+    def _receive(self, batch: RecordBatch) -> None:
         # asked after the batch was read: an honest position in it can't lie beyond this end
         bounds = self._journal.bounds(self._settings.package_topic) if batch.records else None
         for record in batch.records:
             if bounds is not None:
-                self._hear_one(record, bounds)
+                self._receive_one(record, bounds)
 
-    def _hear_one(self, record: Record, bounds: Bounds) -> None:
-        announced = heard(record)
+    def _receive_one(self, record: Record, bounds: Bounds) -> None:
+        announced = read_announcement(record)
         if announced is not None:
-            self._registry.hear(announced, bounds)
+            self._registry.apply(announced, bounds)
         elif record.key == REGISTRY_KEY:
             self._hear_registry(record)
 

@@ -152,15 +152,15 @@ def _opened(command: Command, next_offset: Offset) -> OpenCommand:
 class CommandHandler:
     """The commands of one subscriber."""
 
-    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, when_heard: Callable[[], None]) -> None:
-        """Nothing is read yet. `when_heard` is called in the listener's thread when there is a command to take."""
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, on_received: Callable[[], None]) -> None:
+        """Nothing is read yet. `on_received` is called in the listener's thread when there is a command to take."""
         self._settings = settings
         self._ports = ports
         self._ledger = ports.target.ledger.commands
         self._listener: CommandListener | None = None
         if settings.command_topic is not None:
             source = CommandSource(settings.sling_id, settings.name, settings.command_topic)
-            self._listener = CommandListener(source, ports.journal, ports.clock, when_heard)
+            self._listener = CommandListener(source, ports.journal, ports.clock, on_received)
         self._open: list[OpenCommand] = []
         self._suspension: Suspension | None = None
         self._dropped: Counter[int] = Counter()
@@ -221,12 +221,12 @@ class CommandHandler:
 
         Raises: the journal's and the target's errors.
         """
-        heard = None if self._listener is None else self._listener.untaken()
-        if self._listener is None or heard is None or not heard.commands:
+        received = None if self._listener is None else self._listener.untaken()
+        if self._listener is None or received is None or not received.commands:
             return False
-        self._store(heard, position, retry_hook)
+        self._store(received, position, retry_hook)
         # Only after they are stored: after a failure the next call takes the same commands.
-        self._listener.drop(len(heard.commands))
+        self._listener.drop(len(received.commands))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
         self._open = list(self._ledger.open_commands())
         return True
@@ -311,7 +311,7 @@ class CommandHandler:
 
     # --------------------------------------------------------------------------------------------------------- answers
 
-    def _store(self, heard: ReceivedCommands, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
+    def _store(self, received: ReceivedCommands, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
         facts = self._facts(position)
         suspension = self._suspension
         opened: list[OpenCommand] = []
@@ -319,7 +319,7 @@ class CommandHandler:
         before = self._ledger.open_commands()
         # commands of Sling have no id: none of them is a repetition
         known = {one.command_id for one in before} - {None}
-        for command in heard.commands:
+        for command in received.commands:
             if command.command_id in known:
                 continue
             answer = self._known_answer(command, answers)
@@ -337,7 +337,7 @@ class CommandHandler:
                 known |= {command.command_id} - {None}
             elif command.command_id is not None:
                 answers.append(answer)
-        self._ledger.take(opened, answers, heard.position, suspension)
+        self._ledger.take(opened, answers, received.position, suspension)
         self._suspension = suspension
 
     def _known_answer(self, command: Command, answers: Sequence[CommandResult]) -> CommandResult | None:
@@ -416,12 +416,12 @@ class CommandListener:
     when it is taken. Records for other subscribers are skipped by a search for the name in their bytes.
     """
 
-    def __init__(self, source: CommandSource, journal: Journal, clock: Clock, when_heard: Callable[[], None]) -> None:
-        """Nothing is read before `catch_up`. `when_heard` is called in the thread."""
+    def __init__(self, source: CommandSource, journal: Journal, clock: Clock, on_received: Callable[[], None]) -> None:
+        """Nothing is read before `catch_up`. `on_received` is called in the thread."""
         self._source = source
         self._mark = source.name.encode()
         self._journal = journal
-        self._when_heard = when_heard
+        self._on_received = on_received
         self._lock = threading.Lock()
         self._beat = heartbeat(clock)
         self._untaken: list[Command] = []
@@ -484,7 +484,7 @@ class CommandListener:
         if self._is_full():
             return _PAUSE_SECONDS
         if self._read(_WAIT_SECONDS).records and self._untaken:
-            self._when_heard()
+            self._on_received()
         return 0.0
 
     def _interrupt(self) -> None:

@@ -20,7 +20,7 @@ from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedIn
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
-from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 from mailboat.workers import heartbeat
@@ -289,6 +289,6 @@ class GoldenWatch:
     def _announcement_in(self, record: Record) -> Announced | None:
         if self._mark not in record.value:
             return None
-        found = heard(record)
+        found = read_announcement(record)
         is_golden = found is not None and found.queue_name.agent_name == self.name
         return found if found is not None and found.message is not None and is_golden else None

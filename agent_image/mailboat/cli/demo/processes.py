@@ -60,7 +60,7 @@ class Child:
             text=True,
         )
         self._threads = [
-            self._listens(self._hear, self._process.stdout),
+            self._listens(self._receive, self._process.stdout),
             self._listens(self._note, self._process.stderr),
         ]
 
@@ -99,7 +99,7 @@ class Child:
         thread.start()
         return thread
 
-    def _hear(self, pipe: IO[str]) -> None:
+    def _receive(self, pipe: IO[str]) -> None:
         with pipe:
             for line in pipe:
                 if line.endswith("\n"):  # a killed process may leave half a line

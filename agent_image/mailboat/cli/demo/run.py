@@ -93,23 +93,23 @@ class DemoRun:
     def _listen(self) -> None:
         """Process the events that arrived until now, or within a tick."""
         try:
-            heard = self._events.get(timeout=_TICK_SECONDS)
+            received = self._events.get(timeout=_TICK_SECONDS)
             while True:
-                self._take_in(heard)
-                heard = self._events.get_nowait()
+                self._take_in(received)
+                received = self._events.get_nowait()
         except queue.Empty:
             return
 
-    def _take_in(self, heard: Any) -> None:
-        match heard:
+    def _take_in(self, received: Any) -> None:
+        match received:
             case Exception():
-                raise self._explained(heard)
+                raise self._explained(received)
             case Ready(child, facts):
                 self._take_in_ready(child, facts)
             case Ended(child, code):
                 self._take_in_end(child, code)
             case Seen():
-                self._take_in_look(heard)
+                self._take_in_look(received)
             case Published(view):
                 self._state.published += 1
                 self._state.published_bytes += view.package_bytes
@@ -123,7 +123,7 @@ class DemoRun:
                 self._tell(
                     GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
                 )
-        if isinstance(heard, Published | Erred | Cleared):
+        if isinstance(received, Published | Erred | Cleared):
             self._is_asking = False
             self._moved = self._clock.monotonic()
 

@@ -164,20 +164,20 @@ class Archive:
         self._stream.seek(offset)
         return self._stream.read(length)
 
-    def _check_late_sizes(self, entry: Entry, told: tuple[int, int, int], start: int, extra_length: int) -> None:
+    def _check_late_sizes(self, entry: Entry, stated: tuple[int, int, int], start: int, extra_length: int) -> None:
         """Sizes that the local header does not have stand in its extra field or behind the data."""
-        if _WIDE in told[1:]:
+        if _WIDE in stated[1:]:
             extra = self.read_at(start - extra_length, extra_length)
-            size, packed = wide_sizes(extra, (told[2], told[1]))
-            told = (told[0], packed, size)
+            size, packed = wide_sizes(extra, (stated[2], stated[1]))
+            stated = (stated[0], packed, size)
         expected = (entry.crc, entry.packed_bytes, entry.size_bytes)
         if (
-            told != expected
+            stated != expected
             and entry.flags & _DESCRIPTOR_FLAG
-            and all(mine in (0, ours) for mine, ours in zip(told, expected, strict=True))
+            and all(mine in (0, ours) for mine, ours in zip(stated, expected, strict=True))
         ):
-            told = self._descriptor(entry, start + entry.packed_bytes)
-        if told != expected:
+            stated = self._descriptor(entry, start + entry.packed_bytes)
+        if stated != expected:
             raise PackageCorruptError("the sizes of an entry differ from the central directory", entry=entry.name)
 
     def _descriptor(self, entry: Entry, offset: int) -> tuple[int, int, int]:

@@ -93,7 +93,7 @@ def _wide_end(stream: BinaryIO, end: int, narrow: tuple[int, int, int]) -> tuple
     signature, length, _, _, disk, first, here, count, size, offset = _WIDE_END.unpack(stream.read(_WIDE_END.size))
     if signature != _WIDE_END_SIGNATURE or length != _WIDE_END.size - 12:
         raise PackageCorruptError("the wide end record of the package is not one")
-    for told, wide in zip(narrow, (count, size, offset), strict=True):
-        if told not in _WIDE_MARKS and told != wide:
+    for stored, wide in zip(narrow, (count, size, offset), strict=True):
+        if stored not in _WIDE_MARKS and stored != wide:
             raise PackageCorruptError("the two end records of the package differ")
     return record, disk, first, here, count, size, offset
