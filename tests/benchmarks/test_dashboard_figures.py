@@ -63,6 +63,20 @@ def test_open_dashboards_cost_little(bench: Any, serve: Any) -> None:
     bench.report_count("open_dashboards", share, target=5.0, unit="% of a core", dashboards=DASHBOARDS, subscribers=500)
 
 
+WATCH: Final = """
+  window.seen = {};
+  const look = () => {
+    const now = performance.now();
+    if (!seen.content && document.querySelector("nav a")) seen.content = now;
+    if (!seen.tiles && document.querySelectorAll(".tiles li").length >= %d) requestAnimationFrame(() => setTimeout(() => {
+      seen.tiles ??= performance.now();  // after the frame is painted
+    }));
+  };
+  new MutationObserver(look).observe(document, {childList: true, subtree: true});
+"""
+"""Taken in the page: Playwright looks up to half a second apart."""
+
+
 def test_first_content_on_a_slow_line(bench: Any, serve: Any) -> None:
     """1.6 Mbit/s with 150 ms per round trip, as browsers call fast 3G: until the page stands, and all subscribers."""
     url = serve(FakeControl(*(FakeSubscriber(f"edge-{n}") for n in range(SUBSCRIBERS)))).url
@@ -73,11 +87,12 @@ def test_first_content_on_a_slow_line(bench: Any, serve: Any) -> None:
             page = context.new_page()
             line = {"offline": False, "latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 200_000}
             context.new_cdp_session(page).send("Network.emulateNetworkConditions", line)
+            page.add_init_script(WATCH % SUBSCRIBERS)
             page.goto(url, wait_until="commit")
-            page.get_by_role("navigation").get_by_role("link", name="Overview").wait_for()
-            samples.append(page.evaluate("performance.now()") / 1000)
-            page.get_by_label("Subscribers, those that need attention").locator("li").nth(SUBSCRIBERS - 1).wait_for()
-            whole.append(page.evaluate("performance.now()") / 1000)
+            page.wait_for_function("window.seen.tiles")
+            seen = page.evaluate("window.seen")
+            samples.append(seen["content"] / 1000)
+            whole.append(seen["tiles"] / 1000)
             context.close()
     bench.report_count("first_topology", min(whole), target=1.5, gate=4.0, unit="s", subscribers=SUBSCRIBERS)
     bench.report_count("first_content", min(samples), target=1.0, gate=3.0, unit="s", subscribers=SUBSCRIBERS)

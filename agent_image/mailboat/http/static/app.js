@@ -20,7 +20,7 @@ const modules = {};
 const VIEWS = [["", "Overview"], ["packages", "Packages"], ["errors", "Errors"], ["jobs", "Jobs"], ["builds", "Builds"], ["storage", "Storage"]];
 
 const app = {
-  fleet: new Fleet(), caller: null, isStarting: true, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
+  fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
 
   // The document of a path: the last one at once, and a newer one when it comes. Another path of the same key replaces it.
   loaded(key, path, reloadMs = RELOAD_MS) {
@@ -94,6 +94,10 @@ function draw() {
   const { problem } = app.fleet;
   morph(main, problem ? h("section", { class: "problem", role: "alert" }, h("b", null, problem.title), ` ${problem.detail ?? ""}`) : null,
     app.fleet.heardAt ? shown(name, first, second) : connecting);
+  if (app.fleet.heardAt && !app.isWarm) {
+    app.isWarm = true; // after the first status: on a slow line the other views would take its place
+    requestIdleCallback(() => Object.keys(LATER).forEach(module), { timeout: RELOAD_MS });
+  }
 }
 
 function head(name) {
@@ -138,7 +142,6 @@ async function start() {
   app.render();
   if (isFleet()) app.fleet.scope = "fleet";
   document.querySelector("footer").hidden = isFleet(); // its pages are the agents'
-  requestIdleCallback(() => Object.keys(LATER).forEach(module), { timeout: RELOAD_MS });
 }
 
 window.addEventListener("hashchange", () => { app.view = {}; draw(); main.focus(); window.scrollTo(0, 0); });

@@ -35,7 +35,7 @@ function failure(app, item) {
     h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}, `, time(item.given_up_at), " ",
       item.package_id ? packageLink(item.publisher, item.package_id, first) : h("span", { class: "mono" }, first), more),
       redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
-    item.error ? cause(app, item.error) : muted("The cause is no longer known."));
+    item.error ? cause(app, item.error, first) : muted("The cause is no longer known."));
 }
 
 const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",

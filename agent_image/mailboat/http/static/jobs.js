@@ -1,7 +1,7 @@
 // Durable jobs: their queues, the jobs with the reason why each one waits or failed, and a job's details.
 import { call, part } from "./api.js";
-import { actionButton } from "./actions.js";
-import { count, duration, fact, h, muted, number, pending, state, table, time } from "./dom.js";
+import { act, actionButton, may } from "./actions.js";
+import { confirmed, count, duration, fact, h, muted, number, pending, state, table, time } from "./dom.js";
 
 const STATES = ["queued", "unassigned", "active", "succeeded", "stopped", "given-up", "error"];
 const ENDED = new Set(["succeeded", "stopped", "given-up", "error"]);
@@ -27,7 +27,33 @@ export function jobs(app) {
       page.data ? jobTable(app, page.data.items, wanted.length > 0) : pending(page),
       h("div", { class: "pager" }, tokens.length > 1 ? h("button", { type: "button", onclick: () => set({ tokens: tokens.slice(0, -1) }) }, "Previous") : null,
         page.data?.next_page ? h("button", { type: "button", onclick: () => set({ tokens: [...tokens, page.data.next_page] }) }, "Next") : null)),
+    may(app, "submit") ? addition(app) : null,
   ];
+}
+
+function addition(app) {
+  const add = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const { topic, key, payload } = form.elements;
+    const job = { topic: topic.value.trim(), key: key.value };
+    if (!await confirmed("Add the job?", `A job with the topic ${job.topic}.`, "Add", false)) return;
+    await act(app, async () => {
+      if (payload.value.trim()) {
+        try { job.data = JSON.parse(payload.value); } catch { throw new Error("the payload is not JSON"); }
+      }
+      const [added] = await call("POST", "/jobs", { jobs: [job] });
+      form.reset();
+      return `added as ${added.job}`;
+    });
+  };
+  return h("details", { class: "panel" }, h("summary", null, "Add a job"),
+    h("form", { onsubmit: add },
+      h("div", { class: "tools" },
+        h("label", null, "Topic", h("input", { name: "topic", required: true, maxlength: 700, placeholder: "purge.cdn" })),
+        h("label", null, "Key", h("input", { name: "key", maxlength: 255 }))),
+      h("label", null, "Payload, as JSON", h("textarea", { name: "payload" })),
+      h("div", { class: "buttons" }, h("button", { type: "submit", class: "main" }, "Add…"))));
 }
 
 function queueTable(app, queues, set) {

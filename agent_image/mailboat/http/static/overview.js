@@ -29,9 +29,17 @@ function counts(all) {
     found.set(word, (found.get(word) ?? 0) + 1);
   }
   const sorted = [...found].sort((a, b) => look(a[0])[2] - look(b[0])[2]);
+  const failed = all.filter((subscriber) => subscriber.given_up).length;
   return h("ul", { class: "counts", "aria-label": "Subscribers by state" },
     h("li", null, h("b", null, number(all.length)), all.length === 1 ? " subscriber" : " subscribers"),
-    sorted.map(([word, found]) => h("li", { "data-key": word }, h("b", null, number(found)), " ", state(word))));
+    sorted.map(([word, found]) => h("li", { "data-key": word }, h("b", null, number(found)), " ", state(word))),
+    failed ? h("li", { "data-key": "failed packages" }, h("b", null, number(failed)), h("span", { class: "warn" }, h("span", { "aria-hidden": "true" }, " ▲"), " with failed packages")) : null);
+}
+
+// The state, or that packages failed: a subscriber that gave packages up and went on is current, and still lacks content.
+function standing(subscriber) {
+  const isHealthy = look(subscriber.state)[0] === "ok";
+  return isHealthy && subscriber.given_up ? h("span", { class: "state warn" }, h("span", { "aria-hidden": "true" }, "▲"), "lacks content") : state(subscriber.state);
 }
 
 function attention(fleet, all) {
@@ -40,7 +48,7 @@ function attention(fleet, all) {
   const items = [
     ...slowed.map((publisher) => h("li", { "data-key": `publisher ${publisher.name}` }, h("span", { class: "warn", "aria-hidden": "true" }, "▲ "),
       h("b", null, publisher.name), ` delays publish requests by ${duration(publisher.delay_seconds)}: subscribers lag.`)),
-    ...urgent.slice(0, URGENT).map((subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", state(subscriber.state), " ", sentence(subscriber))),
+    ...urgent.slice(0, URGENT).map((subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", standing(subscriber), " ", sentence(subscriber))),
     fleet.unreadable ? h("li", { "data-key": "unreadable" }, `${count(fleet.unreadable, "announcement")} could not be read: run `, h("code", null, "mailboat journal verify"), ".") : null,
     fleet.dropped ? h("li", { "data-key": "dropped" }, `${count(fleet.dropped, "subscriber")} beyond the limit of this list are not shown.`) : null,
   ].filter(Boolean);
@@ -84,8 +92,9 @@ function topology(fleet, all) {
 }
 
 function tile(subscriber, isNamed) {
-  const [colour, glyph] = look(subscriber.state);
-  const lag = subscriber.lag ? `, lag ${number(subscriber.lag)}` : "";
+  const [own, sign] = look(subscriber.state);
+  const [colour, glyph] = own === "ok" && subscriber.given_up ? ["warn", "▲"] : [own, sign];
+  const lag = `${subscriber.lag ? `, lag ${number(subscriber.lag)}` : ""}${subscriber.given_up ? `, ${count(subscriber.given_up, "failed package")}` : ""}`;
   const hidden = (text) => h("span", { class: "hidden" }, text);
   return h("li", { "data-key": keyOf(subscriber) }, h("a", { href: `#/subscribers/${part(subscriber.name)}`, class: colour, title: `${subscriber.name}: ${subscriber.state}${lag}` },
     h("span", { "aria-hidden": "true" }, `${glyph}${isNamed ? " " : ""}`), isNamed ? subscriber.name : hidden(subscriber.name), hidden(`: ${subscriber.state}${lag}`),
