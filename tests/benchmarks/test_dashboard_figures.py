@@ -68,9 +68,9 @@ WATCH: Final = """
   const look = () => {
     const now = performance.now();
     if (!seen.content && document.querySelector("nav a")) seen.content = now;
-    if (!seen.tiles && document.querySelectorAll(".tiles li").length >= %d) requestAnimationFrame(() => setTimeout(() => {
-      seen.tiles ??= performance.now();  // after the frame is painted
-    }));
+    if (seen.tiles || document.querySelectorAll(".tiles li").length < %d) return;
+    // after the frame is painted
+    requestAnimationFrame(() => setTimeout(() => { seen.tiles ??= performance.now(); }));
   };
   new MutationObserver(look).observe(document, {childList: true, subtree: true});
 """

@@ -13,12 +13,14 @@ import pytest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.topic import open_job_topic
-from mailboat.model.messages import CommandState, PackageMessage, PackageStatus
+from mailboat.model.messages import CommandState, PackageMessage, PackageStatus, SuspendMessage
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
 from support import crash_scenario
-from support.engines import TARGET_KINDS, Engine, digest_of
+from support.engines import COMMANDS, EDGE, SLING_ID, TARGET_KINDS, Engine, digest_of, page_source
 from support.forks import preload, run_child
 
 PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
@@ -146,3 +148,35 @@ def test_j21_a_subscriber_killed_at_any_step_imports_and_adds_jobs_once(
         assert position.next_offset == len(engine.records())
         assert digest_of(target.source()) == digest_of(FolderSource(folder / "site"))
         target.close()
+
+
+TAKING = [Failpoint.SUBSCRIBER_COMMANDS_TAKEN, Failpoint.SUBSCRIBER_STATUS_SENT, Failpoint.SUBSCRIBER_STATUS_MARKED]
+
+
+def imported_to(folder: Path) -> int:
+    with Engine(folder) as engine:
+        target = engine.target("sqlite")
+        position = target.ledger.position()
+        target.close()
+        return 0 if position is None else position.next_offset
+
+
+@pytest.mark.parametrize("failpoint", TAKING)
+def test_a_suspension_holds_through_a_kill_at_any_step(tmp_path: Path, failpoint: Failpoint) -> None:
+    with Engine(tmp_path) as engine:
+        target = engine.target("sqlite")
+        engine.subscriber(target, engine.with_settings(command_topic=COMMANDS)).prepare()
+        target.close()
+        engine.send(COMMANDS, SuspendMessage(SLING_ID, EDGE, True, None, "suspend-1"))
+        engine.publisher().publish(add_request([NodePath("/page")]), page_source("/page"))
+    for command, expected in (("suspend-1", 0), ("resume-1", 1)):
+        if command == "resume-1":
+            with Engine(tmp_path) as engine:
+                engine.send(COMMANDS, SuspendMessage(SLING_ID, EDGE, False, None, command))
+        assert run_child(crash_scenario.import_unless_suspended, str(tmp_path), failpoint) == -signal.SIGKILL
+        assert imported_to(tmp_path) == 0
+        assert run_child(crash_scenario.import_unless_suspended, str(tmp_path)) == 0
+        assert imported_to(tmp_path) == expected
+        with Engine(tmp_path) as engine:
+            answers = {(each.command_id, each.state) for each in engine.results()}
+        assert (command, CommandState.DONE) in answers

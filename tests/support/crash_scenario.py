@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import encode_message
@@ -96,6 +98,16 @@ def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count:
         (given_up,) = target.ledger.given_up()
         _send_once(engine, 2, RedriveMessage(SLING_ID, EDGE, given_up.offset, AUTHOR, "redrive"))
         engine.subscriber(target, settings).run(Until.CAUGHT_UP)
+        target.close()
+
+
+def import_unless_suspended(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Take commands, and import what is there unless imports are suspended; at the n-th `failpoint`, die."""
+    with Engine(Path(folder), EngineParts(failpoints=_failpoints(failpoint, count))) as engine:
+        target = engine.target("sqlite")
+        subscriber = engine.subscriber(target, engine.with_settings(command_topic=COMMANDS))
+        with suppress(SubscriberSuspendedError):
+            subscriber.run(Until.CAUGHT_UP)
         target.close()
 
 
