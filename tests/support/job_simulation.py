@@ -43,6 +43,7 @@ QUEUES: Final = (
     QueueSettings("limited", ("limited",), max_parallel=2),
     QueueSettings("line", ("line",), QueueKind.ORDERED),
     QueueSettings("keyed", ("keyed",), QueueKind.KEYED),
+    QueueSettings("half", ("half",), parallel_percent=50),
     QueueSettings("free", ("free",)),
 )
 _SLOTS: Final = 3
@@ -211,6 +212,10 @@ class JobSimulation:
         running = Counter(fold.queue(job).settings.name for job in self.running)
         if running["limited"] > 2 or running["line"] > 1:
             raise AssertionError(f"more calls run than may: {running}")
+        # Only as one starts: workers may leave while calls run, and the share becomes smaller.
+        is_start = any(each.state is JobState.ACTIVE and each.queue == "half" for each in applied.transitions)
+        if is_start and running["half"] > max(1, sum(worker.slots for worker in fold.workers.values()) // 2):
+            raise AssertionError(f"more calls than half of the slots run: {running}")
         keys = Counter(fold.table.key(job) for job in self.running if fold.queue(job).settings.name == "keyed")
         if any(count > 1 for key, count in keys.items() if key):
             raise AssertionError("two calls of one key run")
