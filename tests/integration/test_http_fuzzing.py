@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from mailboat.agent.process import AgentProcess
 from mailboat.api.client import HttpControl
@@ -22,16 +22,11 @@ from mailboat.http.description import operations
 from mailboat.model.requests import parse_request
 from mailboat.testing.examples import examples
 from mailboat.testing.wait import PATIENCE_SECONDS
-from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 from support.fake_control import SLING_ID, FakeControl, FakeSubscriber
 
-pytest_plugins = ("schemathesis.pytest.plugin",)  # `-p no:schemathesis` keeps it out of every other run: 1.5 s
-
 UNHURRIED: Final = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
-NOT_CHECKED: Final = [
-    positive_data_acceptance,  # what fits the schema may still name nothing that is there
-    negative_data_rejection,  # a form's fields are read as the original reads them: what is not understood is ignored
-]
+STREAM: Final = "/api/v1/events"
+"""It ends only when the reader goes; `test_event_stream` has its answers."""
 PACKAGE: Final = "dstrpck-1767225600000-00000000-0000-4000-8000-000000000000"
 KNOWN: Final = {
     "publisher": ["author"],
@@ -59,7 +54,64 @@ def description() -> dict[str, Any]:
     return document
 
 
-schema = schemathesis.openapi.from_dict(description())
+OPERATIONS = [
+    (method.upper(), path) for path, found in description()["paths"].items() if path != STREAM for method in found
+]
+
+
+SHORT: Final = 10
+"""Operations of the short run; the others were never seen to pass, see the slice `http-operations`."""
+
+
+@cache
+def read_schema() -> Any:
+    """The description as schemathesis knows it."""
+    import schemathesis  # noqa: PLC0415  # see `check_operation`
+
+    return schemathesis.openapi.from_dict(description())
+
+
+def check_operation(method: str, path: str, url: str, limits: settings) -> None:
+    """Send an operation all sorts of requests.
+
+    They are made here and not by schemathesis's own decorator: it makes them while each worker collects tests, for 20
+    CPU seconds, and gives all operations one name, by which pytest-xdist runs only the first.
+    """
+    # here, as it takes a CPU second of each worker to load
+    from schemathesis.checks import load_all_checks, negative_data_rejection, positive_data_acceptance  # noqa: PLC0415
+    from schemathesis.generation.feedback import FeedbackSources  # noqa: PLC0415
+    from schemathesis.pytest._test_builder import build_operation_test  # noqa: PLC0415
+
+    not_checked = [
+        positive_data_acceptance,  # what fits the schema may still name nothing that is there
+        negative_data_rejection,  # fields of a form are read as the original does: what is not understood is ignored
+    ]
+
+    @limits
+    def check(case: Any) -> None:
+        response = case.call(base_url=url, timeout=PATIENCE_SECONDS)
+        case.validate_response(response, excluded_checks=not_checked)
+
+    load_all_checks()
+    schema = read_schema()
+    build_operation_test(
+        config=schema.config,
+        operation=schema[path][method],
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(),
+    )()
+
+
+def limits_of(examples_of_each: int) -> settings:
+    """How an operation is asked."""
+    return settings(
+        max_examples=examples(examples_of_each),
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
 
 
 @pytest.fixture
@@ -98,28 +150,18 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop(process.deadline())
 
 
-@schema.parametrize()
-@settings(
-    max_examples=examples(10),
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    database=None,
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *OPERATIONS[:SHORT],
+        *(pytest.param(*one, marks=pytest.mark.long("http-operations")) for one in OPERATIONS[SHORT:]),
+    ],
 )
-def test_an_operation_of_a_real_agent_answers_as_it_is_described(case: Any, real_agent_url: str) -> None:
-    response = case.call(base_url=real_agent_url, timeout=PATIENCE_SECONDS)
-    case.validate_response(response, excluded_checks=NOT_CHECKED)
+def test_an_operation_of_a_real_agent_answers_as_it_is_described(method: str, path: str, real_agent_url: str) -> None:
+    check_operation(method, path, real_agent_url, limits_of(10))
 
 
-@pytest.mark.long("trees-and-demos")
-@schema.parametrize()
-@settings(
-    max_examples=examples(15),
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    database=None,
-)
-def test_an_operation_answers_as_it_is_described(case: Any, agent_url: str) -> None:
-    response = case.call(base_url=agent_url, timeout=PATIENCE_SECONDS)
-    case.validate_response(response, excluded_checks=NOT_CHECKED)
+@pytest.mark.long("http-operations")
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_an_operation_answers_as_it_is_described(method: str, path: str, agent_url: str) -> None:
+    check_operation(method, path, agent_url, limits_of(15))
