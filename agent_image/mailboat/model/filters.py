@@ -111,7 +111,14 @@ class WorkspaceFilter:
 
     def covers(self, path: NodePath) -> bool:
         """Whether the package owns the path."""
-        return any(candidate.covers(path) for candidate in self.sets_above(path))
+        if len(self.sets) == 1:
+            return self.sets[0].covers(path)
+        above = path
+        while not any(self.sets[place].covers(path) for place in self._by_root.get(above, ())):
+            if above == ROOT:
+                return False
+            above = parent_of(above)
+        return True
 
     def covers_alone(self, path: NodePath) -> bool:
         """Whether the package owns the path, and owns it as a shallow root only."""
