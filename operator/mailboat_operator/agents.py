@@ -22,7 +22,6 @@ from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachabl
 from mailboat.frozen import Frozen
 from mailboat.model.requests import DistributionRequest
 
-from mailboat_operator.buckets import reason_of as transport_reason
 from mailboat_operator.workload.configuration import HTTP_PORT
 from mailboat_operator.workload.fleet import reason_of
 
@@ -157,6 +156,12 @@ class Agents:
 def _unsent(operation: Operation[T], /) -> T:
     """In place of sending: the client of jobs returns the operation itself, which is sent without blocking."""
     return cast("T", operation)
+
+
+def transport_reason(error: Exception) -> str:
+    """Why a request failed. The text of the transport's errors alone: the others quote what was sent, headers too."""
+    is_quoting = not isinstance(error, httpx2.TransportError) or isinstance(error, httpx2.LocalProtocolError)
+    return type(error).__name__ if is_quoting else str(error) or type(error).__name__
 
 
 async def _bounded(answer: httpx2.Response) -> bytes:

@@ -21,6 +21,7 @@ from mailboat.errors import (
     SecretMalformedError,
 )
 
+from mailboat_operator.agents import transport_reason
 from mailboat_operator.kinds.journal.spec import S3
 
 _SECONDS: Final = 5.0
@@ -50,7 +51,9 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
         async with httpx2.AsyncClient(verify=_trust(s3, authority), timeout=_SECONDS) as client:
             answer = await client.head(url, headers=dict(signed.headers.items()))
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
-        raise BucketUnreachableError(f"asking {_place(url)} for bucket {s3.bucket}: {reason_of(error)}") from error
+        raise BucketUnreachableError(
+            f"asking {_place(url)} for bucket {s3.bucket}: {transport_reason(error)}"
+        ) from error
     _check_answer(s3, region, answer.status_code, answer.headers)
 
 
@@ -78,12 +81,6 @@ def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) ->
             f"bucket {s3.bucket} is at another endpoint (HTTP {code}): check endpointUrl and region"
         )
     raise BucketUnreachableError(f"asking for bucket {s3.bucket}: HTTP {code}")
-
-
-def reason_of(error: Exception) -> str:
-    """Why a request failed. The text of the transport's errors alone: the others quote what was sent, headers too."""
-    is_quoting = not isinstance(error, httpx2.TransportError) or isinstance(error, httpx2.LocalProtocolError)
-    return type(error).__name__ if is_quoting else str(error) or type(error).__name__
 
 
 def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:

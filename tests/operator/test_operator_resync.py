@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health
 from mailboat_operator.resync import Resync
 from mailboat_operator.topic_claims import TopicClaims
-from mailboat_operator.watches import Watched
+from mailboat_operator.watches import DefinitionGone, Watched
 
 SECONDS = 0.01
 
@@ -88,3 +89,24 @@ def test_an_object_that_the_watch_reports_late_is_not_a_silent_watch() -> None:
         await watched.object_changed("ADDED", publisher("c20"))
 
     assert illness_after(report) is None
+
+
+@pytest.mark.parametrize(("status", "lines"), [(404, 1), (500, 0)])
+def test_a_definition_that_was_deleted_is_one_line_instead_of_a_trace(
+    status: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    class WatchError(Exception):
+        """As kopf raises it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.status = status
+
+    error = WatchError()
+    text = "Watcher for publishers.v1alpha1.mailboat.dev everywhere has failed: not found"
+    cause = (WatchError, error, None)
+    record = logging.LogRecord("kopf._core.reactor.orchestration", logging.ERROR, "", 0, text, None, cause)
+    assert DefinitionGone().filter(record) is (lines == 0)
+    said = [one.getMessage() for one in caplog.records]
+    assert len(said) == lines
+    assert all("publishers.v1alpha1.mailboat.dev" in one and "not found" not in one for one in said)

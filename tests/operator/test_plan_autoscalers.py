@@ -89,6 +89,6 @@ def test_without_keda_lag_is_the_metric_of_the_operator(manifest_of: Callable[..
     (metric,) = scaler["spec"]["metrics"]
     assert metric["external"]["metric"] == {
         "name": "mailboat_operator_pool_lag_packages",
-        "selector": {"matchLabels": {"namespace": "shop", "name": "edge"}},
+        "selector": {"matchLabels": {"exported_namespace": "shop", "name": "edge"}},
     }
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "50"}

@@ -213,8 +213,8 @@ def test_members_of_a_deleted_pool_are_waited_for_no_more(harbour: Harbour) -> N
     harbour.let_pods_be_ready("author", 1)
     harbour.reconcile("Publisher", "author")
     assert harbour.status("Publisher", "author")["pools"] == [
-        {"name": "edge", "members": 2},
-        {"name": "golden", "members": 1},
+        {"name": "edge", "members": 2, "shared": False},
+        {"name": "golden", "members": 1, "shared": False},
     ]
     harbour.http.delete(harbour.path("SubscriberPool", "edge")).raise_for_status()
     eventually(lambda: harbour.http.get(harbour.path("SubscriberPool", "edge")).status_code == 404)
@@ -226,7 +226,7 @@ def test_members_of_a_deleted_pool_are_waited_for_no_more(harbour: Harbour) -> N
     harbour.reconcile("Publisher", "author")
     harbour.know("edge-7", "golden-0")
     harbour.reconcile("Publisher", "author")
-    assert harbour.status("Publisher", "author")["pools"] == [{"name": "golden", "members": 1}]
+    assert harbour.status("Publisher", "author")["pools"] == [{"name": "golden", "members": 1, "shared": False}]
 
 
 def replicas_asked(harbour: Harbour) -> int:

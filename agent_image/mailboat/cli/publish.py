@@ -16,7 +16,7 @@ from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import PublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish_requests import publish_through
+from mailboat.cli.publish_requests import open_publisher, publish_through
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
@@ -121,7 +121,7 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
     source = None if place is None else LocalSource(partial(_open, session, place))
     name = session.default_publisher(publisher)
     request = None if selected.changed else _add(paths, selected.shallow)
-    with session.control(Publishing(name, source=source)) as control:
+    with session.control(Publishing(partial(open_publisher, name=name), source)) as control:
         found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
     session.show(_plan_report(found, None if request is None else _owned(session, request, place), members))

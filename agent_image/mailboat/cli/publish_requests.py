@@ -18,7 +18,7 @@ from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
-from mailboat.composition.workspace import Workspace
+from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import MailboatError
 from mailboat.maintenance.schedule import maintain
@@ -145,7 +145,8 @@ def publish_through(
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
-    publishing = Publishing(name, delivery.new_publisher, source, partial(_maintain, session))
+    begin = partial(open_publisher, name=name, is_new=delivery.new_publisher)
+    publishing = Publishing(begin, source, partial(_maintain, session))
     with session.control(publishing) as control:
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
@@ -158,6 +159,11 @@ def publish_through(
             )
     if outcome is not None:
         end_by([outcome.view])
+
+
+def open_publisher(workspace: Workspace, name: str, *, is_new: bool = False) -> None:
+    """Open a publisher of a home. Raises: AgentMissingError for an unknown one, unless it may be new."""
+    workspace.publisher(known_publisher(workspace, name, is_new=is_new))
 
 
 def _maintain(session: Session, workspace: Workspace) -> None:

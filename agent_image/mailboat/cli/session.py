@@ -32,17 +32,15 @@ if TYPE_CHECKING:
 
 
 class Publishing(NamedTuple):
-    """Which publisher publishes from a home, and what.
+    """How a publisher of a home publishes.
 
     Attributes:
-        publisher: Its name.
-        is_new: Whether it may be one that has not published from the home before.
+        begin: Called with a home's workspace first: opens the publisher.
         source: The source of a home's publisher; an agent reads its own.
         after: Called with a home's workspace when the command has done its work.
     """
 
-    publisher: str
-    is_new: bool = False
+    begin: Callable[[Workspace], object]
     source: LocalSource | None = None
     after: Callable[[Workspace], None] | None = None
 
@@ -95,10 +93,8 @@ class Session(Frozen):
 
         with self.workspace() as workspace:
             if publishing is not None:
-                from mailboat.composition.workspace import known_publisher
-
                 # Opened first: the control service takes the publishers whose databases it finds.
-                workspace.publisher(known_publisher(workspace, publishing.publisher, is_new=publishing.is_new))
+                publishing.begin(workspace)
             with closing(ControlService(workspace, local=publishing and publishing.source)) as control:
                 yield control
             if publishing is not None and publishing.after is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 from mailboat.config.document import Config
@@ -29,30 +29,9 @@ class AgentPolicy(Frozen):
     open_metrics: bool = False
     ingress: Sequence[Mapping[str, Any]] | None = None
 
-
-class Choice(Frozen):
-    """What the children of a publisher or pool depend on, other than the specs.
-
-    Attributes:
-        replicas: Members that run for now.
-        has_keda: Whether KEDA is installed.
-        claim_bytes: Size in the claim template of the StatefulSet that exists, which can't be changed; None without
-            a StatefulSet.
-        policy: What the operator's settings say.
-    """
-
-    replicas: int = 1
-    has_keda: bool = False
-    claim_bytes: int | None = None
-    policy: AgentPolicy = field(default_factory=AgentPolicy)
-
-    def config(self, config: Config) -> Config:
-        """A configuration with what the operator's settings say."""
-        return replace(config, http=replace(config.http, open_metrics=self.policy.open_metrics))
-
-    def volume(self, volume: Volume) -> Volume:
-        """The volume as the claim template has it."""
-        return volume if self.claim_bytes is None else replace(volume, size_bytes=self.claim_bytes)
+    def applied(self, config: Config) -> Config:
+        """A configuration with what the settings say."""
+        return replace(config, http=replace(config.http, open_metrics=self.open_metrics))
 
 
 def config_map(owner: Owner, config: Config) -> Manifest:

@@ -7,6 +7,7 @@ those of new members too, once they exist. Claims are read only if the spec diff
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from mailboat.frozen import Frozen
@@ -40,6 +41,12 @@ def template_bytes(live: Live, name: str) -> int | None:
     templates = (live.get(ChildKey("StatefulSet", name), {}).get("spec") or {}).get("volumeClaimTemplates") or ()
     sizes = [_requested(template) for template in templates]
     return None if not sizes or sizes[0] == 0 else sizes[0]
+
+
+def made_volume(live: Live, name: str, wanted: Volume) -> Volume:
+    """The volume as the claim template of the StatefulSet has it, which can't be changed."""
+    made = template_bytes(live, name)
+    return wanted if made is None else replace(wanted, size_bytes=made)
 
 
 def is_enlarged(live: Live, name: str, wanted: Volume) -> bool:

@@ -13,7 +13,6 @@ from mailboat.errors import (
 from mailboat.model.messages import TopicRole
 
 from mailboat_operator.brokers import Credentials, entry_of, word_of
-from mailboat_operator.buckets import check_bucket
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.connections import Connection
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, journal_keys
@@ -74,6 +73,9 @@ async def _check_bucket(reader: ClusterReader, journal: Journal) -> None:
     if not all(key.isascii() for key in keys):
         raise SecretMalformedError(f"Secret {name} holds S3 keys with characters beyond ASCII")
     authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
+    # the signer's library is a tenth of the operator's start: only the first Journal with a bucket loads it
+    from mailboat_operator.buckets import check_bucket  # noqa: PLC0415
+
     async with reader.systems.waiting():
         await check_bucket(s3, keys, authority)
 

@@ -27,16 +27,17 @@ from mailboat_operator.workload.configuration import (
     journal_mounts,
     token_mount,
 )
+from mailboat_operator.workload.context import WorkloadContext, secrets_digest
 from mailboat_operator.workload.manifests import (
     TOKEN_ENDING,
-    Choice,
     agent_service,
     config_map,
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.pods import AgentImage, AgentPod
+from mailboat_operator.workload.pods import AgentPod
 from mailboat_operator.workload.receivers import Events, Relay, Webhook
+from mailboat_operator.workload.volumes import made_volume
 
 _SOURCE: Final = "source"
 SOURCE_FOLDER: Final = "/source"
@@ -125,34 +126,23 @@ def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
     return secret_mounts(publisher)[1:] if is_ours else secret_mounts(publisher)
 
 
-def publisher_children(
-    publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
-) -> Sequence[Manifest]:
-    """All children but the token's Secret, in the order in which they are needed.
-
-    Args:
-        publisher: The object.
-        journal: What it appends to.
-        image: What its agent runs.
-        secrets_digest: Changes with what is in the Secrets that the agent reads at its start.
-        choice: What else decides on them.
-    """
+def publisher_children(publisher: Publisher, journal: JournalSpec, around: WorkloadContext) -> Sequence[Manifest]:
+    """All children but the token's Secret, in the order in which they are needed."""
     owner, spec = owner_of_publisher(publisher), publisher.spec
     pod = AgentPod(
         owner=owner,
         spec=spec,
-        image=image,
-        config=choice.config(publisher_config(publisher, journal)),
+        image=around.image,
+        config=around.policy.applied(publisher_config(publisher, journal)),
         secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
-        secrets_digest=secrets_digest,
+        secrets_digest=secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], around.secrets),
         volume=_STATE,
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
-    policies = network_policies(owner, spec.template, choice.policy)
-    workload = stateful_set(
-        pod, 1, owner.name_of(), choice.volume(spec.volume), when_deleted=str(spec.volume_retention)
-    )
+    policies = network_policies(owner, spec.template, around.policy)
+    volume = made_volume(around.children, publisher.metadata.name, spec.volume)
+    workload = stateful_set(pod, 1, owner.name_of(), volume, when_deleted=str(spec.volume_retention))
     return [config_map(owner, pod.config), agent_service(owner), *policies, workload]
 
 

@@ -13,7 +13,6 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.publisher.manifests import (
     owner_of_publisher,
     publisher_children,
-    receiver_mounts,
     user_mounts,
 )
 from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
@@ -22,14 +21,13 @@ from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
 from mailboat_operator.plan.manifest import ChildKey
-from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT, journal_mounts
+from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.context import (
     WorkloadContext,
     hindrance,
     name_conflict,
     pause_before_start,
     roll_out,
-    secrets_digest,
 )
 from mailboat_operator.workload.fleet import (
     coarse,
@@ -40,8 +38,8 @@ from mailboat_operator.workload.fleet import (
     published_at,
     subscribers_of,
 )
-from mailboat_operator.workload.manifests import TOKEN_ENDING, Choice, token_secret
-from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
+from mailboat_operator.workload.manifests import TOKEN_ENDING, token_secret
+from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 
 def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
@@ -66,9 +64,7 @@ def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
     if findings is not None or around.journal is None:
         return _plan(publisher, around, (), findings or ())
     journal = around.journal.spec
-    digest = secrets_digest([*receiver_mounts(publisher), *journal_mounts(journal)], around.secrets)
-    choice = Choice(claim_bytes=template_bytes(around.children, metadata.name), policy=around.policy)
-    children = publisher_children(publisher, journal, around.image, digest, choice)
+    children = publisher_children(publisher, journal, around)
     owner = owner_of_publisher(publisher)
     secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
     findings = name_conflict([*secrets, *children], around, metadata.uid)

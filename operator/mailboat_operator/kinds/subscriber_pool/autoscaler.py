@@ -121,7 +121,8 @@ def _metric(owner: Owner, wanted: Autoscaling) -> Manifest:
         target = {"type": "Utilization", "averageUtilization": wanted.cpu_percent}
         return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
     if wanted.lag_per_member is not None:
-        labels = {"namespace": owner.metadata.namespace, "name": owner.metadata.name}
+        # Prometheus renames the metric's own label: `namespace` is that of the operator
+        labels = {"exported_namespace": owner.metadata.namespace, "name": owner.metadata.name}
         return external_metric(LAG_METRIC, labels, wanted.lag_per_member)
     if wanted.external is not None:
         return external_metric(wanted.external.name, wanted.external.match_labels, wanted.external.target_average_value)

@@ -36,16 +36,17 @@ from mailboat_operator.workload.configuration import (
     journal_mounts,
     token_mount,
 )
+from mailboat_operator.workload.context import WorkloadContext, secrets_digest
 from mailboat_operator.workload.manifests import (
     TOKEN_ENDING,
-    Choice,
     agent_service,
     config_map,
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.pods import HTTP_PORT_NAME, STOP_SECONDS, AgentImage, AgentPod
+from mailboat_operator.workload.pods import HTTP_PORT_NAME, STOP_SECONDS, AgentPod
 from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME, VolumeClaim
+from mailboat_operator.workload.volumes import made_volume
 
 _CONTENT_FOLDER: Final = "content"
 _HOME_VOLUME: Final = "home"
@@ -59,26 +60,18 @@ def owner_of_pool(pool: SubscriberPool) -> Owner:
 
 
 def pool_children(
-    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
+    pool: SubscriberPool, journal: JournalSpec, around: WorkloadContext, replicas: int
 ) -> Sequence[Manifest]:
-    """All children but the token's Secret, in the order in which they are needed.
-
-    Args:
-        pool: The object.
-        journal: What its members read.
-        image: What their agents run.
-        secrets_digest: Changes with what is in the Secrets that the agents read at their start.
-        choice: What else decides on them.
-    """
+    """All children but the token's Secret, in the order in which they are needed; `replicas` members run for now."""
     owner, spec = owner_of_pool(pool), pool.spec
     volume, shared, retention = spec.target.store.volume, spec.target.store.claim, spec.volume_retention
     pod = AgentPod(
         owner=owner,
         spec=spec,
-        image=image,
-        config=choice.config(pool_config(pool, journal)),
+        image=around.image,
+        config=around.policy.applied(pool_config(pool, journal)),
         secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
-        secrets_digest=secrets_digest,
+        secrets_digest=secrets_digest(journal_mounts(journal), around.secrets),
         volume=CONTENT_VOLUME if shared is None else _HOME_VOLUME,
         arguments=("--subscriber", "$(POD_NAME)") if shared is None else (),
         is_spread=True,
@@ -91,9 +84,9 @@ def pool_children(
     )
     workload = stateful_set(
         pod,
-        choice.replicas,
+        replicas,
         owner.name_of(MEMBERS_ENDING),
-        None if volume is None else choice.volume(volume),
+        None if volume is None else made_volume(around.children, pool.metadata.name, volume),
         when_deleted=str(retention.when_deleted),
         when_scaled=str(retention.when_scaled),
     )
@@ -102,13 +95,13 @@ def pool_children(
         agent_service(owner, MEMBERS_ENDING, is_headless=True),
         _serving_service(owner, pool),
         _disruption_budget(owner),
-        *network_policies(owner, spec.template, choice.policy),
+        *network_policies(owner, spec.template, around.policy),
         workload,
     ]
     wanted = spec.autoscaling
-    if wanted is None or (wanted.trigger is not None and not choice.has_keda):
+    if wanted is None or (wanted.trigger is not None and not around.has_keda):
         return children
-    return [*children, *autoscalers(owner, wanted, has_keda=choice.has_keda)]
+    return [*children, *autoscalers(owner, wanted, has_keda=around.has_keda)]
 
 
 def _shutdown_seconds(pool: SubscriberPool) -> int:

@@ -25,7 +25,7 @@ from mailboat_operator.plan.findings import Finding, conditions_after, stalled, 
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.plan.manifest import ChildKey, Manifest
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
-from mailboat_operator.workload.configuration import CONFIG_ENDING, journal_mounts
+from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.context import (
     WorkloadContext,
     count_of,
@@ -33,11 +33,10 @@ from mailboat_operator.workload.context import (
     name_conflict,
     pause_before_start,
     roll_out,
-    secrets_digest,
 )
 from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
-from mailboat_operator.workload.manifests import TOKEN_ENDING, Choice, token_secret
-from mailboat_operator.workload.volumes import plan_volumes, template_bytes, volume_findings
+from mailboat_operator.workload.manifests import TOKEN_ENDING, token_secret
+from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 _SHARED_MODE: Final = "ReadWriteMany"
 
@@ -68,17 +67,14 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     if findings is not None or around.journal is None:
         return _plan(pool, around, (), findings or ())
     journal = around.journal.spec
-    digest = secrets_digest(journal_mounts(journal), around.secrets)
     live, fleet = around.children, around.fleet
-    claim_bytes = template_bytes(live, metadata.name)
-    choice = Choice(spec.replicas, around.has_keda, claim_bytes, around.policy)
-    children = pool_children(pool, journal, around.image, digest, choice)
+    children = pool_children(pool, journal, around, spec.replicas)
     # rendered with the wanted number and applied: no step is left. Members of a shared pool can go all at once: each
     # finishes what it has begun, and the content stays where it is
     is_last = spec.is_shared or is_applied(children, live)
     step = Step(spec.replicas, None) if is_last else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
-        children = pool_children(pool, journal, around.image, digest, replace(choice, replicas=step.replicas))
+        children = pool_children(pool, journal, around, step.replicas)
     secret = token_secret(owner_of_pool(pool))
     findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:

@@ -312,8 +312,8 @@ class SubscriberPoolSpec(Frozen):
         ),
         Rule(
             "self.delivery != 'shared' || (!has(self.staging) && !has(self.seed))",
-            "staging and seed require delivery broadcast: members of a shared pool wait for no other pool, and a "
-            "snapshot is restored into the claim before they start",
+            "staging and seed require delivery broadcast: members of a shared pool wait for no other pool, and restore "
+            "no snapshot",
             ".delivery",
             lambda spec: not spec.is_shared or (spec.staging is None and spec.seed is None),
         ),
