@@ -165,12 +165,14 @@ def test_the_page_describes_every_field_of_every_kind() -> None:
     asked = {(name, path.replace("[]", "").partition(".")[2], path) for name, path, one in PLACES if "." in path}
     assert len(asked) > 500
     former = {"isHostChecked", "isPathStyle", "isOff", "isEndless", "areCollisionsRefused"}  # refused by a rule
+    moved = {"spec.events.webhooks[].only", "spec.events.webhooks[].paths"}  # into `filter`, and refused there
     missing = {
         f"{name}: {path}"
         for name, plain, path in asked
         if plain not in found[name]
         and not plain.startswith(("conditions", "observedGeneration"))
         and path.rpartition(".")[2] not in former
+        and path not in moved
         and not path.endswith("[]")
     }
     assert sorted(missing) == []
