@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.jobs.fold import Applied, Transition
+from mailboat.jobs.changes import Applied, Change
 from mailboat.model.jobs import JobState
 from support.job_simulation import JobSimulation
 
@@ -34,4 +34,4 @@ def test_the_simulation_notices_a_job_that_ends_twice() -> None:
     simulation.run()
     job = simulation.added[0]
     with pytest.raises(AssertionError, match="ended twice"):
-        simulation.check(simulation.topic.fold, Applied([Transition(job, JobState.SUCCEEDED, "free")]))
+        simulation.check(simulation.topic.fold, Applied([Change(JobState.SUCCEEDED, "free", "", [job], [0])]))

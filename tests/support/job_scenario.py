@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import psycopg
 from mailboat.cli.python_handlers import publish_at_home
 from mailboat.clock import SystemClock
 from mailboat.failpoints import Failpoint, NoFailpoints
@@ -53,6 +54,23 @@ def work_with_effects(folder: str, failpoint: Failpoint | None = None, count: in
             database.execute("INSERT INTO effects VALUES (?)", (context.job,))
 
     _work(folder, handlers.for_worker(WorkerPorts(SystemClock(), publish_at_home(home))), failpoint, count)
+
+
+def work_with_rows(folder: str, failpoint: Failpoint | None, database: str) -> None:
+    """As `work`, with a handler that inserts a row into the table `effect` of a PostgreSQL, exactly once."""
+    handlers = JobHandlers()
+
+    with (Path(folder) / "ran").open("a") as ran:
+
+        @handlers.job("**")
+        def insert(_data: bytes, context: JobContext) -> None:
+            ran.write(f"{context.job} {context.token}\n")
+            ran.flush()
+            with closing(psycopg.connect(database)) as connection, context.transaction(connection):
+                connection.execute("INSERT INTO effect VALUES (%s, %s)", (context.job, context.token))
+
+        ports = WorkerPorts(SystemClock(), publish_at_home(Path(folder)))
+        _work(folder, handlers.for_worker(ports), failpoint, 1)
 
 
 def _work(folder: str, handlers: Mapping[str, Handler], failpoint: Failpoint | None, count: int) -> None:

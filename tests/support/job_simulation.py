@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, RetryableError
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.fold import LEASE_EXPIRED, Applied, JobFold
+from mailboat.jobs.changes import Applied
+from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import CallId, Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
@@ -99,7 +100,8 @@ class SimulatedWorker:
                 self.results.append(JobResult(call.job, call.token, self._outcome(), self.chance.choice((None, 0, 50))))
         ended = {CallId(each.token, each.job) for each in self.results}
         renewals = [Renewal(call.job, call.token) for call in self.held.keys() - ended if self.chance.random() < 0.5]
-        self.source.report(self.offer.worker, self.results, renewals)
+        free = _SLOTS - len(self.held.keys() - ended)
+        self.source.report(self.offer.worker, self.results, renewals, free)
         for call in ended:
             self.held.pop(call, None)
         self.results.clear()
@@ -165,7 +167,7 @@ class JobSimulation:
     def guess_token(self, job: JobId) -> None:
         """A late or hostile writer reports a job with another token than that of its lease."""
         token = self.running[job]
-        self.topic.append(JobsFinished([JobResult(job, Token(token + self.chance.choice((-1, 1))), Outcome.OK)]))
+        self.topic.append(JobsFinished.of([JobResult(job, Token(token + self.chance.choice((-1, 1))), Outcome.OK)]))
         self.read()
         if self.running.get(job) != token and self.reasons[job] != LEASE_EXPIRED:
             raise AssertionError(f"job {job} ended by a result with another token than {token}")

@@ -99,7 +99,7 @@ def test_a_pool_that_is_forgotten_drops_its_packages_and_may_begin_again() -> No
     log = Log()
     offset = log.put(added(1, 0, 1))
     active, waiting = JobId(offset * 256), JobId(offset * 256 + 1)
-    token = Token(log.put(JobsClaimed("m1", [[active]])))
+    token = Token(log.put(JobsClaimed.of("m1", [[active]])))
     log.put(QueueRemoved(pool_queue(POOL)))
     assert log.fold.feeds.find(POOL) is None
     assert pool_queue(POOL) not in log.fold.queues
@@ -108,7 +108,7 @@ def test_a_pool_that_is_forgotten_drops_its_packages_and_may_begin_again() -> No
     assert log.fold.feeds.find(POOL) is None, "a member that stood still does not bring the pool back"
     log.put(added(1, 0))
     assert log.queue_length() == 1
-    log.put(JobsFinished([JobResult(active, token, Outcome.FAIL, 0)]))
+    log.put(JobsFinished.of([JobResult(active, token, Outcome.FAIL, 0)]))
     assert log.fold.table.state(active) is JobState.STOPPED, "its package is not queued again"
     restored = JobFold(decode_checkpoint(encode_checkpoint(log.fold.capture(Offset(99)))))
     assert restored.feeds.all() == [feed(1, 1)]
@@ -118,11 +118,11 @@ def test_a_package_is_tried_without_end_until_a_member_says_that_it_is_done() ->
     log = Log()
     job = JobId(log.put(added(1, 0)) * 256)
     for _ in range(30):
-        token = Token(log.put(JobsClaimed("m1", [[job]])))
-        log.put(JobsFinished([JobResult(job, token, Outcome.FAIL, 0)]))
+        token = Token(log.put(JobsClaimed.of("m1", [[job]])))
+        log.put(JobsFinished.of([JobResult(job, token, Outcome.FAIL, 0)]))
         assert log.fold.table.state(job) is JobState.QUEUED
-    token = Token(log.put(JobsClaimed("m1", [[job]])))
-    log.put(JobsFinished([JobResult(job, token, Outcome.OK)]))
+    token = Token(log.put(JobsClaimed.of("m1", [[job]])))
+    log.put(JobsFinished.of([JobResult(job, token, Outcome.OK)]))
     assert log.fold.table.state(job) is None
     assert log.fold.queues[pool_queue(POOL)].chained() == []
 
@@ -130,7 +130,7 @@ def test_a_package_is_tried_without_end_until_a_member_says_that_it_is_done() ->
 def test_a_checkpoint_keeps_feed_queue_and_order() -> None:
     log = Log()
     log.put(added(1, 0, 1))
-    token = log.put(JobsClaimed("m1", [[JobId(2 * 256)]]))
+    token = log.put(JobsClaimed.of("m1", [[JobId(2 * 256)]]))
     restored = JobFold(decode_checkpoint(encode_checkpoint(log.fold.capture(Offset(token + 1)))))
     assert restored.feeds.all() == [feed(1, 2)]
     assert sorted(restored.queues[pool_queue(POOL)].chained()) == [JobId(2 * 256), JobId(2 * 256 + 1)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from mailboat.jobs.fold import JobFold, Transition
+from mailboat.jobs.changes import Transition
+from mailboat.jobs.fold import JobFold
 from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -62,11 +63,11 @@ class JobLog:
 
     def claim(self, *jobs: JobId, worker: str = WORKER) -> Token:
         token = Token(self.next_offset)
-        self.append(JobsClaimed(worker, [[job] for job in jobs]))
+        self.append(JobsClaimed.of(worker, [[job] for job in jobs]))
         return token
 
     def finish(self, job: JobId, token: Token, outcome: Outcome = Outcome.OK, delay_ms: int | None = None) -> None:
-        self.append(JobsFinished([JobResult(job, token, outcome, delay_ms)]))
+        self.append(JobsFinished.of([JobResult(job, token, outcome, delay_ms)]))
 
     def state(self, job: JobId) -> JobState | None:
         return self.fold.table.state(job)
@@ -135,7 +136,7 @@ def test_a_renewed_lease_does_not_expire() -> None:
     job = log.add(lease_ms=10_000)
     token = log.claim(job)
     log.pass_time(9_000)
-    log.append(LeasesRenewed([Renewal(job, token, b"half")]))
+    log.append(LeasesRenewed.of([Renewal(job, token, b"half")]))
     log.pass_time(9_000)
     assert log.fold.leases[job].progress == b"half"
     log.pass_time(1_000)
@@ -361,7 +362,7 @@ def test_merged_jobs_of_a_key_are_one_call_when_there_are_enough() -> None:
     (group,) = plan_claims(log.fold, WORKER, 5).preferred
     assert list(group) == jobs[:3]
     token = Token(log.next_offset)
-    log.append(JobsClaimed(WORKER, [group]))
+    log.append(JobsClaimed.of(WORKER, [group]))
     assert log.fold.queues["purge"].running == 1
     log.finish(jobs[0], token)
     assert [log.state(job) for job in jobs] == [None, None, None, JobState.QUEUED]
@@ -437,7 +438,7 @@ def test_jobs_due_in_one_second_are_ready_by_one_record(count: int) -> None:
     assert (log.fold.queues["default"].queued, log.fold.queues["default"].delayed) == (count, 0)
     groups = plan_claims(log.fold, WORKER, 256).preferred
     assert [job for group in groups for job in group] == added[:256]
-    log.append(JobsClaimed(WORKER, groups))
+    log.append(JobsClaimed.of(WORKER, groups))
     assert log.fold.queues["default"].running == 256
 
 
@@ -448,8 +449,21 @@ def test_workers_take_different_jobs_of_those_that_a_third_one_leaves() -> None:
     for _ in range(100):
         log.add()
     for name in (WORKER, "worker-2"):
-        log.append(JobsClaimed(name, plan_claims(log.fold, name, 100).preferred))
+        log.append(JobsClaimed.of(name, plan_claims(log.fold, name, 100).preferred))
     ours = plan_claims(log.fold, WORKER, 10).others
     theirs = plan_claims(log.fold, "worker-2", 10).others
     assert len(ours) == len(theirs) == 10
     assert not {tuple(g) for g in ours} & {tuple(g) for g in theirs}
+
+
+def test_lease_that_is_over_leaves_no_moment_to_wait_for() -> None:
+    """Otherwise idle workers would append a record for it."""
+    log = JobLog()
+    renewed, ended = log.add(lease_ms=20_000), log.add(lease_ms=10_000)
+    token = log.claim(renewed, ended)
+    log.finish(ended, token)
+    log.now_ms += 5_000
+    log.append(LeasesRenewed.of([Renewal(renewed, token)]))
+    assert log.fold.next_moment_ms() == log.now_ms + 20_000
+    log.finish(renewed, token)
+    assert log.fold.next_moment_ms() is None

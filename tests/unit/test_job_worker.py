@@ -44,7 +44,9 @@ class ScriptedSource:
         self.woken.clear()
         return PollResult(self.answers.pop(0) if self.answers else ())
 
-    def report(self, _worker: str, results: Sequence[JobResult], _renewals: Sequence[Renewal]) -> Collection[CallId]:
+    def report(
+        self, _worker: str, results: Sequence[JobResult], _renewals: Sequence[Renewal], _free: int = 0
+    ) -> Collection[CallId]:
         if self.failures:
             raise self.failures.pop(0)
         self.results += results

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mailboat.api.job_records import JobQueueView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
-from mailboat.jobs.fold import LEASE_EXPIRED, Applied, JobFold, Transition
+from mailboat.jobs.changes import Applied, Change
+from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
 from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
@@ -375,8 +376,8 @@ def everything(bench: Bench) -> AgentMetrics:
     bench.metrics.add(upkeep)
     jobs = JobMetrics(lambda: [JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())])
     changes = [(JobState.ACTIVE, ""), (JobState.QUEUED, LEASE_EXPIRED), (JobState.SUCCEEDED, "")]
-    transitions = [Transition(JobId(0), state, "cdn", reason, 1_000) for state, reason in changes]
-    jobs.see(JobFold(), Applied(transitions, void=[JobId(1)]))
+    applied = [Change(state, "cdn", reason, [JobId(0)], [1_000]) for state, reason in changes]
+    jobs.see(JobFold(), Applied(applied, void=[JobId(1)]))
     bench.metrics.add(jobs)
     return bench.metrics
 

@@ -26,17 +26,23 @@ from mailboat.model.jobs import (
     QueueRemoved,
     QueueSettings,
     Renewal,
+    ResultDetail,
     Token,
     WorkerSeen,
 )
-from mailboat.wire.headers import JOBS_ADDED, headers_for
-from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+from mailboat.wire.headers import JOBS_ADDED, JobLogOutdatedError, headers_for
+from mailboat.wire.job_records import (
+    decode_checkpoint,
+    decode_job_record,
+    encode_checkpoint,
+    encode_job_record,
+)
 
 RECORDS: list[JobRecord] = [
     JobsAdded([NewJob("a"), NewJob("b.c", b"\0", "k", Priority.LOW, 5, 6, -1, 0, 1_000, "u", "r", True, JobId(7))]),
-    JobsClaimed("w", [[JobId(1)], [JobId(2), JobId(3)]]),
-    LeasesRenewed([Renewal(JobId(1), Token(2), b"half")]),
-    JobsFinished(
+    JobsClaimed.of("w", [[JobId(1)], [JobId(2), JobId(3)]]),
+    LeasesRenewed.of([Renewal(JobId(1), Token(2), b"half")]),
+    JobsFinished.of(
         [JobResult(JobId(1), Token(2), Outcome.FAIL, 0, "no route"), JobResult(JobId(2), Token(3), Outcome.OK)]
     ),
     JobsCommanded(JobAction.REMOVE, [JobId(1)]),
@@ -66,8 +72,18 @@ def test_a_record_survives_encoding(record: JobRecord) -> None:
         JobsAdded([NewJob("a", lease_ms=10)]),
         JobsAdded([NewJob("a", due_ms=1 << 60)]),
         JobsAdded([NewJob("a", retries=40_000)]),
-        JobsClaimed("w", [[JobId(1)] * 200, [JobId(1)] * 200]),
-        LeasesRenewed([Renewal(JobId(1), Token(1), bytes(5_000))]),
+        JobsClaimed.of("w", [[JobId(1)] * 200, [JobId(1)] * 200]),
+        JobsClaimed("w", [JobId(1)], [1, 0]),
+        JobsClaimed("w", [JobId(1)], [2]),
+        JobsClaimed("w", []),
+        JobsFinished([JobId(1)], []),
+        JobsFinished([JobId(1)], [Token(1)], b"\x04"),
+        JobsFinished([JobId(1)], [Token(1)], b"\0\0"),
+        JobsFinished([JobId(1)], [Token(1)], b"", [ResultDetail(1, None, "x")]),
+        JobsFinished([JobId(1)], [Token(1)], b"", [ResultDetail(0, 1, ""), ResultDetail(0, 2, "")]),
+        JobsFinished([JobId(1)], [Token(1)], b"", [ResultDetail(0, 1 << 40, "")]),
+        LeasesRenewed([JobId(1)], [Token(1), Token(2)]),
+        LeasesRenewed.of([Renewal(JobId(1), Token(1), bytes(5_000))]),
         QueueDefined(QueueSettings("q", ("a..b",))),
         QueueDefined(QueueSettings("q", ("a",), QueueKind.ORDERED, merge=2)),
         QueueDefined(QueueSettings("q", max_parallel=0)),
@@ -83,6 +99,12 @@ def test_a_record_out_of_bounds_is_refused(record: JobRecord) -> None:
 def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
     with pytest.raises(MessageCorruptError):
         decode_job_record(headers_for(JOBS_ADDED), value)
+
+
+@pytest.mark.parametrize("kind", [25, 26, 27])
+def test_records_of_the_earlier_form_stop_their_reader(kind: int) -> None:
+    with pytest.raises(JobLogOutdatedError, match=f"type {kind}"):
+        decode_job_record(headers_for(kind), b"")
 
 
 def test_a_checkpoint_survives_encoding_in_parts() -> None:

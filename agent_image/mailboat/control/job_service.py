@@ -30,9 +30,10 @@ from mailboat.api.job_records import (
 from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.changes import Applied
 from mailboat.jobs.command import payload_value
 from mailboat.jobs.feeds import is_of_pool
-from mailboat.jobs.fold import DEFAULT_QUEUE, Applied, JobFold
+from mailboat.jobs.fold import DEFAULT_QUEUE, JobFold
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource

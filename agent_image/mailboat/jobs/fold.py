@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
+from mailboat.jobs.changes import Applied, Change, note
 from mailboat.jobs.feeds import Feeds, is_of_pool, queue_of
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState, takers
@@ -25,7 +26,6 @@ from mailboat.model.jobs import (
     JobCheckpoint,
     JobId,
     JobRecord,
-    JobResult,
     JobsAdded,
     JobsClaimed,
     JobsCommanded,
@@ -64,36 +64,7 @@ _ACTIVE: Final = JobState.ACTIVE
 _SUCCEEDED: Final = JobState.SUCCEEDED
 _GIVEN_UP: Final = JobState.GIVEN_UP
 _OK: Final = Outcome.OK
-
-
-class Transition(NamedTuple):
-    """A job changed its state, at the time of the log.
-
-    Attributes:
-        queue: Its queue.
-        reason: A word for programs, such as `lease-expired`.
-        duration_ms: How long a job that starts has been due, and how long an attempt that ends ran.
-    """
-
-    job: JobId
-    state: JobState
-    queue: str
-    reason: str = ""
-    duration_ms: int = 0
-
-
-class Applied(NamedTuple):
-    """What a record did.
-
-    Attributes:
-        transitions: In order, those that its append time brought about first.
-        added: For each job of a record that adds jobs, its id: that of an earlier job where it is a repetition.
-        void: The first job of each claimed group that did not start: its worker came too late, or it was not its turn.
-    """
-
-    transitions: Sequence[Transition]
-    added: Sequence[JobId] = ()
-    void: Sequence[JobId] = ()
+_OUTCOMES: Final = tuple(Outcome)
 
 
 class JobFold:
@@ -114,7 +85,8 @@ class JobFold:
         self._topic_numbers: dict[str, int] = {}
         self._queue_of_topic: dict[str, Queue] = {}
         self._delayed: list[tuple[int, JobId]] = []
-        self._expiries: list[tuple[int, JobId, Token]] = []
+        self._expiries: list[tuple[int, int, list[JobId]]] = []
+        """When leases end that one record gave or renewed, and the first jobs of their calls."""
         self._unique: dict[bytes, JobId] = {}
         self._unique_of: dict[JobId, bytes] = {}
         self._requests: dict[bytes, JobId] = {}
@@ -147,7 +119,7 @@ class JobFold:
 
     def is_served(self, topic: str) -> bool:
         """Whether a live worker takes jobs of this topic; otherwise they are `unassigned`."""
-        return any(any_matches(worker.topics, topic) for worker in self.workers.values() if worker.slots)
+        return any(worker.takes(topic) for worker in self.workers.values() if worker.slots)
 
     def workers_of(self, queue: Queue) -> int:
         """Live workers that take a topic of the queue; for the default queue those that take any."""
@@ -172,6 +144,8 @@ class JobFold:
 
     def next_moment_ms(self) -> int | None:
         """When time alone changes something: a delay, a lease or a worker's lease ends."""
+        while self._expiries and not self._is_expiring(self._expiries[0]):
+            heappop(self._expiries)  # so that nothing is appended for leases that were renewed or are over
         moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
         return min([*moments, *self.schedules.moments_ms()], default=None)
 
@@ -217,13 +191,15 @@ class JobFold:
         self._restore_jobs(state.queues)
 
     def _restore_lease(self, state: LeaseState) -> None:
-        lease = Lease(*state)
-        if not lease.jobs or any(self.table.state(job) is not JobState.ACTIVE for job in lease.jobs):
-            raise ValueError(f"the lease {lease.token} is of a job that is not active")
+        if not state.jobs or any(self.table.state(job) is not JobState.ACTIVE for job in state.jobs):
+            raise ValueError(f"the lease {state.token} is of a job that is not active")
+        queue, lease_ms = self.queue(state.jobs[0]), min(map(self.table.lease_ms, state.jobs))
+        lease = Lease(state.token, state.worker, state.jobs, queue, state.started_ms, lease_ms)
+        lease.restore(state)
         for job in lease.jobs:
             self.leases[job] = lease
-        heappush(self._expiries, (lease.until_ms, lease.jobs[0], lease.token))
-        self.queue(lease.jobs[0]).begin_call()
+        heappush(self._expiries, (lease.until_ms, lease.token, [lease.jobs[0]]))
+        lease.queue.begin_call()
         if (worker := self.workers.get(lease.worker)) is not None:
             worker.begin_call()
 
@@ -256,34 +232,31 @@ class JobFold:
     def apply(self, offset: Offset, appended_ms: int, record: JobRecord) -> Applied:
         """Apply the record at this offset. A record that asks for what cannot be changes nothing but the time."""
         # Time first: a result must not count for a lease that ended before its record.
-        transitions = self.advance(appended_ms)
+        changes = self.advance(appended_ms)
         if isinstance(record, JobsAdded):
             if record.firing is not None and not self.schedules.fire(record.firing, self.now_ms):
-                return Applied(transitions)  # another worker was first
+                return Applied(changes)  # another worker was first
             queue = None
             if (feed := record.feed) is not None:
                 if not self.feeds.take(feed):
-                    return Applied(transitions)  # another member of the pool was first
+                    return Applied(changes)  # another member of the pool was first
                 if feed.queue not in self.queues:
                     self._define(queue_of(feed))
                 queue = self.queues[feed.queue]
             added = [self._add(job_id(offset, index), job, queue) for index, job in enumerate(record.jobs)]
-            return Applied(transitions, added)
-        if isinstance(record, ScheduleDefined | ScheduleRemoved):
-            self.schedules.change(record)
+            return Applied(changes, added)
         void: list[JobId] = []
-        self._change(offset, record, transitions, void)
-        return Applied(transitions, void=void)
+        self._change(offset, record, changes, void)
+        return Applied(changes, void=void)
 
-    def _change(self, offset: Offset, record: JobRecord, into: list[Transition], void: list[JobId]) -> None:
+    def _change(self, offset: Offset, record: JobRecord, into: list[Change], void: list[JobId]) -> None:
         match record:
             case JobsClaimed():
                 self._claim(Token(offset), record, into, void)
             case LeasesRenewed():
-                self._renew(record)
+                self._renew(offset, record)
             case JobsFinished():
-                for result in record.results:
-                    self._finish(offset, result, into)
+                self._finish(offset, record, into)
             case JobsCommanded():
                 self._command(record, into)
             case QueueCommanded():
@@ -294,17 +267,15 @@ class JobFold:
                 self._remove_queue(record.name, into)
             case WorkerSeen():
                 self._see(record)
+            case ScheduleDefined() | ScheduleRemoved():
+                self.schedules.change(record)
 
-    def advance(self, now_ms: int) -> list[Transition]:
+    def advance(self, now_ms: int) -> list[Change]:
         """Let the time pass: leases expire, delays end, history is forgotten. Time never goes back."""
-        transitions: list[Transition] = []
+        changes: list[Change] = []
         self.now_ms = now_ms = max(self.now_ms, now_ms)
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            until_ms, job, token = heappop(self._expiries)
-            lease = self.leases.get(job)
-            # A renewal leaves its old entry in the heap: only the entry with the current end counts.
-            if lease is not None and lease.token == token and lease.until_ms == until_ms:
-                self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED, transitions)
+        if self._expiries and self._expiries[0][0] <= now_ms:
+            self._expire(now_ms, changes)
         while self._delayed and self._delayed[0][0] <= now_ms:
             due_ms, job = heappop(self._delayed)
             if self.table.is_ready(job, now_ms) and self.table.due_ms(job) == due_ms:
@@ -317,7 +288,24 @@ class JobFold:
             self._count_slots()
         while self._history and self._history[0][0] <= now_ms:
             self._forget(heappop(self._history)[1])
-        return transitions
+        return changes
+
+    def _expire(self, now_ms: int, into: list[Change]) -> None:
+        ended: list[tuple[int, JobId]] = []
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            until_ms, _, jobs = heappop(self._expiries)
+            ended += [(until_ms, job) for job in jobs]
+        # By time and job, not by record: a fold that was restored has other records in its heap.
+        for until_ms, job in sorted(ended):
+            lease = self.leases.get(job)
+            # A renewal leaves the earlier entry in the heap: only one with the current end counts.
+            if lease is not None and lease.until_ms == until_ms:
+                self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED, into)
+
+    def _is_expiring(self, entry: tuple[int, int, list[JobId]]) -> bool:
+        """Whether a lease of the entry still ends then."""
+        leases = [self.leases.get(job) for job in entry[2]]
+        return any(lease is not None and lease.until_ms == entry[0] for lease in leases)
 
     # Jobs are added
 
@@ -382,62 +370,76 @@ class JobFold:
 
     # Leases
 
-    def _claim(self, token: Token, record: JobsClaimed, into: list[Transition], void: list[JobId]) -> None:
+    def _claim(self, token: Token, record: JobsClaimed, into: list[Change], void: list[JobId]) -> None:
+        now_ms, table, leases = self.now_ms, self.table, self.leases
         worker = self.workers.get(record.worker)
         if worker is not None:
-            worker.see(self.now_ms)
-        for group in record.groups:
+            worker.see(now_ms)
+        ending: dict[int, list[JobId]] = {}
+        for call in record.calls():
             # A claim is a proposal: an earlier record may have taken the jobs, or the room.
-            if not self._may_start(group):
-                void += group[:1]
+            queue = self._queue_where_next(call)
+            first = call[0]
+            if queue is None:
+                void.append(first)
                 continue
-            queue = self.queue(group[0])
-            until_ms = self.now_ms + min(map(self.table.lease_ms, group))
-            lease = Lease(token, record.worker, tuple(group), self.now_ms, until_ms)
-            for job in group:
-                waited_ms = self.now_ms - self.table.start(job)
-                self.leases[job] = lease
-                self._release_unique(job)
-                into.append(Transition(job, _ACTIVE, queue.settings.name, "", waited_ms))
-            queue.start(group, self.now_ms)
-            heappush(self._expiries, (until_ms, group[0], token))
+            lease_ms = table.lease_ms(first) if len(call) == 1 else min(map(table.lease_ms, call))
+            lease = Lease(token, record.worker, call, queue, now_ms, lease_ms)
+            for job in call:
+                leases[job] = lease
+                if self._unique_of:
+                    self._release_unique(job)
+                note(into, job, _ACTIVE, queue.name, "", now_ms - table.start(job))
+            queue.start(call, now_ms)
+            ending.setdefault(lease.until_ms, []).append(first)
             if worker is not None:
                 worker.begin_call()
+        for until_ms, jobs in ending.items():
+            heappush(self._expiries, (until_ms, token, jobs))
 
-    def _may_start(self, group: Sequence[JobId]) -> bool:
-        if not group or (len(group) > 1 and len(set(group)) < len(group)):
-            return False
-        for job in group:
-            if not self.table.is_ready(job, self.now_ms):
-                return False
-        queue = self.queue(group[0])
-        return queue.room(self.now_ms) > 0 and queue.is_turn(group, self.now_ms)
+    def _queue_where_next(self, call: Sequence[JobId]) -> Queue | None:
+        """The queue that lets all jobs of the call start now; None where one of them may not."""
+        are_ready = all(self.table.is_ready(job, self.now_ms) for job in call)
+        if not are_ready or (len(call) > 1 and len(set(call)) < len(call)):
+            return None
+        queue = self.queue(call[0])
+        return queue if queue.room(self.now_ms) > 0 and queue.is_turn(call, self.now_ms) else None
 
-    def _renew(self, record: LeasesRenewed) -> None:
-        for renewal in record.renewals:
-            lease = self.leases.get(renewal.job)
-            if lease is None or lease.token != renewal.token:
+    def _renew(self, offset: Offset, record: LeasesRenewed) -> None:
+        progress = dict(record.progress)
+        ending: dict[int, list[JobId]] = {}
+        for place, (job, token) in enumerate(zip(record.jobs, record.tokens, strict=True)):
+            lease = self.leases.get(job)
+            if lease is None or lease.token != token:
                 continue
             if (worker := self.workers.get(lease.worker)) is not None:
                 worker.see(self.now_ms)
-            until_ms = self.now_ms + min(self.table.lease_ms(job) for job in lease.jobs)
-            if lease.renew(until_ms, renewal.progress):
-                heappush(self._expiries, (until_ms, lease.jobs[0], lease.token))
+            if lease.renew(self.now_ms, progress.get(place, b"")):
+                ending.setdefault(lease.until_ms, []).append(lease.jobs[0])
+        for until_ms, jobs in ending.items():
+            heappush(self._expiries, (until_ms, offset, jobs))
 
-    def _finish(self, offset: Offset, result: JobResult, into: list[Transition]) -> None:
-        lease = self.leases.get(result.job)
-        if lease is not None and lease.token == result.token:
-            if result.message:
+    def _finish(self, offset: Offset, record: JobsFinished, into: list[Change]) -> None:
+        outcomes, outcome = record.outcomes, _OK
+        details = {each.place: each for each in record.details}
+        for place, (job, token) in enumerate(zip(record.jobs, record.tokens, strict=True)):
+            lease = self.leases.get(job)
+            if lease is None or lease.token != token:
+                continue
+            detail = details.get(place) if details else None
+            if detail is not None and detail.message:
                 self.results.update(dict.fromkeys(lease.jobs, offset))
             if (worker := self.workers.get(lease.worker)) is not None:
                 worker.see(self.now_ms)
-            self._end_attempt(lease, result.outcome, result.delay_ms, "", into)
+            if outcomes:
+                outcome = _OUTCOMES[outcomes[place]]
+            self._end_attempt(lease, outcome, None if detail is None else detail.delay_ms, "", into)
 
     def _end_attempt(
-        self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str, into: list[Transition]
+        self, lease: Lease, outcome: Outcome, delay_ms: int | None, reason: str, into: list[Change]
     ) -> None:
         """Take the lease from all jobs of a call, and decide for each whether it runs again."""
-        queue = self.queue(lease.jobs[0])
+        queue = lease.queue
         queue.end_call()
         if (worker := self.workers.get(lease.worker)) is not None:
             worker.end_call()
@@ -445,17 +447,16 @@ class JobFold:
         for job in lease.jobs:
             del self.leases[job]
             if outcome is _OK:
-                into.append(self._end(queue, job, _SUCCEEDED, reason, ran_ms))
+                self._end(queue, job, _SUCCEEDED, reason, ran_ms, into)
             elif lease.stop_requested:
-                into.append(self._end(queue, job, JobState.STOPPED, reason, ran_ms))
+                self._end(queue, job, JobState.STOPPED, reason, ran_ms, into)
             elif outcome is Outcome.CANCEL:
-                into.append(self._end(queue, job, JobState.ERROR, reason, ran_ms))
+                self._end(queue, job, JobState.ERROR, reason, ran_ms, into)
             elif outcome is Outcome.FAIL and 0 <= self.table.retries(job) < self.table.tries(job):
-                into.append(self._end(queue, job, JobState.GIVEN_UP, reason, ran_ms))
+                self._end(queue, job, JobState.GIVEN_UP, reason, ran_ms, into)
             else:
                 self._queue_again(queue, job, outcome, delay_ms)
-                why = reason or outcome.name.lower()
-                into.append(Transition(job, JobState.QUEUED, queue.settings.name, why, ran_ms))
+                note(into, job, JobState.QUEUED, queue.name, reason or outcome.name.lower(), ran_ms)
 
     def _queue_again(self, queue: Queue, job: JobId, outcome: Outcome, delay_ms: int | None) -> None:
         table = self.table
@@ -473,7 +474,7 @@ class JobFold:
         else:
             queue.add(job)
 
-    def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int = 0) -> Transition:
+    def _end(self, queue: Queue, job: JobId, state: JobState, reason: str, ran_ms: int, into: list[Change]) -> None:
         """End a job whose lease is gone, or that was queued."""
         self._release_unique(job)
         self.table.set_state(job, state)
@@ -486,7 +487,7 @@ class JobFold:
         else:
             self.table.set_due_ms(job, self.now_ms)  # when it ended, from now on
             heappush(self._history, (self.now_ms + queue.settings.history_ms, job))
-        return Transition(job, state, queue.settings.name, reason, ran_ms)
+        note(into, job, state, queue.name, reason, ran_ms)
 
     def _forget(self, job: JobId) -> None:
         self.results.pop(job, None)
@@ -507,10 +508,10 @@ class JobFold:
 
     # Commands
 
-    def _command(self, record: JobsCommanded, into: list[Transition]) -> None:
+    def _command(self, record: JobsCommanded, into: list[Change]) -> None:
         for job in record.jobs:
             state = self.table.state(job)
-            if state is None or is_of_pool((queue := self.queue(job)).settings.name):
+            if state is None or is_of_pool((queue := self.queue(job)).name):
                 continue
             if state is JobState.ACTIVE:
                 if record.action is JobAction.STOP:
@@ -518,12 +519,12 @@ class JobFold:
             elif state is JobState.QUEUED:
                 self._leave(queue, job)
                 stopped = record.action is JobAction.STOP
-                into.append(self._end(queue, job, JobState.STOPPED if stopped else JobState.DROPPED, "command"))
+                self._end(queue, job, JobState.STOPPED if stopped else JobState.DROPPED, "command", 0, into)
             elif record.action is JobAction.REMOVE:
                 self._forget(job)
-                into.append(Transition(job, JobState.DROPPED, queue.settings.name, "command"))
+                note(into, job, JobState.DROPPED, queue.name, "command", 0)
 
-    def _command_queue(self, record: QueueCommanded, into: list[Transition]) -> None:
+    def _command_queue(self, record: QueueCommanded, into: list[Change]) -> None:
         queue = self.queues.get(record.queue)
         if queue is None:
             return
@@ -534,10 +535,10 @@ class JobFold:
         elif not is_of_pool(record.queue):
             self._clear(queue, into)
 
-    def _clear(self, queue: Queue, into: list[Transition]) -> None:
+    def _clear(self, queue: Queue, into: list[Change]) -> None:
         for job in [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]:
             self._leave(queue, job)
-            into.append(self._end(queue, job, JobState.DROPPED, "cleared"))
+            self._end(queue, job, JobState.DROPPED, "cleared", 0, into)
 
     # Queues and workers
 
@@ -564,7 +565,7 @@ class JobFold:
         due = self.table.due_ms(job) <= self.now_ms or self.table.tries(job) > 0
         return due and self.queue(job) is queue and self.table.state(job) in (JobState.QUEUED, JobState.ACTIVE)
 
-    def _remove_queue(self, name: str, into: list[Transition]) -> None:
+    def _remove_queue(self, name: str, into: list[Change]) -> None:
         if name != DEFAULT_QUEUE and (queue := self.queues.pop(name, None)) is not None:
             queue.resume()  # its jobs stay in it until they end
             self._queue_of_topic.clear()

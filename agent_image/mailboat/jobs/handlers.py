@@ -180,7 +180,7 @@ class JobContext:
 
     @contextmanager
     def transaction(self, connection: Connection) -> Generator[None]:
-        """A transaction of a connection to SQLite, which commits exactly once for the job.
+        """A transaction of SQLite or PostgreSQL (psycopg) that commits exactly once for the job.
 
         The fencing token is stored in the same transaction, in the table `mailboat_job`. If an earlier attempt has
         committed, the handler ends here and the job succeeds.

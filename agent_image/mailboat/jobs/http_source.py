@@ -67,7 +67,13 @@ class HttpSource:
         self._told.update(polled.stopping, polled.lost)
         return polled
 
-    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+    def report(
+        self,
+        worker: str,
+        results: Sequence[JobResult],
+        renewals: Sequence[Renewal],
+        free: int = 0,  # noqa: ARG002  # an agent claims when it is asked for calls
+    ) -> Collection[CallId]:
         try:
             view = self._jobs.report(worker, results, renewals)
         except JobLeaseLostError:

@@ -15,6 +15,8 @@ from mailboat.model.jobs import JobId, JobState, Priority, QueueKind, QueueSetti
 ONE_KEY: Final = 1
 """The key of all jobs of an ordered queue."""
 
+_NO_LIMIT: Final = 1 << 31
+_CHUNK: Final = 256
 _KEPT_ENTRIES: Final = 1_024
 """Fewer entries before the start than this are not worth moving the rest for."""
 
@@ -26,6 +28,7 @@ class _ReadyJobs:
         self._run = array("q")
         self._start = 0
         self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
+        self._has_turns = False
 
     def push(self, job: JobId) -> None:
         if not self._run or job > self._run[-1]:
@@ -35,10 +38,36 @@ class _ReadyJobs:
 
     def push_last(self, job: JobId) -> None:
         """Add a job behind all others, whatever its id. A run of fair turns is never pushed to in another way."""
+        self._has_turns = True
         self._run.append(job)
 
-    def oldest(self, table: JobTable, now_ms: int) -> Iterator[JobId]:
-        """The ready jobs in order, each once."""
+    def oldest(self, table: JobTable, now_ms: int, most: int) -> list[JobId]:
+        """Up to so many ready jobs in order, each once."""
+        if not self._run and not self._late:
+            return []
+        self._drop_first(table, now_ms)
+        if self._late or self._has_turns:
+            return self._oldest_once(table, now_ms, most)
+        found: list[JobId] = []
+        place = self._start
+        while len(found) < most and place < len(self._run):
+            asked = min(_CHUNK, most - len(found))
+            found += table.ready_of(self._run[place : place + asked].tolist(), now_ms)
+            place += asked
+        return found
+
+    def _oldest_once(self, table: JobTable, now_ms: int, most: int) -> list[JobId]:
+        """The same where a job may have entries of several attempts."""
+        found: dict[int, JobId] = {}
+        for job in merge(self._rest(), tuple(self._late)):
+            if job not in found and table.is_ready(job, now_ms):
+                found[job] = JobId(job)
+                if len(found) >= most:
+                    break
+        return list(found.values())
+
+    def _drop_first(self, table: JobTable, now_ms: int) -> None:
+        """Drop entries of jobs that are not ready, up to the first one that is."""
         run, late = self._run, self._late
         while self._start < len(run) and not table.is_ready(run[self._start], now_ms):
             self._start += 1
@@ -47,12 +76,6 @@ class _ReadyJobs:
         if self._start > max(_KEPT_ENTRIES, len(run) // 2):
             del run[: self._start]
             self._start = 0
-        seen: set[int] = set()
-        for job in merge(self._rest(), tuple(late)) if late else self._rest():
-            # A job may have entries of several attempts, in both lists.
-            if job not in seen and table.is_ready(job, now_ms):
-                seen.add(job)
-                yield JobId(job)
 
     def _rest(self) -> Iterator[int]:
         # Not a comprehension: mypyc would make a list of it, and a backlog may be long.
@@ -70,6 +93,7 @@ class Queue:
 
     def __init__(self, settings: QueueSettings, table: JobTable) -> None:
         self.settings = settings
+        self.name = settings.name
         self.running = 0
         """Calls that run; a merged group is one."""
         self.queued = 0
@@ -86,6 +110,10 @@ class Queue:
         self._starts: deque[int] = deque()
         self._slots = 0
         self._has_order = _has_order(settings)
+        # The fold asks for these at each claim: fields of a named tuple are not compiled.
+        self._max_parallel = settings.max_parallel
+        self._percent = settings.parallel_percent
+        self._rate = settings.rate
 
     # Limits
 
@@ -108,25 +136,23 @@ class Queue:
     @property
     def limit(self) -> int | None:
         """Calls that may run at the same time; None is without limit."""
-        settings = self.settings
-        limit = None if settings.max_parallel < 0 else settings.max_parallel
-        if settings.parallel_percent:
+        limit = None if self._max_parallel < 0 else self._max_parallel
+        if self._percent:
             # At least one: a share of few slots must not stop the queue.
-            shared = max(1, self._slots * settings.parallel_percent // 100)
+            shared = max(1, self._slots * self._percent // 100)
             limit = shared if limit is None else min(limit, shared)
         return limit
 
     def room(self, now_ms: int) -> int:
         """How many calls may start now: 0 while suspended, at the limit of calls, or at the rate."""
-        settings = self.settings
         if self.is_suspended(now_ms):
             return 0
         limit = self.limit
-        room = 1 << 31 if limit is None else limit - self.running
-        if settings.rate:
-            while self._starts and self._starts[0] <= now_ms - settings.rate_period_ms:
+        room = _NO_LIMIT if limit is None else limit - self.running
+        if self._rate:
+            while self._starts and self._starts[0] <= now_ms - self.settings.rate_period_ms:
                 self._starts.popleft()
-            room = min(room, settings.rate - len(self._starts))
+            room = min(room, self._rate - len(self._starts))
         return max(0, room)
 
     def next_room_ms(self, now_ms: int) -> int | None:
@@ -142,6 +168,7 @@ class Queue:
         """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
         self.settings = settings
         self._has_order = _has_order(settings)
+        self._max_parallel, self._percent, self._rate = settings.max_parallel, settings.parallel_percent, settings.rate
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains = {}
         for job in unfinished:
@@ -197,8 +224,8 @@ class Queue:
 
     def oldest_due_ms(self, now_ms: int) -> int | None:
         """When the first ready job of the queue became due; None when none is ready."""
-        firsts = [next(self._ready[priority].oldest(self._table, now_ms), None) for priority in Priority]
-        return min((self._table.due_ms(job) for job in firsts if job is not None), default=None)
+        firsts = [self._ready[priority].oldest(self._table, now_ms, 1) for priority in Priority]
+        return min((self._table.due_ms(job) for jobs in firsts for job in jobs), default=None)
 
     # Order
 
@@ -229,7 +256,7 @@ class Queue:
         """Count a call that starts; its jobs are no longer queued."""
         self.begin_call()
         self.leave(len(group))
-        if self.settings.rate:
+        if self._rate:
             self._starts.append(now_ms)
         if self._has_order and not self._keeps_place(group[0]):
             self._advance(self._order_key(group[0]))
@@ -250,17 +277,32 @@ class Queue:
             return None
         return chain[0]
 
-    def ready(self, now_ms: int) -> Iterator[Sequence[JobId]]:
-        """The groups that may start, in the order in which they should."""
-        for priority in Priority:
-            for job in self._ready[priority].oldest(self._table, now_ms):
-                if not self._has_order:
-                    yield [job]
-                    continue
-                group = self._merged(job, now_ms) if self.settings.merge > 1 else [job]
-                # An entry may be left from an earlier attempt of a job that waits behind others of its key now.
-                if group and group[0] == job and self.is_turn(group, now_ms):
-                    yield group
+    def ready(self, now_ms: int, most: int) -> list[Sequence[JobId]]:
+        """Up to so many calls that may start, in the order in which they should."""
+        found: list[Sequence[JobId]] = []
+        for ready in self._ready.values():
+            if len(found) >= most:
+                break
+            if self._has_order:
+                found += self._ready_turns(ready, now_ms, most - len(found))
+            else:
+                found += [[job] for job in ready.oldest(self._table, now_ms, most - len(found))]
+        return found
+
+    def _ready_turns(self, ready: _ReadyJobs, now_ms: int, most: int) -> list[Sequence[JobId]]:
+        asked = most
+        while True:
+            jobs = ready.oldest(self._table, now_ms, asked)
+            found = [turn for job in jobs if (turn := self._turn(job, now_ms))]
+            if len(found) >= most or len(jobs) < asked:
+                return found[:most]
+            asked *= 2
+
+    def _turn(self, job: JobId, now_ms: int) -> Sequence[JobId]:
+        """The call that begins with a ready job; empty where another job is before it."""
+        group = self._merged(job, now_ms) if self.settings.merge > 1 else [job]
+        # An entry may be left from an earlier attempt of a job that waits behind others of its key now.
+        return group if group and group[0] == job and self.is_turn(group, now_ms) else ()
 
     def ripens_ms(self, job: JobId) -> int:
         """When a job waits no longer for others to be merged with."""

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from mailboat.model.jobs import JobId, LeaseState, Token, patterns_overlap
+from mailboat.jobs.job_queue import Queue
+from mailboat.model.jobs import JobId, LeaseState, Token, any_matches, patterns_overlap
 
 
-@dataclass(slots=True)
 class Lease:
     """A call that runs."""
 
-    token: Token
-    worker: str
-    jobs: Sequence[JobId]
-    started_ms: int
-    until_ms: int
-    stop_requested: bool = False
-    progress: bytes = b""
+    # Not a dataclass: its constructor would not be compiled, and there is a lease for every call.
+    def __init__(
+        self, token: Token, worker: str, jobs: Sequence[JobId], queue: Queue, started_ms: int, lease_ms: int
+    ) -> None:
+        self.token = token
+        self.worker = worker
+        self.jobs = jobs
+        self.queue = queue
+        self.started_ms = started_ms
+        self.lease_ms = lease_ms
+        self.until_ms = started_ms + lease_ms
+        self.stop_requested = False
+        self.progress = b""
 
-    def renew(self, until_ms: int, progress: bytes) -> bool:
-        """Keep the jobs until this moment at least; whether that is later than before."""
-        self.progress = progress or self.progress
+    def restore(self, state: LeaseState) -> None:
+        """Take over what happened to a captured call."""
+        self.until_ms, self.stop_requested, self.progress = state.until_ms, state.stop_requested, state.progress
+
+    def renew(self, now_ms: int, progress: bytes) -> bool:
+        """Keep the jobs for the length of the lease; whether that is later than before."""
+        self.progress, until_ms = progress or self.progress, now_ms + self.lease_ms
         is_later, self.until_ms = until_ms > self.until_ms, max(until_ms, self.until_ms)
         return is_later
 
@@ -45,6 +55,14 @@ class WorkerState:
     topics: Sequence[str]
     seen_ms: int
     running: int = 0
+    _takes: dict[str, bool] = field(default_factory=dict)
+
+    def takes(self, topic: str) -> bool:
+        """Whether the worker runs jobs of this topic."""
+        takes = self._takes.get(topic)
+        if takes is None:
+            takes = self._takes[topic] = any_matches(self.topics, topic)
+        return takes
 
     def see(self, now_ms: int) -> None:
         """Note a record of the worker."""

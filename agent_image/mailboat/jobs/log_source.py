@@ -13,8 +13,8 @@ from typing import Final
 from mailboat.clock import Clock
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, Applied
-from mailboat.jobs.leases import Lease
+from mailboat.jobs.changes import Applied
+from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS
 from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import plan_claims
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
@@ -32,6 +32,7 @@ from mailboat.model.jobs import (
     LeasesRenewed,
     Outcome,
     Renewal,
+    Token,
     WorkerSeen,
 )
 
@@ -39,6 +40,8 @@ _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_NEW: Final = tuple.__new__
+"""Makes a named tuple: its own constructor is interpreted, and there is one for every call."""
 _NO_WORKER: Final = "agent"
 _MOST_TICK_DELAY_MS: Final = 20.0
 """Spreads the workers, so that one record ends a delay for all of them."""
@@ -64,6 +67,9 @@ class LogSource:
         if self._caught_up:
             self._announce(offer, now)
             self.fire()
+            # Calls that were claimed with a report are given first.
+            if self._has_more(offer.worker, held) and (polled := self._polled(offer.worker, held)).claimed:
+                return polled
             if self._claim(offer.worker, free, now):
                 return self._polled(offer.worker, held)
             # one worker is enough: all of them see at the same time that it is due
@@ -73,32 +79,41 @@ class LogSource:
         self._caught_up = self.topic.follow(wait, self.see)
         return self._polled(offer.worker, held)
 
-    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
-        reported: list[JobResult | Renewal] = [*results, *renewals]
+    def report(
+        self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal], free: int = 0
+    ) -> Collection[CallId]:
         # Only a shortcut that saves records: after the append the fold decides again.
-        lost = {CallId(each.token, each.job) for each in reported if not self._is_leased(worker, each)}
+        lost = [CallId(each[1], each[0]) for each in results if not self._is_leased(worker, each[0], each[1])]
+        lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
         if lost:
             results = [each for each in results if CallId(each.token, each.job) not in lost]
             renewals = [each for each in renewals if CallId(each.token, each.job) not in lost]
-        records: list[JobRecord] = [JobsFinished(results)] if results else []
-        records += [LeasesRenewed(renewals)] if renewals else []
+        records: list[JobRecord] = [JobsFinished.of(results)] if results else []
+        records += [LeasesRenewed.of(renewals)] if renewals else []
         if not records:
             return lost
+        # One append for both: each is a commit, which is most of what a batch costs.
+        claim = self._plan_next(worker, len(results), free)
+        records += claim
         self._failpoints.reach(Failpoint.JOBS_BEFORE_APPEND)
         # When this fails, the same results are reported again. One that counts twice changes nothing the second time.
         offsets = self._append(*records)
         self._failpoints.reach(Failpoint.JOBS_AFTER_APPEND)
+        if claim:
+            self._failpoints.reach(Failpoint.JOBS_CLAIMED)
         ended: set[JobId] = set()
 
         def seen(offset: Offset, applied: Applied) -> None:
             self.see(offset, applied)
             # The append time of this record may also end leases: their results do not count.
             if offset == offsets[0]:
-                ended.update(each.job for each in applied.transitions if each.reason != LEASE_EXPIRED)
+                for change in applied.changes:
+                    if change.reason != LEASE_EXPIRED:
+                        ended.update(change.jobs)
 
         self.topic.follow_to(offsets[-1], seen)
-        lost.update(CallId(each.token, each.job) for each in results if each.job not in ended)
-        lost.update(CallId(each.token, each.job) for each in renewals if not self._is_leased(worker, each))
+        lost += [CallId(each[1], each[0]) for each in results if each[0] not in ended]
+        lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
         return lost
 
     def leave(self, worker: str) -> None:
@@ -164,48 +179,57 @@ class LogSource:
             return False
         self._passed_over_at.pop(worker, None)
         # The claim counts only once the fold has applied it: another claim may be before it in the log.
-        (offset,) = self.topic.append(JobsClaimed(worker, _within_batch(groups)))
+        (offset,) = self.topic.append(JobsClaimed.of(worker, _within_batch(groups)))
         self._failpoints.reach(Failpoint.JOBS_CLAIMED)
         self.topic.follow_to(offset, self.see)
         return True
 
+    def _plan_next(self, worker: str, ending: int, free: int) -> list[JobRecord]:
+        """The claim that takes the place of calls that end now."""
+        known = self.topic.fold.workers.get(worker)
+        if not ending or known is None:
+            return []
+        # Those that an earlier report claimed, and that no poll has given yet, take slots, too.
+        free = min(free, known.slots - known.running + ending, MAX_BATCH)
+        groups = _within_batch(plan_claims(self.topic.fold, worker, free).preferred)
+        return [JobsClaimed.of(worker, groups)] if groups else []
+
     # What the log says
 
     def _polled(self, worker: str, held: Collection[CallId]) -> PollResult:
-        fold = self.topic.fold
-        stopping, lost = [], []
-        for call in held:
-            lease = fold.leases.get(call.job)
-            if lease is None or lease.token != call.token or lease.worker != worker:
-                lost.append(call)
-            elif lease.stop_requested:
-                stopping.append(call)
-        known = fold.workers.get(worker)
-        # Also leases whose claim, or the answer to it, was never answered.
-        is_more = known is not None and known.running > len(held) - len(lost)
-        return PollResult(self._unknown_calls(worker, held) if is_more else (), stopping, lost)
+        leases = self.topic.fold.leases
+        lost = self._lost(worker, held)
+        stopping = [call for call in held if call not in lost and leases[call.job].stop_requested]
+        return PollResult(self._unknown_calls(worker, held) if self._has_more(worker, held) else (), stopping, lost)
+
+    def _lost(self, worker: str, held: Collection[CallId]) -> list[CallId]:
+        return [call for call in held if not self._is_leased(worker, call.job, call.token)]
+
+    def _has_more(self, worker: str, held: Collection[CallId]) -> bool:
+        """Whether the worker has leases that it does not know: of a claim without an answer, or with a report."""
+        known = self.topic.fold.workers.get(worker)
+        return known is not None and known.running > len(held) - len(self._lost(worker, held))
 
     def _unknown_calls(self, worker: str, held: Collection[CallId]) -> Sequence[Claimed]:
         found = []
         for job, lease in self.topic.fold.leases.items():
-            # The jobs of a merged call share one lease.
-            if lease.worker == worker and lease.jobs[0] == job and (call := CallId(lease.token, job)) not in held:
-                claimed = self._claimed(call, lease)
-                if len(claimed.jobs) == len(lease.jobs):
-                    found.append(claimed)
-                else:
-                    message = "the topic lost the job's payload"
-                    self._append(JobsFinished([JobResult(call.job, call.token, Outcome.CANCEL, None, message)]))
+            if lease.worker != worker or lease.jobs[0] != job:  # the jobs of a merged call share one lease
+                continue
+            call: CallId = _NEW(CallId, (lease.token, job))
+            if call in held:
+                continue
+            jobs = {each: new for each in lease.jobs if (new := self.topic.job(each)) is not None}
+            if len(jobs) == len(lease.jobs):
+                attempt = self.topic.fold.table.tries(job)
+                found.append(_NEW(Claimed, (call, jobs, attempt, lease.lease_ms, self.topic.log)))
+            else:
+                message = "the topic lost the job's payload"
+                self._append(JobsFinished.of([JobResult(job, lease.token, Outcome.CANCEL, None, message)]))
         return found
 
-    def _claimed(self, call: CallId, lease: Lease) -> Claimed:
-        table = self.topic.fold.table
-        jobs = {job: new for job in lease.jobs if (new := self.topic.job(job)) is not None}
-        return Claimed(call, jobs, table.tries(call.job), min(map(table.lease_ms, lease.jobs)), self.topic.log)
-
-    def _is_leased(self, worker: str, reported: JobResult | Renewal) -> bool:
-        lease = self.topic.fold.leases.get(reported.job)
-        return lease is not None and lease.token == reported.token and lease.worker == worker
+    def _is_leased(self, worker: str, job: JobId, token: Token) -> bool:
+        lease = self.topic.fold.leases.get(job)
+        return lease is not None and lease.token == token and lease.worker == worker
 
     # Time
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
-from mailboat.jobs.leases import WorkerState
-from mailboat.model.jobs import JobId, JobState, any_matches, show_job_id
+from mailboat.model.jobs import JobId, JobState, show_job_id
 
 UNASSIGNED: Final = "unassigned"
 ENDED: Final = "ended"
@@ -40,12 +38,11 @@ class Proposal(NamedTuple):
 
 def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     """Choose up to `free_slots` calls for a worker of the fold; queues take turns."""
-    state = fold.workers.get(worker)
-    if state is None or free_slots <= 0:
+    if worker not in fold.workers or free_slots <= 0:
         return Proposal((), ())
     preferred: list[Sequence[JobId]] = []
     others: list[tuple[int, Sequence[JobId]]] = []
-    turns = [_calls(fold, queue, worker, state) for queue in fold.all_queues()]
+    turns = [_calls(fold, queue, worker, free_slots) for queue in fold.all_queues()]
     while turns and len(preferred) < free_slots:
         left = []
         for calls in turns:
@@ -64,20 +61,28 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     return Proposal(preferred, [group for _, group in others[: free_slots - len(preferred)]])
 
 
-def _calls(fold: JobFold, queue: Queue, worker: str, state: WorkerState) -> Iterator[tuple[int, Sequence[JobId]]]:
+def _calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> Iterator[tuple[int, Sequence[JobId]]]:
     """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
-    room = queue.room(fold.now_ms)
+    state = fold.workers[worker]
+    room = min(MAX_EXAMINED, queue.room(fold.now_ms))
     free = [name for name, other in fold.workers.items() if other.running < other.slots and name != worker]
     able_of: dict[str, Sequence[str]] = {}  # a backlog has few topics and many jobs
-    for group in islice(queue.ready(fold.now_ms), min(MAX_EXAMINED, room)):
-        topic = fold.topic(group[0])
-        able = able_of.get(topic)
-        if able is None:
-            takes = any_matches(state.topics, topic)
-            able = [name for name in (worker, *free) if any_matches(fold.workers[name].topics, topic)] if takes else ()
-            able_of[topic] = able
-        if able:
-            yield _rank(group[0], worker, able), group
+    # Each worker is preferred for as many calls as the others: mostly, so many hold enough for this one.
+    examined, most = 0, min(room, free_slots * (2 * len(free) + 1))
+    while examined < most:
+        groups = queue.ready(fold.now_ms, most)
+        for group in groups[examined:]:
+            topic = fold.topic(group[0])
+            able = able_of.get(topic)
+            if able is None:
+                names = (worker, *free) if state.takes(topic) else ()
+                able = [name for name in names if fold.workers[name].takes(topic)]
+                able_of[topic] = able
+            if able:
+                yield _rank(group[0], worker, able), group
+        if len(groups) < most:
+            return
+        examined, most = most, room
 
 
 def _rank(job: JobId, worker: str, able: Sequence[str]) -> int:
@@ -105,7 +110,7 @@ def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:
 
 def position(fold: JobFold, job: JobId) -> int | None:
     """How many calls of the queue are ready before this job, up to `MAX_POSITION`; None for a job that is not ready."""
-    for place, group in enumerate(fold.queue(job).ready(fold.now_ms)):
+    for place, group in enumerate(fold.queue(job).ready(fold.now_ms, MAX_POSITION + 1)):
         if place == MAX_POSITION:
             return place if fold.table.is_ready(job, fold.now_ms) else None
         if job in group:

@@ -79,8 +79,16 @@ class JobSource(Protocol):
         """
         ...
 
-    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
+    def report(
+        self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal], free: int = 0
+    ) -> Collection[CallId]:
         """Report calls that ended and renew leases; durable on return.
+
+        Args:
+            worker: The worker.
+            results: Of calls that ended.
+            renewals: Of calls that still run.
+            free: Up to so many calls may be claimed along with it; the next `poll` gives them.
 
         Returns: the calls whose lease is over, or was never this worker's: what was reported of them does not count.
         """

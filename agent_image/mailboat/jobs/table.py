@@ -1,4 +1,4 @@
-"""All jobs that are not over, and those of the history, in columns: about 70 bytes a job."""
+"""All jobs that are not over, and those of the history, in columns: about 75 bytes a job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import operator
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 from typing import Final, NamedTuple
 
 from mailboat.model.jobs import JobId, JobState, Priority
 
 NO_KEY: Final = 0
 _FREE: Final = 255
+_IS_KEPT: Final = bytes([state != _FREE for state in range(256)])
 _PACKED_BYTES: Final = 24
 _QUEUED: Final = int(JobState.QUEUED)
 _ACTIVE: Final = int(JobState.ACTIVE)
@@ -52,6 +54,16 @@ _COLUMNS: Final = (
 )
 
 
+_LISTS: Final = frozenset({"topics", "queues", "tries"})
+"""Columns of numbers that are mostly small: a list refers to the one object that Python has of each."""
+
+
+def _column(name: str, code: str, values: Iterable[int]) -> bytearray | list[int] | array[int]:
+    if code == "B":
+        return bytearray(values)
+    return list(values) if name in _LISTS else array(code, values)
+
+
 class NewRow(NamedTuple):
     """A queued job as the table keeps it: topic and queue by number, the key by its hash."""
 
@@ -72,17 +84,18 @@ class JobTable:
 
     def __init__(self) -> None:
         self._ids = array("q")
-        self._states = array("B")
+        # An item of an array costs ten times an item of these: those that each claim and result needs are no arrays.
+        self._states = bytearray()
         self._due_ms = array("q")
         self._keys = array("q")
-        self._topics = array("I")
-        self._queues = array("H")
-        self._tries = array("H")
+        self._topics: list[int] = []
+        self._queues: list[int] = []
+        self._tries: list[int] = []
         self._retries = array("h")
         self._retry_delays_ms = array("I")
         self._leases_ms = array("I")
-        self._priorities = array("B")
-        self._keeps = array("B")
+        self._priorities = bytearray()
+        self._keeps = bytearray()
         self._free = 0
         self._last_job = -1
         self._last_row = -1
@@ -107,13 +120,20 @@ class JobTable:
 
     def row(self, job: int) -> int:
         """Where a job is until rows are removed; -1 for a job that is unknown or was forgotten."""
-        # One record asks for the same job many times in a row.
-        if job != self._last_job:
+        # One record asks for the same job several times in a row, and then mostly for the job of the next row.
+        if job == self._last_job:
+            return self._last_row
+        row = self._last_row + 1
+        if row >= len(self._ids) or self._ids[row] != job:
             row = bisect_left(self._ids, job)
             if row == len(self._ids) or self._ids[row] != job:
                 return -1
-            self._last_job, self._last_row = job, row
-        return -1 if self._states[self._last_row] == _FREE else self._last_row
+        self._last_row = row
+        if self._states[row] == _FREE:
+            self._last_job = -1
+            return -1
+        self._last_job = job
+        return row
 
     def state(self, job: int) -> JobState | None:
         """The state of a job; None when it is unknown."""
@@ -124,6 +144,15 @@ class JobTable:
         """Whether a job is queued and due."""
         row = self.row(job)
         return row >= 0 and self._states[row] == _QUEUED and self._due_ms[row] <= now_ms
+
+    def ready_of(self, jobs: list[int], now_ms: int) -> list[JobId]:
+        """The jobs of these that are queued and due, in their order."""
+        found: list[JobId] = []
+        for job in jobs:
+            row = self.row(job)
+            if row >= 0 and self._states[row] == _QUEUED and self._due_ms[row] <= now_ms:
+                found.append(JobId(job))
+        return found
 
     def is_queued(self, job: int) -> bool:
         """Whether a job is queued, due or not."""
@@ -145,6 +174,7 @@ class JobTable:
     def forget(self, job: JobId) -> None:
         """Remove a job that is there."""
         self._states[self.row(job)] = _FREE
+        self._last_job = -1
         self._free += 1
         if self._free > max(_KEPT_FREE, len(self._ids) // 2):
             self._compact()
@@ -237,18 +267,25 @@ class JobTable:
             if max(read[name], default=0) > max(0, most):
                 raise ValueError(f"a value of {name} above {most}")
         for name, column in read.items():
-            setattr(self, "_" + name, column)
+            setattr(self, "_" + name, _column(name, column.typecode, column))
         self._free = 0
-        self._last_job = -1
+        self._last_job = self._last_row = -1
 
     def _compact(self) -> None:
-        if self._free:
-            kept = [row for row, state in enumerate(self._states) if state != _FREE]
-            for name, code in _COLUMNS:
-                column = getattr(self, "_" + name)
-                setattr(self, "_" + name, array(code, [column[row] for row in kept]))
-            self._free = 0
-            self._last_job = -1
+        if not self._free:
+            return
+        kept = self._states.translate(_IS_KEPT)
+        # Jobs mostly end in their order: without a hole behind them, the rows of the oldest are cut off.
+        first = kept.find(1)
+        first = len(kept) if first < 0 else first
+        for name, code in _COLUMNS:
+            column = getattr(self, "_" + name)
+            if first == self._free:
+                del column[:first]
+            else:
+                setattr(self, "_" + name, _column(name, code, compress(column, kept)))
+        self._free = 0
+        self._last_job = self._last_row = -1
 
 
 def _little_endian(column: array[int]) -> bytes:

@@ -24,21 +24,39 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UsageError,
 )
-from mailboat.jobs.fold import Applied, JobFold
+from mailboat.jobs.changes import Applied
+from mailboat.jobs.fold import JobFold
 from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.jobs import MAX_BATCH, CheckpointPart, JobId, JobRecord, JobsAdded, JobsFinished, NewJob, offset_of
+from mailboat.model.jobs import (
+    MAX_BATCH,
+    CheckpointPart,
+    JobId,
+    JobRecord,
+    JobsAdded,
+    JobsClaimed,
+    JobsFinished,
+    LeasesRenewed,
+    NewJob,
+)
 from mailboat.model.messages import JOB_TOPIC
 from mailboat.model.positions import Bounds
-from mailboat.wire.headers import CHECKPOINT_PART, message_type_of
-from mailboat.wire.job_records import decode_checkpoint, decode_job_record, encode_checkpoint, encode_job_record
+from mailboat.wire.headers import CHECKPOINT_PART, Headers, message_type_of
+from mailboat.wire.job_records import (
+    check_columns,
+    decode_checkpoint,
+    decode_job_record,
+    encode_checkpoint,
+    encode_job_record,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _LIMITS: Final = ReadLimits(max_records=256)
 _CACHED_BYTES: Final = 4 * 1024 * 1024
 """Records that added jobs and were read last: jobs start soon after they were added, or after their neighbours."""
 
+_COLUMNS: Final = (JobsClaimed, LeasesRenewed, JobsFinished)
 _OWN_RECORDS: Final = 64
 """Records of this process that are kept decoded until they are read back."""
 
@@ -156,7 +174,7 @@ class JobTopic:
 
     def job(self, job: JobId) -> NewJob | None:
         """Read a job as it was added, with its payload; None when the topic no longer holds it."""
-        offset, index = offset_of(job), job % MAX_BATCH
+        offset, index = Offset(job // MAX_BATCH), job % MAX_BATCH  # not by `offset_of`: a call that is not compiled
         recent = self._recent.get(offset)
         if recent is not None:
             return recent[0].jobs[index]
@@ -185,7 +203,7 @@ class JobTopic:
         finished = decode_job_record(record.headers, record.value)
         if not isinstance(finished, JobsFinished):
             return ""
-        return next((result.message for result in finished.results if result.job == job), "")
+        return next((each.message for each in finished.details if finished.jobs[each.place] == job), "")
 
     def interrupt(self) -> None:
         """Make a waiting `follow` return at once. From any thread."""
@@ -208,7 +226,7 @@ class JobTopic:
         for record in records:
             headers, value = encode_job_record(record)
             try:
-                decoded.append(decode_job_record(headers, value))
+                decoded.append(_checked(record, headers, value))
             except MessageCorruptError as error:  # every reader would ignore the record without an error
                 raise UsageError(error.message) from error
             new.append(NewRecord(value, headers))
@@ -336,6 +354,14 @@ class JobTopic:
         if own is not None and own[0].value == record.value and own[0].headers == record.headers:
             return own[1]
         return decode_job_record(record.headers, record.value)
+
+
+def _checked(record: JobRecord, headers: Headers, value: bytes) -> JobRecord:
+    """A record as its readers decode it. Raises: MessageCorruptError."""
+    # Those with columns come with each batch, and hold no names to parse.
+    if isinstance(record, _COLUMNS):
+        return check_columns(record)
+    return decode_job_record(headers, value)
 
 
 def _checkpoint_part(record: Record) -> CheckpointPart | None:

@@ -1,6 +1,6 @@
 """Exactly one commit for a job in a database of the user: the job's id and fencing token join the transaction.
 
-Written for DB-API connections to databases with `ON CONFLICT`; tested with SQLite only.
+For DB-API connections to SQLite (sqlite3) and PostgreSQL (psycopg).
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from mailboat.errors import UsageError
 from mailboat.model.jobs import JobLeaseLostError, Token
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS mailboat_job (job TEXT PRIMARY KEY, token BIGINT, committed_ms BIGINT)"
+_LOCK: Final = 0x6D61696C626F6174
+"""Of PostgreSQL's advisory locks, a number that other programs hardly use: `mailboat` in ASCII."""
+_PQTRANS_IDLE: Final = 0
+"""Of libpq, whose status the drivers show."""
 _KEPT_MS: Final = 90 * 24 * 3600 * 1000
 """Longer than the longest pause between two attempts, 49 days, and the longest lease, a day."""
 
@@ -64,7 +68,7 @@ def commit_once(connection: Connection, job: str, token: Token, now_ms: int) -> 
         connection.rollback()
         raise
     # `executescript` of sqlite3 commits before it begins.
-    if getattr(connection, "in_transaction", True) is False:
+    if _is_in_transaction(connection) is False:
         raise TransactionSplitError(
             "the handler committed inside of ctx.transaction, so what follows is not part of it",
             next_step="leave out commit(), rollback() and executescript() there",
@@ -79,15 +83,34 @@ def _begin(connection: Connection, style: str) -> None:
             "the connection is in autocommit mode, so the token and the effect would be committed apart",
             next_step="open the connection with autocommit=False, or with the driver's default",
         )
-    if getattr(connection, "in_transaction", False):
+    if _is_in_transaction(connection):
         raise UsageError("a transaction is open on the connection; begin it with ctx.transaction")
     if style == "?":
         # Writes from the start: SQLite could refuse to turn a read transaction into one that writes.
         connection.cursor().execute("BEGIN IMMEDIATE")
 
 
-def _take(cursor: Any, style: str, job: str, token: Token, now_ms: int) -> None:
+def _is_in_transaction(connection: Connection) -> bool | None:
+    """Whether a transaction is open; None where the driver does not say."""
+    if hasattr(connection, "in_transaction"):
+        return bool(connection.in_transaction)
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    return None if status is None else status != _PQTRANS_IDLE
+
+
+def _ensure_table(cursor: Any, style: str) -> None:
+    if style != "?":
+        # First a look: CREATE TABLE IF NOT EXISTS needs a right over the schema, also where the table is there.
+        cursor.execute("SELECT to_regclass('mailboat_job')")
+        if cursor.fetchone()[0] is not None:
+            return
+        # Two sessions that create one table at the same time fail; a lock of the transaction makes the second one wait
+        cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
     cursor.execute(_TABLE)
+
+
+def _take(cursor: Any, style: str, job: str, token: Token, now_ms: int) -> None:
+    _ensure_table(cursor, style)
     # Waits for another attempt that has inserted the row and not yet committed.
     values = ", ".join([style] * 3)
     cursor.execute(f"INSERT INTO mailboat_job VALUES ({values}) ON CONFLICT DO NOTHING", (job, token, now_ms))

@@ -224,7 +224,8 @@ class JobWorker:
         if not results and not renewals:
             return False
         was_repeating, self._is_repeating = self._is_repeating, True
-        lost = self._source.report(self.worker_id, results, renewals)
+        free = 0 if self._is_stopping else self._settings.slots - self.running + len(results)
+        lost = self._source.report(self.worker_id, results, renewals, free)
         self._is_repeating = False
         for result in results:
             call = CallId(result.token, result.job)

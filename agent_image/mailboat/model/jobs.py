@@ -10,6 +10,7 @@ import enum
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple, NewType
 
 from mailboat.errors import PermanentError, UsageError
@@ -316,14 +317,29 @@ class ScheduleRemoved(NamedTuple):
 
 
 class JobsClaimed(NamedTuple):
-    """A worker asks for jobs. Each group is one call of a handler: one job, or several jobs that are merged.
+    """A worker asks for jobs. A call of its handler counts if all of its jobs can start at this place of the log.
 
-    The claim of a group counts only if all of it can start at this place of the log; nothing answers, every reader
-    sees the same.
+    Attributes:
+        jobs: Of all calls, one call after another.
+        sizes: The number of jobs of each call; empty: each call is of one job.
     """
 
     worker: str
-    groups: Sequence[Sequence[JobId]]
+    jobs: Sequence[JobId]
+    sizes: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, worker: str, calls: Sequence[Sequence[JobId]]) -> JobsClaimed:
+        """The claim of some calls."""
+        jobs = [job for call in calls for job in call]
+        return cls(worker, jobs, () if len(jobs) == len(calls) else [len(call) for call in calls])
+
+    def calls(self) -> list[tuple[JobId, ...]]:
+        """The jobs of each call."""
+        jobs = tuple(self.jobs)
+        if not self.sizes:
+            return list(zip(jobs, strict=True))
+        return [jobs[end - size : end] for end, size in zip(accumulate(self.sizes), self.sizes, strict=True)]
 
 
 class Renewal(NamedTuple):
@@ -335,9 +351,21 @@ class Renewal(NamedTuple):
 
 
 class LeasesRenewed(NamedTuple):
-    """Leases that a worker renews."""
+    """Leases that a worker renews: the first job of each call, and the tokens in the same order.
 
-    renewals: Sequence[Renewal]
+    Attributes:
+        progress: Place and progress of the calls that report any.
+    """
+
+    jobs: Sequence[JobId]
+    tokens: Sequence[Token]
+    progress: Sequence[tuple[int, bytes]] = ()
+
+    @classmethod
+    def of(cls, renewals: Sequence[Renewal]) -> LeasesRenewed:
+        """The record of some renewals."""
+        jobs, tokens, reported = zip(*renewals, strict=True) if renewals else [()] * 3
+        return cls(list(jobs), list(tokens), [each for each in enumerate(reported) if each[1]])
 
 
 class JobResult(NamedTuple):
@@ -355,10 +383,35 @@ class JobResult(NamedTuple):
     message: str = ""
 
 
-class JobsFinished(NamedTuple):
-    """Attempts that ended. The result of a merged group names one of its jobs, and holds for all of them."""
+class ResultDetail(NamedTuple):
+    """What the result at a place of `JobsFinished` says besides its outcome; fields as of `JobResult`."""
 
-    results: Sequence[JobResult]
+    place: int
+    delay_ms: int | None
+    message: str
+
+
+class JobsFinished(NamedTuple):
+    """Attempts that ended. The result of a merged call names one of its jobs, and holds for all of them.
+
+    Attributes:
+        tokens: Of the leases of these jobs, in the same order.
+        outcomes: One byte for each, an `Outcome`; empty: all are OK.
+    """
+
+    jobs: Sequence[JobId]
+    tokens: Sequence[Token]
+    outcomes: bytes = b""
+    details: Sequence[ResultDetail] = ()
+
+    @classmethod
+    def of(cls, results: Sequence[JobResult]) -> JobsFinished:
+        """The record of some results."""
+        jobs, tokens, outcomes, delays_ms, messages = zip(*results, strict=True) if results else [()] * 5
+        has_details = any(messages) or delays_ms.count(None) < len(delays_ms)
+        rest = zip(range(len(results)), delays_ms, messages, strict=True) if has_details else ()
+        details = [ResultDetail(*each) for each in rest if each[1] is not None or each[2]]
+        return cls(list(jobs), list(tokens), bytes(outcomes) if any(outcomes) else b"", details)
 
 
 class JobAction(enum.IntEnum):

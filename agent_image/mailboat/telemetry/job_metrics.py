@@ -11,7 +11,8 @@ from typing import Final
 
 from mailboat.api.job_records import JobQueueView
 from mailboat.errors import MailboatError
-from mailboat.jobs.fold import LEASE_EXPIRED, Applied, JobFold, Transition
+from mailboat.jobs.changes import Applied, Transition
+from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
 from mailboat.model.jobs import JobState
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import OTHER, BulkHistogram, NamedCounts, Samples

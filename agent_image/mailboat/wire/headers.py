@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mailboat.errors import StopError
+
 VERSION: Final = 1
 TYPE_HEADER: Final = "type"
 VERSION_HEADER: Final = "version"
@@ -24,9 +26,8 @@ PIECE: Final = 22
 REGISTRY: Final = 23
 
 JOBS_ADDED: Final = 24
-JOBS_CLAIMED: Final = 25
-LEASES_RENEWED: Final = 26
-JOBS_FINISHED: Final = 27
+EARLIER_JOB_RECORDS: Final = range(25, 28)
+"""Claims, renewals and results with a message for each job, before they became columns."""
 JOBS_COMMANDED: Final = 28
 QUEUE_COMMANDED: Final = 29
 QUEUE_DEFINED: Final = 30
@@ -37,7 +38,19 @@ SCHEDULE_DEFINED: Final = 34
 SCHEDULE_REMOVED: Final = 35
 SUSPEND: Final = 36
 
+JOBS_CLAIMED: Final = 37
+LEASES_RENEWED: Final = 38
+JOBS_FINISHED: Final = 39
+
 Headers = tuple[tuple[str, bytes], ...]
+
+
+class JobLogOutdatedError(StopError):
+    """The job topic holds records of a form that only an earlier version of Mailboat reads.
+
+    Let the earlier version finish the jobs and stop its workers. Then delete the topic, and start this version: it
+    creates the topic again. Add queues and schedules again.
+    """
 
 
 def headers_for(message_type: int) -> Headers:

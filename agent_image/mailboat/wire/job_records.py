@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, TypeVar, cast
 
 from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
@@ -19,7 +21,6 @@ from mailboat.model.jobs import (
     JobCheckpoint,
     JobId,
     JobRecord,
-    JobResult,
     JobsAdded,
     JobsClaimed,
     JobsCommanded,
@@ -37,7 +38,7 @@ from mailboat.model.jobs import (
     QueueRemoved,
     QueueSettings,
     QueueState,
-    Renewal,
+    ResultDetail,
     Schedule,
     ScheduleDefined,
     ScheduleRemoved,
@@ -51,11 +52,17 @@ from mailboat.model.jobs import (
 from mailboat.model.positions import LogIdentity
 from mailboat.wire import headers as kinds
 from mailboat.wire._generated import jobs_pb2 as pb
-from mailboat.wire.headers import Headers, headers_for, is_of_later_version, message_type_of
+from mailboat.wire.headers import Headers, JobLogOutdatedError, headers_for, is_of_later_version, message_type_of
 from mailboat.wire.protobuf import MAX_MS, cut, name, parse
 
-_OUTCOMES: Final[Mapping[int, Outcome]] = {outcome.value: outcome for outcome in Outcome}
+_PRIORITIES: Final[Mapping[int, Priority]] = {priority.value: priority for priority in Priority}
 """A lookup costs a fifth of a call of the enumeration."""
+
+_LAST_OUTCOME: Final = int(max(Outcome))
+_topic: Final = lru_cache(1_024)(parse_topic)
+"""The jobs of a record mostly have few topics."""
+
+C = TypeVar("C", bound=JobsClaimed | LeasesRenewed | JobsFinished)
 
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_SCHEDULE_PAYLOAD_BYTES: Final = 16 * 1024
@@ -75,7 +82,7 @@ LONGEST_DELAY_MS: Final = (1 << 32) - 1
 def encode_job_record(record: JobRecord) -> tuple[Headers, bytes]:
     """The headers and the value of a record."""
     kind, encode = _ENCODERS[type(record)]
-    return headers_for(kind), encode(record).SerializeToString()
+    return _HEADERS[kind], encode(record).SerializeToString()
 
 
 def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
@@ -84,8 +91,12 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
     Raises:
         MessageCorruptError: It is not one of ours, or holds a value that is not allowed: every reader ignores it.
         UnknownRequiredFeatureError: It is of a later version, whose readers do not ignore it.
+        JobLogOutdatedError: It has a form that is no longer read.
     """
-    decode = _DECODERS.get(message_type_of(headers) or 0)
+    kind = message_type_of(headers) or 0
+    decode = _DECODERS.get(kind)
+    if kind in kinds.EARLIER_JOB_RECORDS:
+        raise JobLogOutdatedError(f"the job topic holds records of type {kind}, which an earlier version wrote")
     if decode is None:
         if is_of_later_version(headers):
             raise UnknownRequiredFeatureError(
@@ -158,22 +169,25 @@ def _decode_schedule(message: pb.ScheduleDefined) -> Schedule:
 
 
 def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
-    _check(len(job.payload) <= MAX_PAYLOAD_BYTES, "payload bytes", len(job.payload))
-    _check(0 <= job.due_ms <= MAX_MS, "due_ms", job.due_ms)
-    _check(0 <= job.delay_ms <= LONGEST_DELAY_MS, "delay_ms", job.delay_ms)
-    _check(-1 <= job.retries <= MAX_RETRIES, "retries", job.retries)
-    _check(0 <= job.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", job.retry_delay_ms)
-    _check(MIN_LEASE_MS <= job.lease_ms <= MAX_LEASE_MS, "lease_ms", job.lease_ms)
+    payload, due_ms, delay_ms, lease_ms = job.payload, job.due_ms, job.delay_ms, job.lease_ms
+    _check(len(payload) <= MAX_PAYLOAD_BYTES, "payload bytes", len(payload))
+    _check(0 <= due_ms <= MAX_MS, "due_ms", due_ms)
+    _check(0 <= delay_ms <= LONGEST_DELAY_MS, "delay_ms", delay_ms)
+    _check(MIN_LEASE_MS <= lease_ms <= MAX_LEASE_MS, "lease_ms", lease_ms)
+    retries = job.retries if job.HasField("retries") else None
+    _check(retries is None or -1 <= retries <= MAX_RETRIES, "retries", retries)
+    retry_delay_ms = job.retry_delay_ms if job.HasField("retry_delay_ms") else None
+    _check(retry_delay_ms is None or 0 <= retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", retry_delay_ms)
     return NewJob(
-        parse_topic(job.topic),
-        job.payload,
+        _topic(job.topic),
+        payload,
         name(job.key),
-        Priority(job.priority),
-        job.due_ms,
-        job.delay_ms,
-        job.retries if job.HasField("retries") else None,
-        job.retry_delay_ms if job.HasField("retry_delay_ms") else None,
-        job.lease_ms,
+        _PRIORITIES.get(job.priority) or Priority(job.priority),  # raises for a number that no priority has
+        due_ms,
+        delay_ms,
+        retries,
+        retry_delay_ms,
+        lease_ms,
         name(job.unique),
         name(job.request_id),
         job.keep,
@@ -182,54 +196,73 @@ def _decode_job(job: pb.JobsAdded.Job) -> NewJob:
 
 
 def _encode_claimed(record: JobsClaimed) -> pb.JobsClaimed:
-    message = pb.JobsClaimed(worker=record.worker)
-    for group in record.groups:
-        message.groups.add(jobs=group)
-    return message
+    return pb.JobsClaimed(worker=record.worker, jobs=record.jobs, sizes=record.sizes)
 
 
 def _decode_claimed(value: bytes) -> JobsClaimed:
     message = parse(pb.JobsClaimed, value)
-    groups = [cast("list[JobId]", list(group.jobs)) for group in message.groups]
-    _check(sum(map(len, groups)) <= MAX_BATCH, "claimed jobs", sum(map(len, groups)))
-    return JobsClaimed(name(message.worker), groups)
+    return check_columns(JobsClaimed(name(message.worker), _jobs(message.jobs), list(message.sizes)))
 
 
 def _encode_renewed(record: LeasesRenewed) -> pb.LeasesRenewed:
-    renewals = [pb.LeasesRenewed.Renewal(job=r.job, token=r.token, progress=r.progress) for r in record.renewals]
-    return pb.LeasesRenewed(renewals=renewals)
+    progress = [pb.LeasesRenewed.Progress(place=place, progress=value) for place, value in record.progress]
+    return pb.LeasesRenewed(jobs=record.jobs, tokens=record.tokens, progress=progress)
 
 
 def _decode_renewed(value: bytes) -> LeasesRenewed:
-    renewals = parse(pb.LeasesRenewed, value).renewals
-    _check(len(renewals) <= MAX_BATCH, "renewals", len(renewals))
-    for renewal in renewals:
-        _check(len(renewal.progress) <= MAX_PROGRESS_BYTES, "progress bytes", len(renewal.progress))
-    return LeasesRenewed([Renewal(JobId(r.job), Token(r.token), r.progress) for r in renewals])
+    message = parse(pb.LeasesRenewed, value)
+    progress = [(each.place, each.progress) for each in message.progress]
+    return check_columns(LeasesRenewed(_jobs(message.jobs), cast("list[Token]", list(message.tokens)), progress))
 
 
 def _encode_finished(record: JobsFinished) -> pb.JobsFinished:
-    message = pb.JobsFinished()
-    add = message.results.add
-    for job, token, outcome, delay_ms, text in record.results:
+    message = pb.JobsFinished(jobs=record.jobs, tokens=record.tokens, outcomes=record.outcomes)
+    for place, delay_ms, text in record.details:
         # None is a field that is not set.
-        add(job=job, token=token, outcome=outcome, delay_ms=delay_ms, message=cut(text, MAX_MESSAGE_CHARACTERS))
+        message.details.add(place=place, delay_ms=delay_ms, message=cut(text, MAX_MESSAGE_CHARACTERS))
     return message
 
 
 def _decode_finished(value: bytes) -> JobsFinished:
-    results = parse(pb.JobsFinished, value).results
-    _check(len(results) <= MAX_BATCH, "results", len(results))
-    return JobsFinished(list(map(_decode_result, results)))
+    message = parse(pb.JobsFinished, value)
+    details = [
+        ResultDetail(
+            each.place, each.delay_ms if each.HasField("delay_ms") else None, cut(each.message, MAX_MESSAGE_CHARACTERS)
+        )
+        for each in message.details
+    ]
+    tokens = cast("list[Token]", list(message.tokens))
+    return check_columns(JobsFinished(_jobs(message.jobs), tokens, message.outcomes, details))
 
 
-def _decode_result(message: pb.JobsFinished.Result) -> JobResult:
-    delay_ms = message.delay_ms if message.HasField("delay_ms") else None
-    if delay_ms is not None:
-        _check(0 <= delay_ms <= LONGEST_DELAY_MS, "delay_ms", delay_ms)
-    number, text = message.outcome, cut(message.message, MAX_MESSAGE_CHARACTERS)
-    outcome = _OUTCOMES.get(number) or Outcome(number)  # raises for a number that no outcome has
-    return JobResult(cast("JobId", message.job), cast("Token", message.token), outcome, delay_ms, text)
+def check_columns(record: C) -> C:
+    """Return a record of columns that fit each other and their bounds. Raises: MessageCorruptError."""
+    count = len(record.jobs)
+    _check(1 <= count <= MAX_BATCH, "jobs", count)
+    if isinstance(record, JobsClaimed):
+        _check(min(record.sizes, default=1) >= 1, "size of a call", record.sizes)
+        _check(not record.sizes or sum(record.sizes) == count, "jobs of all calls", sum(record.sizes))
+        return record
+    _check(len(record.tokens) == count, "tokens", len(record.tokens))
+    if isinstance(record, LeasesRenewed):
+        _check_places([place for place, _ in record.progress], count)
+        for _, progress in record.progress:
+            _check(len(progress) <= MAX_PROGRESS_BYTES, "progress bytes", len(progress))
+        return record
+    _check(len(record.outcomes) in (0, count), "outcomes", len(record.outcomes))
+    highest = max(record.outcomes, default=0)
+    _check(highest <= _LAST_OUTCOME, "outcome", highest)
+    if record.details:
+        _check_places([each.place for each in record.details], count)
+        for each in record.details:
+            _check(each.delay_ms is None or 0 <= each.delay_ms <= LONGEST_DELAY_MS, "delay_ms", each.delay_ms)
+    return record
+
+
+def _check_places(places: Sequence[int], count: int) -> None:
+    """Places within the columns, each once and ascending."""
+    ascend = all(first < second for first, second in pairwise((-1, *places, count)))
+    _check(ascend, "places of a column", places)
 
 
 def _decode_commanded(value: bytes) -> JobsCommanded:
@@ -396,6 +429,8 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[[Any], Any]]]] = {
     WorkerSeen: (kinds.WORKER_SEEN, lambda r: pb.WorkerSeen(**r._asdict())),
     CheckpointPart: (kinds.CHECKPOINT_PART, lambda r: pb.CheckpointPart(**r._asdict())),
 }
+
+_HEADERS: Final[Mapping[int, Headers]] = {kind: headers_for(kind) for kind, _ in _ENCODERS.values()}
 
 _DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
     kinds.JOBS_ADDED: _decode_added,
