@@ -18,7 +18,7 @@ from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import JournalCorruptError, JournalMissingError, JournalTooNewError
-from mailboat.folder_handle import make_file, make_path
+from mailboat.folder_handle import FolderHandle, make_file, make_path
 from mailboat.journal.sqlite_connection import connect, mapped_errors
 from mailboat.sqlite_file import Schema, application_of, apply_schema, transaction, upgrade, version_of
 
@@ -126,17 +126,10 @@ def _fill(draft: Path, clock: Clock) -> None:
 
 
 def _link(draft: Path, path: Path) -> None:
-    try:
-        # A link and not a rename: it fails where another process has made the journal meanwhile.
+    with FolderHandle.open(os.path.realpath(path.parent)) as folder, suppress(FileExistsError):
+        # A link and not a rename: it fails where another process has made the journal, which is as good.
         path.hardlink_to(draft)
-    except FileExistsError:
-        return  # another process was faster; its journal is as good
-    # The new name is durable only after an fsync of its folder.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        folder.sync()
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> str:
