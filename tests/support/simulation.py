@@ -25,7 +25,6 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.settings import PublisherSettings
-from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
@@ -157,7 +156,7 @@ class Simulation:
             max_batch_records=self.chance.choice([1, 3, 100]),
             max_retries=2,
             first_pause_seconds=0.1,
-            skip_commits=SkipCommits(max_records=3),
+            skipped_records=3,
         )
         if self.store.errors and self.chance.random() < 0.5:
             self.store.wanted.add(self.chance.choice(sorted(self.store.errors)))

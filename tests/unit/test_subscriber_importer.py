@@ -15,7 +15,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.continuity import MAX_PASSED_OVER
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import Processors, SkipCommits
+from mailboat.subscriber.settings import Processors
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.memory_content import MemoryStore
 from support.crashes import CrashError
@@ -88,7 +88,7 @@ def test_publishers_that_are_not_followed_are_skipped_and_never_looked_into(engi
 
 def test_skipped_messages_move_the_position_in_few_commits(engine: Engine, store: MemoryStore) -> None:
     append(engine, *(message(str(number), action=Action.TEST) for number in range(25)))
-    settings = engine.with_settings(max_batch_records=1, skip_commits=SkipCommits(max_records=10))
+    settings = engine.with_settings(max_batch_records=1, skipped_records=10)
     statistics = run(engine, store, settings)
     assert (statistics.skipped, store.commits) == (25, 3)  # at 10, at 20, and when it ended
     assert store.position == engine.position(25)

@@ -378,7 +378,7 @@ class ImportRun:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, records)
             state.pass_over(outcome.unfollowed)
-            if not is_worth_a_commit(state, outcome, self._settings.skip_commits.max_records):
+            if not is_worth_a_commit(state, outcome, self._settings.skipped_records):
                 return outcome, False
             after = state.after(records, outcome.done)
             # answers of commands and open builds belong to the position, so they are in its transaction
@@ -464,7 +464,7 @@ class ImportRun:
         state, now = self._state, self._ports.clock.monotonic()
         if self._failures.attempt is not None or not state.begin_border(now):
             return
-        if now - state.committed_at >= self._settings.skip_commits.max_seconds:
+        if now - state.committed_at >= self._settings.skipped_seconds:
             self._commit_skipped()
         if self._exposure.drop_quiet(is_at_end=self._reporter.is_at_end):
             self._commit_position()

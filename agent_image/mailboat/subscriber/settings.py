@@ -24,18 +24,6 @@ from mailboat.subscriber.figures import ImportMeter, Observer, SilentObserver
 from mailboat.tracing import NoTracer, Tracer
 
 
-class SkipCommits(Frozen):
-    """How often the position is stored when only skipped messages are read.
-
-    Attributes:
-        max_records: At the latest after so many.
-        max_seconds: At the latest after so long, when the log has no more.
-    """
-
-    max_records: int = 1000
-    max_seconds: float = 5.0
-
-
 class SubscriberSettings(Frozen):
     """The settings of one subscriber.
 
@@ -53,7 +41,8 @@ class SubscriberSettings(Frozen):
         announcement_seconds: How long the golden subscriber's last announcement is believed before it is read again.
         config: The section `subscriber`; `max_retries` and `expose` are this subscriber's own.
         limits: What packages may be.
-        skip_commits: How often the position is stored when all is skipped.
+        skipped_records: The position is stored after so many messages that were only skipped.
+        skipped_seconds: And after so long, when the log has no more.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         job_rules: Jobs to add for packages that were imported.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
@@ -72,7 +61,8 @@ class SubscriberSettings(Frozen):
     announcement_seconds: float = 10.0
     config: SubscriberConfig = field(default_factory=SubscriberConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
-    skip_commits: SkipCommits = field(default_factory=SkipCommits)
+    skipped_records: int = 1000
+    skipped_seconds: float = 5.0
     heavy_bytes: int = 64 * 1024 * 1024
     job_rules: tuple[JobRule, ...] = ()
     is_gap_accepted: bool = False
