@@ -1,6 +1,9 @@
 """Uploads of large content in parts, several at a time: all of it becomes visible with its last request, or nothing.
 
 Whatever goes wrong, the parts that were sent are given back; those of a killed process are swept with the blobs.
+
+s3transfer (0.19.3) can't do this: it refuses `IfNoneMatch` for uploads. botocore's own retries are off as well: their
+pauses can be neither ended by a stop nor timed by a clock.
 """
 
 from __future__ import annotations
