@@ -173,9 +173,11 @@ class DefinitionGone(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log the record as it is."""
         error = record.exc_info[1] if record.exc_info else None
-        if getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
+        watch, failed, _ = record.getMessage().partition(" has failed")
+        # Other requests end with 404, too: only a watch says that its whole kind is gone.
+        is_watch = record.name.startswith("kopf") and watch.startswith("Watcher for ") and failed
+        if not is_watch or getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
             return True
-        watch = record.getMessage().partition(" has failed")[0]
         _LOG.warning("a definition was deleted: its objects are watched again when it exists (%s)", watch)
         return False
 

@@ -91,9 +91,11 @@ def test_an_object_that_the_watch_reports_late_is_not_a_silent_watch() -> None:
     assert illness_after(report) is None
 
 
-@pytest.mark.parametrize(("status", "lines"), [(404, 1), (500, 0)])
+@pytest.mark.parametrize(
+    ("logger", "status", "lines"), [("kopf.reactor", 404, 1), ("kopf.reactor", 500, 0), ("mailboat_operator", 404, 0)]
+)
 def test_a_definition_that_was_deleted_is_one_line_instead_of_a_trace(
-    status: int, lines: int, caplog: pytest.LogCaptureFixture
+    logger: str, status: int, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     class WatchError(Exception):
         """As kopf raises it."""
@@ -105,7 +107,7 @@ def test_a_definition_that_was_deleted_is_one_line_instead_of_a_trace(
     error = WatchError()
     text = "Watcher for publishers.v1alpha1.mailboat.dev everywhere has failed: not found"
     cause = (WatchError, error, None)
-    record = logging.LogRecord("kopf._core.reactor.orchestration", logging.ERROR, "", 0, text, None, cause)
+    record = logging.LogRecord(logger, logging.ERROR, "", 0, text, None, cause)
     assert DefinitionGone().filter(record) is (lines == 0)
     said = [one.getMessage() for one in caplog.records]
     assert len(said) == lines
