@@ -94,3 +94,15 @@ def test_a_webhook_killed_at_any_step_posts_each_event_in_order(
     assert list(dict.fromkeys(ids)) == [f"p{number}" for number in range(PACKAGES)]
     repeated = len(ids) - PACKAGES
     assert repeated == (1 if failpoint is Failpoint.WEBHOOK_POSTED else 0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_agent_killed_after_an_append_of_job_events_repeats_none(prepared: Path, tmp_path: Path, count: int) -> None:
+    folder = copy_of(prepared, tmp_path)
+    assert run_child(event_scenario.append_job_events, str(folder)) == 0  # it stands before the first event
+    jobs = event_scenario.add_jobs(folder)
+    killed = run_child(event_scenario.append_job_events, str(folder), Failpoint.JOB_EVENTS_APPENDED, count)
+    assert killed == -signal.SIGKILL
+    assert event_scenario.job_events_of(folder) == jobs[: 500 * count]
+    assert run_child(event_scenario.append_job_events, str(folder)) == 0
+    assert event_scenario.job_events_of(folder) == jobs

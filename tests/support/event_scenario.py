@@ -5,16 +5,21 @@ Each function is the whole of a child process, and finds in its folder what an e
 
 from __future__ import annotations
 
+import json
+import random
 import threading
 from pathlib import Path
 from typing import Final
 
 from mailboat.clock import SystemClock
+from mailboat.control.job_service import JobService
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.jobs import NewJob
 from mailboat.model.messages import (
+    JOB_TOPIC,
     Action,
     DiscoveryMessage,
     DistributedEvent,
@@ -26,9 +31,13 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.paths import NodePath
+from mailboat.operations.journal_inspection import records_of
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
+from mailboat.telemetry.job_event_log import JOB_EVENT_READER, JobEventLog, JobEventLogPorts
+from mailboat.telemetry.job_events import JobEvents
+from mailboat.telemetry.notices import EventFilter
 from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
 from mailboat.testing.clocks import ManualClock
@@ -40,6 +49,9 @@ AUTHOR: Final = AgentName("author")
 EDGE: Final = AgentName("edge")
 SLING_ID: Final = SlingId("5a1e0000-0000-4000-8000-000000000001")
 PACKAGES: Final = 250
+JOB_BATCH: Final = 250
+JOB_BATCHES: Final = 3
+"""More events than are appended together."""
 EVENTS: Final = TopicName(TopicRole.EVENT)
 _MOST_SECONDS: Final = 30.0
 _SETTLED_SECONDS: Final = 1.5
@@ -80,15 +92,38 @@ def post_events(folder: str, url: str, failpoint: Failpoint | None = None, count
         ports = DeliveryPorts(journal, memory, clock, source, sender, _failpoints(failpoint, count))
         delivery = EventDelivery(EventReceiver(AUTHOR, WEBHOOK_READER), ports)
         delivery.start()
-        identity, end = journal.identity(EVENTS), journal.bounds(EVENTS).next_offset
-        started, never = clock.monotonic(), threading.Event()
-        while clock.monotonic() - started < _MOST_SECONDS:
-            cursor = memory.cursor(WEBHOOK_READER, identity)
-            if cursor is not None and cursor.next_offset >= end:
-                break
-            never.wait(0.02)
+        _await_end(journal, EVENTS, memory, WEBHOOK_READER)
         delivery.stop()
     memory.close()
+
+
+def add_jobs(folder: Path) -> list[str]:
+    """Add jobs whose events need two appends; their ids."""
+    clock = SystemClock()
+    with SqliteJournal(folder / "journal.db", clock) as journal:
+        service = JobService(lambda: journal, clock, random.Random(1))
+        added = [one.job for _ in range(JOB_BATCHES) for one in service.add([NewJob("mail")] * JOB_BATCH)]
+        service.close()
+    return added
+
+
+def append_job_events(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Append the events of all jobs that are there to the event topic; at the n-th append, die."""
+    clock, memory = SystemClock(), EventMemory(Path(folder) / "author.db")
+    file = Path(folder) / "journal.db"
+    with SqliteJournal(file, clock) as journal, SqliteJournal(file, clock) as own:
+        ports = JobEventLogPorts(own, memory, clock, _failpoints(failpoint, count))
+        log = JobEventLog(JobEvents(journal, EventFilter(jobs=("**",)), JOB_TOPIC), EVENTS, ports)
+        log.start()
+        _await_end(journal, JOB_TOPIC, memory, JOB_EVENT_READER)
+        log.stop()
+    memory.close()
+
+
+def job_events_of(folder: Path) -> list[str]:
+    """The jobs whose events stand in the log."""
+    with SqliteJournal(folder / "journal.db", ManualClock()) as journal:
+        return [json.loads(record.value)["subject"] for record in records_of(journal, EVENTS)]
 
 
 def events_of(folder: Path) -> list[DistributedEvent]:
@@ -104,6 +139,18 @@ def _append(journal: SqliteJournal, message: PackageMessage | StatusMessage | Di
     headers, value = encode_message(message)
     role = {PackageMessage: TopicRole.PACKAGE, StatusMessage: TopicRole.STATUS}.get(type(message), TopicRole.DISCOVERY)
     journal.append(TopicName(role), [NewRecord(value, headers)])
+
+
+def _await_end(journal: SqliteJournal, topic: TopicName, memory: EventMemory, reader: str) -> None:
+    """Wait until the reader has stored the end of the topic."""
+    identity, end = journal.identity(topic), journal.bounds(topic).next_offset
+    clock, never = SystemClock(), threading.Event()
+    started = clock.monotonic()
+    while clock.monotonic() - started < _MOST_SECONDS:
+        cursor = memory.cursor(reader, identity)
+        if cursor is not None and cursor.next_offset >= end:
+            break
+        never.wait(0.02)
 
 
 def _failpoints(failpoint: Failpoint | None, count: int) -> Failpoints:

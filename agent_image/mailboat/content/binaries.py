@@ -17,8 +17,10 @@ def binaries_of(node: Node) -> list[Binary]:
 
 def content_bytes_of(node: Node) -> int:
     """Bytes of a node's values and binaries."""
-    texts = sum(len(value) for prop in node.properties for value in prop.values if not isinstance(value, Binary))
-    return texts + sum(binary.length_bytes for binary in binaries_of(node))
+    texts = (value for prop in node.properties for value in prop.values if not isinstance(value, Binary))
+    # Most values are ASCII, and `isascii` reads a flag: only the others are encoded to be counted.
+    length = sum(len(value) if value.isascii() else len(value.encode()) for value in texts)
+    return length + sum(binary.length_bytes for binary in binaries_of(node))
 
 
 def with_binaries(node: Node, exchange: Callable[[Binary], Binary]) -> Node:

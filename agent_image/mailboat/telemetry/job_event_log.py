@@ -25,8 +25,8 @@ from mailboat.telemetry.notices import NoticeReader, NoticeSource, RecordNotices
 from mailboat.wire.events import JOB_EVENT_HEADERS
 from mailboat.workers import Worker, WorkerOptions
 
+JOB_EVENT_READER: Final = "jobs-topic"
 _LOG: Final = logging.getLogger(__name__)
-_READER: Final = "jobs-topic"
 _READ: Final = ReadLimits(max_records=200)
 _AT_ONCE: Final = 500
 """Events that are appended together, about 300 bytes each."""
@@ -73,7 +73,7 @@ class JobEventLog:
             reader.interrupt()
 
     def _turn(self) -> float:
-        with self._ports.memory.lease(_READER) as is_ours:
+        with self._ports.memory.lease(JOB_EVENT_READER) as is_ours:
             if is_ours:
                 self._append_until_stopped()
         return _LEASE_SECONDS
@@ -93,7 +93,7 @@ class JobEventLog:
         except (PositionOutOfRangeError, JobLogIncompleteError) as error:
             first = self._source.first()
             _LOG.warning("events of jobs were removed before they were appended: %s", error)
-            self._ports.memory.restart(_READER, self._source.identity(), self._at(first))
+            self._ports.memory.restart(JOB_EVENT_READER, self._source.identity(), self._at(first))
 
     def _append_all(self, records: Sequence[RecordNotices], appended: set[bytes]) -> None:
         values: list[bytes] = []
@@ -106,7 +106,8 @@ class JobEventLog:
                     self._ports.journal.append(self._topic, new)
                     self._ports.failpoints.reach(Failpoint.JOB_EVENTS_APPENDED)
                     values.clear()
-                self._ports.memory.advance(_READER, self._source.identity(), self._at(Offset(record.offset + 1)))
+                next_offset = Offset(record.offset + 1)
+                self._ports.memory.advance(JOB_EVENT_READER, self._source.identity(), self._at(next_offset))
 
     def _at(self, next_offset: Offset) -> EventCursor:
         return EventCursor(next_offset, self._ports.journal.bounds(self._topic).next_offset)
@@ -123,8 +124,8 @@ class JobEventLog:
 
     def _cursor(self) -> EventCursor:
         identity = self._source.identity()
-        found = self._ports.memory.cursor(_READER, identity)
+        found = self._ports.memory.cursor(JOB_EVENT_READER, identity)
         if found is None:
             found = self._at(self._ports.journal.bounds(self._source.topic).next_offset)
-            self._ports.memory.advance(_READER, identity, found)
+            self._ports.memory.advance(JOB_EVENT_READER, identity, found)
         return found

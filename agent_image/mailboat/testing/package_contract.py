@@ -236,7 +236,8 @@ class PackageContract:
     def test_the_summary_tells_the_truth(self, codec: PackageCodec) -> None:
         tree = sample_tree()
         payload, summary = written(codec, PackageContents(deep("/content"), tree))
-        sizes = sum(len(content) for node in tree for content in contents_of(node))
+        texts = [v.encode() for node in tree for prop in node.properties for v in prop.values if isinstance(v, str)]
+        sizes = sum(map(len, [*texts, *(content for node in tree for content in contents_of(node))]))
         digest = hashlib.sha256(payload).digest()
         assert summary == PackageSummary(len(payload), digest, tree_digest(tree), len(tree), sizes)
 
