@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from chart_values import values_page
 from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.explain import errors_page, explanations
-from mailboat.cli.help_page import EXAMPLES, argument_name, default_text, value_name
+from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.config.documentation import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description
@@ -29,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
 """What the dashboard shows of an error, as seen from `docs`."""
-EVERYWHERE = {"home", "verbose", "help", "output", "token_file"}
-"""Options that every command has, or every command with `--url`."""
+EVERYWHERE = {"home", "verbose", "help", "output", "token_file", "url"}
+"""Options that every command has, or all but a few."""
 SEVERAL = 2
 """An argument or option that so many commands have, with the same meaning and default, is explained once."""
 
@@ -57,25 +56,31 @@ def command_line_page() -> str:
     """`docs/cli.md`, from the commands themselves; an option of several commands is explained once."""
     root: Any = typer.main.get_command(build_app())
     commands = [found for name in COMMANDS if name in root.commands for found in _commands(root.commands[name], name)]
-    common = _common_options(command for _, command in commands)
+    common = _common_options(commands)
     lines = [
         "# Command line",
         "",
-        "Generated from the commands by `make docs`. `mailboat COMMAND --help` prints the same.",
+        "Generated from the commands by `make docs`. `mailboat COMMAND --help` prints the same,",
+        "with examples.",
         "",
         "## Common options",
         "",
         "Every command has `--home DIR` (default: `MAILBOAT_HOME`, else `.mailboat`), `--verbose`, which prints",
         "traces of errors, and `--help`. All but `completion` have `--output`, `-o`: table, json, yaml or name",
-        "(default: `table`). Those with `--url` have `--token-file FILE`: its bearer token (default: MAILBOAT_TOKEN).",
-        "Where several commands have the same argument or option, it is explained only here:",
+        "(default: `table`). All but those below have `--url URL`, which asks this agent instead of a home (default:",
+        "MAILBOAT_URL), and `--token-file FILE`, its bearer token (default: MAILBOAT_TOKEN). Without `--url`:",
+        "",
+        f"{', '.join(f'`{path}`' for path, command in commands if _is_local(command))}.",
+        "",
+        "Arguments and options of several commands are explained only here; a name with commands in parentheses has",
+        "this meaning in these:",
         "",
         *common.values(),
     ]
     for path, command in commands:
         lines += ["", *_describe(command, path, common)]
-    lines += ["", "## Exit codes", "", "| code | meaning |", "|---|---|"]
-    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    lines += ["", "## Exit codes", ""]
+    lines += [f"- {code}: {meaning}" for code, meaning in EXIT_CODES]
     return "\n".join(lines) + "\n"
 
 
@@ -86,17 +91,28 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _commands(inner, f"{path} {name}")
 
 
-def _common_options(commands: Iterable[Any]) -> dict[str, str]:
-    """Arguments and options that mean the same for several commands: their line by what they are called."""
-    lines = Counter(
-        _line(parameter, command)
-        for command in commands
-        if not hasattr(command, "commands")
-        for kind in ("argument", "option")
-        for parameter in _parameters(command, kind)
-    )
-    several = {line.split(":")[0]: line for line, number in reversed(lines.most_common()) if number >= SEVERAL}
-    return dict(sorted(several.items()))
+def _is_local(command: Any) -> bool:
+    """Whether a command works on a home or on files only."""
+    return not hasattr(command, "commands") and "url" not in (parameter.name for parameter in command.params)
+
+
+def _common_options(commands: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Arguments and options that mean the same for several commands: their line, and how the list shows it.
+
+    A second meaning of a name is shown with the commands that it has it in.
+    """
+    used: dict[str, list[str]] = {}
+    for path, command in commands:
+        if not hasattr(command, "commands"):
+            for parameter in (*_parameters(command, "argument"), *_parameters(command, "option")):
+                used.setdefault(_line(parameter, command), []).append(path)
+    several = sorted(((line, paths) for line, paths in used.items() if len(paths) >= SEVERAL), key=lambda one: -len(one[1]))
+    common: dict[str, str] = {}
+    for line, paths in several:
+        name, _, meaning = line.partition(":")
+        first = name not in (seen.partition(":")[0] for seen in common)
+        common[line] = line if first else f"{name} (`{', '.join(sorted(set(paths)))}`):{meaning}"
+    return dict(sorted(common.items(), key=lambda one: one[1]))
 
 
 def _parameters(command: Any, kind: str) -> list[Any]:
@@ -116,15 +132,11 @@ def _describe(command: Any, path: str, common: Mapping[str, str]) -> Iterator[st
     if is_group:
         return
     lines = [_line(parameter, command) for parameter in (*arguments, *options)]
-    own = [line for line in lines if line not in common.values()]
-    shared = [line.split(":")[0].removeprefix("- ") for line in lines if line in common.values()]
+    own = [line for line in lines if line not in common]
+    shared = [line.split(":")[0].removeprefix("- ") for line in lines if line in common]
     names = ", ".join(name.split(" ")[0].strip("`,") for name in shared if name.startswith("`-"))
     if own or names:
         yield from ("", *own, *[f"- [Common](#common-options): `{names}`"] * bool(names))
-    # an example without an option shows no more than the heading
-    examples = [example for example in EXAMPLES.get(path, ()) if " -" in example]
-    if examples:
-        yield from ("", "```", *examples, "```")
 
 
 def _line(parameter: Any, command: Any) -> str:

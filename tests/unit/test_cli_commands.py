@@ -130,7 +130,7 @@ def test_every_exit_code_is_in_the_help_and_in_the_documents(capsys: pytest.Capt
     shown = capsys.readouterr().out
     page = (ROOT / "docs" / "cli.md").read_text()
     for code, meaning in EXIT_CODES:
-        assert f"| {code} | {meaning} |" in page
+        assert f"- {code}: {meaning}\n" in page
         assert meaning.split(" ")[0] in shown
 
 

@@ -101,8 +101,8 @@ def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
 
 def test_the_page_names_every_key_as_messages_do_and_writes_numbers_out() -> None:
     page = configuration_page()
-    assert "- `agents.publishers[].name` (string, required): " in page
-    assert "- `agents.subscribers[].staging.golden` (string, required): " in page
+    assert "- `agents.publishers[].name` (required): " in page
+    assert "- `agents.subscribers[].staging.golden` (required): " in page
     assert "- `http.tokens[].verbs[]` (" in page
     assert "5242880 to 5368709120, " in page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
@@ -36,7 +37,8 @@ def configuration_page() -> str:
         "and duplicate keys are refused. `mailboat config check FILE` refuses what `agent run` would refuse, and names",
         "the line of each mistake.",
         "",
-        "- A key without a default is null, unless it is required.",
+        "- A key without a default is null, a list (`[]`) empty, unless it is required. A key without a type has that",
+        "  of its default, else it is a section or a string.",
         "- Paths are relative to the home, except for `agents.publishers[].source`, which is relative to the file.",
         "- Integers are at most 9007199254740991, other numbers at most 10^9, unless another maximum is stated.",
         "- `file or env`: a secret, as `{file: PATH}` or `{env: NAME}`.",
@@ -50,21 +52,33 @@ def configuration_page() -> str:
 
 def _section_lines(section: Key, path: str) -> Iterator[str]:
     """A line for each key of a section; those of an inner section follow its own line."""
-    shown = dict[object, str]()
+    yield from _lines_below(section, path, {})
+
+
+def _lines_below(section: Key, path: str, shown: dict[object, str]) -> Iterator[str]:
     for key in keys_of(section.kind):
         inner = f"{path}.{key.name}{'[]' * key.is_list}"
         is_section = key.is_section and "file or env" not in _type_text(key)
-        facts = [] if is_section else [_type_text(key)]
+        facts = [] if is_section else list(_shown_type(key))
         if key.default is REQUIRED and not key.is_section:
             facts.append("required")
-        elif key.default not in (REQUIRED, None) and not key.is_section:
+        elif key.default not in (REQUIRED, None, ()) and not key.is_section:
             facts.append(f"default `{_scalar(key.default)}`")
         like = f" Keys: those of `{shown[key.kind]}`." if is_section and key.kind in shown else ""
         known = f" ({', '.join(facts)})" if facts else ""
         yield f"- `{inner}`{known}: {key.setting.text}{like}"
         if is_section and not like:
             shown[key.kind] = inner
-            yield from _section_lines(key, inner)
+            yield from _lines_below(key, inner, shown)
+
+
+def _shown_type(key: Key) -> Iterator[str]:
+    """The type, without what the default shows; a key without one is a string."""
+    text = _type_text(key)
+    if key.default not in (REQUIRED, None, ()):
+        text = re.sub(r"^(integer|number|boolean|string)(, |(?= or null)|$)", "", text).strip()
+    if text and text != "string":
+        yield text
 
 
 def _type_text(key: Key) -> str:
