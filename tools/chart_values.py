@@ -83,8 +83,14 @@ def values_page() -> str:
 def _line_of(value: Value, schema: Mapping[str, Any]) -> str:
     if value.is_group:
         return f"- `{value.path}`: {value.meaning}"
-    default = f", default `{json.dumps(value.default)}`" if value.default not in ("", [], {}) else ""
-    return f"- `{value.path}` ({_type(value.schema, schema)}{default}): {value.meaning}"
+    default = f"default `{json.dumps(value.default)}`" if value.default not in ("", [], {}) else ""
+    type_ = _type(value.schema, schema)
+    # a default shows these types itself
+    facts = [
+        *([] if default and type_ in ("string", "boolean", "duration") else [type_]),
+        *([default] if default else []),
+    ]
+    return f"- `{value.path}` ({', '.join(facts)}): {value.meaning}"
 
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:

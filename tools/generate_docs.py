@@ -106,7 +106,9 @@ def _common_options(commands: Iterable[tuple[str, Any]]) -> dict[str, str]:
         if not hasattr(command, "commands"):
             for parameter in (*_parameters(command, "argument"), *_parameters(command, "option")):
                 used.setdefault(_line(parameter, command), []).append(path)
-    several = sorted(((line, paths) for line, paths in used.items() if len(paths) >= SEVERAL), key=lambda one: -len(one[1]))
+    several = sorted(
+        ((line, paths) for line, paths in used.items() if len(paths) >= SEVERAL), key=lambda one: -len(one[1])
+    )
     common: dict[str, str] = {}
     for line, paths in several:
         name, _, meaning = line.partition(":")

@@ -129,42 +129,40 @@ class UntrustedInputError(PermanentError):
 class JournalTrimmedError(StopError):
     """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
 
-    Restore the target from a snapshot whose position the journal still holds, or import the whole tree into a new
-    target. `--accept-gap` goes on without the missing packages.
+    Restore a snapshot whose position the journal still holds, or import the whole tree into a new target.
+    `--accept-gap` goes on without the missing packages.
     """
 
 
 class JobLogIncompleteError(StopError):
     """The job topic lost records that no checkpoint covers, so jobs would run twice or never.
 
-    Start a worker again that was paused for long: it reads the last checkpoint. If the error stays, switch off
-    retention by time for the topic, and delete it to start with an empty one. Add the jobs again. Agents need no
-    restart.
+    Restart a worker that was paused for long. If the error stays, switch off retention by time for the topic, delete
+    it, and add the jobs again. Agents need no restart.
     """
 
 
 class JobLogReplacedError(StopError):
     """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
 
-    Start the worker again; in Kubernetes its pod restarts. Jobs, queues and schedules of the earlier topic are gone:
-    add them again. Agents go on with the new topic without a restart.
+    Start the worker again; in Kubernetes its pod restarts. Add jobs, queues and schedules again. Agents need no
+    restart.
     """
 
 
 class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 
-    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber starts
-    at the oldest package. Or restore a snapshot whose position the journal still holds. With `--accept-gap` alone,
-    earlier content is missing until it is published again.
+    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`. Or restore a snapshot
+    whose position the journal still holds.
     """
 
 
 class FollowWidenedError(StopError):
     """The subscriber now follows a publisher whose packages it skipped before, so the target lacks them.
 
-    Follow the same publishers as before, or use a new target; or publish that publisher's whole tree again and start
-    with `--accept-gap`.
+    Follow the publishers of before, use a new target, or publish that publisher's whole tree again and start with
+    `--accept-gap`.
     """
 
 
@@ -178,16 +176,15 @@ class JournalReplacedError(StopError):
 class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    Publish the lost requests again and replay the journal with `--accept-gap`, or use a new target. Do not wait until
-    the journal has grown beyond the position: packages in between would be skipped.
+    Publish the lost requests again and replay the journal with `--accept-gap`, or use a new target, before the journal
+    grows beyond the position.
     """
 
 
 class UnknownRequiredFeatureError(StopError):
     """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber, agent or job worker. It stops before the message and continues there after the upgrade;
-    nothing is skipped.
+    Upgrade this subscriber, agent or job worker. It continues there after the upgrade; nothing is skipped.
     """
 
 
@@ -222,15 +219,15 @@ class TargetOwnedError(StopError):
 class JournalUnavailableError(RetryableError):
     """The journal cannot be reached, or is locked longer than the timeout.
 
-    A subscriber retries and gives nothing up. Publish again with the same request id. If the error persists, check the
-    brokers, or which process locks the journal's file.
+    A subscriber retries. Publish again with the same request id. Check the brokers, or which process locks the
+    journal's file.
     """
 
 
 class AppendUncertainError(JournalUnavailableError):
     """The journal did not acknowledge an append in time: the message may be stored, lost, or stored later.
 
-    Publish again with the same request id. A message that was stored is found and not sent a second time.
+    Publish again with the same request id: nothing is published twice.
     """
 
 
@@ -246,16 +243,15 @@ class JournalAccessDeniedError(PermanentError):
 class JournalMissingError(UsageError):
     """No journal exists at that place. Check the path, restore the journal, or run `mailboat init`.
 
-    If the journal of a home is lost, `mailboat init --new-journal` creates a new one. Its subscribers stop as
-    JournalReplaced and need new targets.
+    `mailboat init --new-journal` replaces a lost one; subscribers then stop as JournalReplaced and need new targets.
     """
 
 
 class JournalCorruptError(StopError):
     """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with `mailboat
-    init` and restore the subscribers' targets from snapshots.
+    Keep the file (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with `mailboat init` and
+    restore targets from snapshots.
     """
 
 
@@ -266,15 +262,14 @@ class JournalTooNewError(StopError):
 class MessageTooLargeError(PermanentError):
     """The message exceeds the journal's size limit. Nothing was sent.
 
-    Lower `inline_package_bytes` in the configuration, so that packages go to the blob store.
+    Lower `inline_package_bytes`, so that packages go to the blob store.
     """
 
 
 class TopicMissingError(PermanentError):
     """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Brokers with ACLs report the same for a topic that the user may not describe (`docs/kafka.md`). Also check
-    `journal.topic_prefix`.
+    Or the user may not describe it (`docs/kafka.md`). Also check `journal.topic_prefix`.
     """
 
 
@@ -296,12 +291,12 @@ class MessageCorruptError(UntrustedInputError):
 class UnknownMessageError(MessageCorruptError):
     """A record on the topic has a type or version that this version does not support.
 
-    Another program or a newer Mailboat writes to this topic. Nothing is lost: the record stays in the journal.
+    Another program or a newer Mailboat writes to this topic.
     """
 
 
 class BlobMissingError(RetryableError):
-    """The blob that a package refers to is not in the blob store. The subscriber retries with growing pauses.
+    """The blob that a package refers to is not in the blob store.
 
     Restore the blob, or publish the content again. Then run `mailboat errors redrive` for packages that were given up.
     """
@@ -317,15 +312,15 @@ class BlobStoreUnavailableError(RetryableError):
 class BlobAccessDeniedError(BlobStoreUnavailableError):
     """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
-    Renew them, and check the rights of the role (`docs/blobs.md`): all roles need to list. A clock that is minutes off
-    is rejected, too. Expired credentials are read again without a restart.
+    Renew them, and check the rights of the role (`docs/blobs.md`) and the clock. Expired credentials are read again
+    without a restart.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class BlobCorruptError(RetryableError):
-    """A blob's bytes do not match the digest or length in the reference. They are not imported.
+    """A blob's bytes do not match the digest or length in the reference.
 
     `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content again.
     Then run `mailboat errors redrive` for packages that were given up.
@@ -377,8 +372,7 @@ class SourceMissingError(UsageError):
 class PackageCorruptError(UntrustedInputError):
     """A package's bytes do not match its digest, length or structure.
 
-    The same error reports a package that owns a path which its message does not name. Nothing was written. Publish the
-    content again.
+    Or it owns a path which its message does not name. Publish the content again.
     """
 
 
@@ -395,8 +389,8 @@ class UnknownPackageTypeError(PermanentError):
 class LimitExceededError(UntrustedInputError):
     """An input exceeds a limit on size, depth or count. The message names the entry and the limit.
 
-    Nothing was written. If you trust the publisher, raise that limit under `limits` and run `mailboat errors redrive`;
-    otherwise publish smaller parts.
+    If you trust the publisher, raise that limit under `limits` and run `mailboat errors redrive`; otherwise publish
+    smaller parts.
     """
 
 
@@ -407,8 +401,7 @@ class PathRefusedError(UntrustedInputError):
 class ResourceInvalidError(UntrustedInputError):
     """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field. The API server rejects such objects, so this one was checked against other CRDs than
-    the operator's: apply the matching CRDs.
+    The message names the field. The cluster's CRDs are not the operator's: apply the matching ones.
     """
 
 
@@ -423,8 +416,7 @@ class RequestConflictError(UsageError):
 class ThrottledError(RetryableError):
     """The request was delayed by backpressure: subscribers lag too far, or this caller exceeds its share.
 
-    Nothing was published. Retry after the time in the message. `mailboat status` shows which subscribers lag;
-    `publisher.throttle` sets where delays begin.
+    Nothing was published. Retry after the time in the message. `mailboat status` shows which subscribers lag.
     """
 
 
@@ -454,8 +446,7 @@ class CommandMissingError(UsageError):
 class AccessDeniedError(PermanentError):
     """The token is unknown, or does not permit this request. Nothing was done.
 
-    Pass the token with `--token-file` or MAILBOAT_TOKEN. `http.tokens` in the agent's configuration lists what each
-    permits.
+    Pass a token with `--token-file` or MAILBOAT_TOKEN. The agent's `http.tokens` lists what each permits.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -476,9 +467,9 @@ class PortTakenError(UsageError):
 
 
 class HttpStartFailedError(RetryableError):
-    """The agent's HTTP server failed to start, so the agent was not started.
+    """The agent's HTTP server failed to start.
 
-    Start the agent again. If the error persists, the log has the cause.
+    Start the agent again. The log has the cause.
     """
 
 
@@ -511,7 +502,7 @@ class KubectlFailedError(PermanentError):
 
 
 class ClusterUnavailableError(RetryableError):
-    """The Kubernetes API did not answer, or is overloaded. The operator retries automatically."""
+    """The Kubernetes API did not answer, or is overloaded. The operator retries."""
 
 
 class ClusterConflictError(RetryableError):
@@ -521,22 +512,22 @@ class ClusterConflictError(RetryableError):
 class ClusterRefusedError(PermanentError):
     """The Kubernetes API rejected a request: the operator lacks a right, or the object is invalid.
 
-    The message is the API's own. Check the operator's ClusterRole, quotas and admission policies.
+    Check the operator's ClusterRole, quotas and admission policies.
     """
 
 
 class OperatorDefectError(PermanentError):
     """Internal error in the operator while it reconciled an object. It retries with back-off.
 
-    Report the traceback in the operator's log, with the object's spec.
+    Report the traceback in its log, with the object's spec.
     """
 
 
 class AgentUnreachableError(RetryableError):
-    """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
+    """An agent did not answer in time.
 
-    The request may have been executed. Publish again with the same request id: nothing is published twice. In
-    Kubernetes the operator retries: check the Publisher's pod, its Service, and network policies.
+    The request may have been executed. Publish again with the same request id. In Kubernetes the operator retries:
+    check the Publisher's pod, its Service, and network policies.
     """
 
 
@@ -557,16 +548,16 @@ class QueueMissingError(UsageError):
 class BuildMissingError(UsageError):
     """The log has no package of a build with that id: none was published yet, or retention removed them.
 
-    `mailboat bulk status` lists the builds in the log.
+    `mailboat bulk status` lists builds.
     """
 
 
 class AgentRefusedError(PermanentError):
-    """A publisher's agent rejected a request for the reason in the message; retrying will not help."""
+    """A publisher's agent rejected a request for the reason in the message."""
 
 
 class BucketUnreachableError(RetryableError):
-    """The S3 server did not answer, or returned a server error. The operator retries automatically.
+    """The S3 server did not answer, or returned a server error. The operator retries.
 
     Check `spec.blobs.s3.endpointUrl`, `caSecretRef`, and the network policy between operator and server.
     """
@@ -577,7 +568,7 @@ class BucketRefusedError(PermanentError):
 
 
 class BrokersUnreachableError(RetryableError):
-    """The brokers did not answer in time. The operator retries with back-off.
+    """The brokers did not answer in time. The operator retries.
 
     Check `spec.kafka.bootstrapServers`, the network policy between operator and brokers, and the credentials.
     """
@@ -590,7 +581,7 @@ class BrokersRefusedError(PermanentError):
 class SecretMissingError(RetryableError):
     """A Secret that a Journal names is missing, or lacks a required entry.
 
-    Create it in the Journal's namespace, with the entry that the message names; the operator notices within seconds.
+    Create it in the Journal's namespace, with the entry that the message names.
     """
 
 

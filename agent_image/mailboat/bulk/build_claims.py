@@ -40,15 +40,14 @@ _DIGITS: Final = 6
 class BuildBusyError(RetryableError):
     """Another driver works on this build, or on another build of the same paths. This one did nothing.
 
-    Wait until it is done (`mailboat bulk status`). The lease of a driver that died on another machine expires after a
-    minute.
+    Wait until it is done (`mailboat bulk status`). The lease of a dead driver expires after a minute.
     """
 
 
 class BuildLostError(StopError):
     """This driver missed its lease for a minute, and another one took over the build.
 
-    Nothing is lost: `mailboat bulk status` shows the progress of the other driver.
+    `mailboat bulk status` shows its progress.
     """
 
 

@@ -39,7 +39,7 @@ from mailboat.publisher.source_changes import ChangeGroup
 class BuildIncompleteError(PermanentError):
     """Some packages of a build failed, so nothing was published; the other packages are built and kept.
 
-    The report names each path and its reason. Repair them and run the same command again.
+    The report names each path and reason. Repair them and run the command again.
     """
 
 
@@ -53,8 +53,8 @@ class BuildConflictError(UsageError):
 class BuildOvertakenError(RetryableError):
     """Packages of the same paths were published during a build and during each of its further rounds.
 
-    The build is complete, but may have reverted content that was published in between. When fewer publications run, run
-    the same command again without `--build-id`.
+    The build is complete, but may have reverted content. When fewer publications run, run the command again without
+    `--build-id`.
     """
 
 

@@ -156,7 +156,7 @@ class CutOptions(NamedTuple):
     file_identity: Annotated[
         FileIdentity,
         typer.Option(
-            help="How unchanged files are detected: inode (size, times, inode), mtime (size, mtime), content (bytes)."
+            help="How unchanged files are recognised: by size, times and inode, by size and mtime, or by their bytes."
         ),
     ] = FileIdentity.INODE
 

@@ -67,8 +67,8 @@ def get(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="Wait for all subscribers that follow the publisher. Exits 0 if all imported it, 1 if one gave it up,"
-            " dropped or skipped it, 3 on timeout or if no subscriber is known.",
+            help="Wait for all subscribers. Exits 1 if one gave it up, dropped or skipped it, 3 on timeout or if"
+            " none is known.",
         ),
     ] = None,
     publisher: Annotated[

@@ -55,8 +55,7 @@ class HomeMissingError(UsageError):
 class HomeExistsError(UsageError):
     """`mailboat init` found an existing home or journal. Nothing was changed.
 
-    Use it, or name another place with `--home`. If the journal of a home is lost, `mailboat init --new-journal`
-    creates a new one.
+    Use it, or name another place with `--home`. If its journal is lost: `mailboat init --new-journal`.
     """
 
 

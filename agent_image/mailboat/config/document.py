@@ -114,16 +114,13 @@ class PublisherConfig(Section):
     filevault_name: Annotated[
         str,
         Setting(
-            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the name "
-            "of their package builder."
+            "Package type that messages carry for the format `filevault`. Sling subscribers accept only "
+            "their package builder's."
         ),
     ] = "filevault"
     namespaces: Annotated[
         tuple[NamespaceConfig, ...],
-        Setting(
-            "Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source. A prefix without a "
-            "namespace is rejected in `filevault` packages."
-        ),
+        Setting("Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source."),
     ] = ()
     transfer: Annotated[
         Transfer,
@@ -156,8 +153,7 @@ class PublisherConfig(Section):
     queue_cache_bytes: Annotated[
         int,
         Setting(
-            "Memory for the view of the queues: at most half for positions of packages (2.25 bytes each), the "
-            "rest for cached messages.",
+            "Memory for the view of the queues.",
             minimum=MEBIBYTE,
         ),
     ] = 64 * MEBIBYTE
@@ -176,28 +172,22 @@ class StagingConfig(Section):
 
     golden: Annotated[str, Setting("Name of the golden subscriber, which imports first. It must be editable.")]
     timeout_seconds: Annotated[
-        float, Setting("Wait for its confirmation of a package before its announcement is checked again.", minimum=0.1)
+        float, Setting("Wait for a confirmation, until its announcement is read again.", minimum=0.1)
     ] = 60.0
 
 
 class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
-    max_latency_seconds: Annotated[
-        float, Setting("Importing a package younger than this proves that the subscriber has caught up.", minimum=0)
-    ] = 120.0
+    max_latency_seconds: Annotated[float, Setting("Importing a younger package proves readiness.", minimum=0)] = 120.0
     force_seconds: Annotated[
         float | None,
-        Setting("Time after which the subscriber is ready even if it lags. null: never.", minimum=0),
+        Setting("Time after which it is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[
-        float, Setting("Time without work that proves that the subscriber has caught up.", minimum=0)
-    ] = 10.0
+    idle_seconds: Annotated[float, Setting("Time without work that proves readiness.", minimum=0)] = 10.0
     max_lag_seconds: Annotated[
         float | None,
-        Setting(
-            "Age of the oldest pending package beyond which the subscriber is not ready. null: no limit.", minimum=1
-        ),
+        Setting("Age of a pending package beyond which it is not ready. null: no limit.", minimum=1),
     ] = None
 
 
@@ -208,9 +198,7 @@ class PiecesConfig(Section):
     max_bytes: Annotated[
         int, Setting("Maximum bytes of all of them, in the folder for temporary files. A pod's has 1 GiB.", minimum=0)
     ] = 512 * MEBIBYTE
-    expire_seconds: Annotated[
-        float, Setting("Time without a new piece after which an incomplete package is dropped.", minimum=1)
-    ] = 60.0
+    expire_seconds: Annotated[float, Setting("Time without a new piece until a package is dropped.", minimum=1)] = 60.0
 
 
 class HooksConfig(Section):
@@ -236,10 +224,8 @@ class SubscriberConfig(Section):
     max_retries: Annotated[
         int | None, Setting("Retries before a package is given up. null: retry without limit.", minimum=0)
     ] = 10
-    first_pause_seconds: Annotated[
-        float, Setting("Pause after the first failure. It doubles with each retry.", minimum=0)
-    ] = 1.0
-    longest_pause_seconds: Annotated[float, Setting("Maximum pause between retries.", minimum=0)] = 300.0
+    first_pause_seconds: Annotated[float, Setting("First pause; it doubles with each retry.", minimum=0)] = 1.0
+    longest_pause_seconds: Annotated[float, Setting("Maximum pause.", minimum=0)] = 300.0
     max_batch_records: Annotated[int, Setting("Maximum number of packages imported in one transaction.", minimum=1)] = (
         100
     )
@@ -250,20 +236,19 @@ class SubscriberConfig(Section):
     shutdown_seconds: Annotated[float, Setting("Time to finish the current package on shutdown.", minimum=0)] = 25.0
     undecodable: Annotated[
         Undecodable,
-        Setting("Reaction to a record on the package topic that is not a package message: give it up, or stop."),
+        Setting("Reaction to a record that is not a package message."),
     ] = Undecodable.GIVE_UP
     expose: Annotated[
         Expose,
         Setting(
-            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes "
-            "visible when its last package is imported; requires a `generations:DIR` target."
+            "When readers see content. build: a bulk build, and what is published meanwhile, becomes visible at"
+            " its end; requires `generations:DIR`."
         ),
     ] = Expose.PACKAGE
     expose_seconds: Annotated[
         float | None,
         Setting(
-            "With `expose: build`: time without a package of the build after which it is shown as far as it was "
-            "imported. null: no limit.",
+            "Time without a package of a build after which it is shown incomplete. null: no limit.",
             minimum=0,
         ),
     ] = 3600.0
@@ -297,14 +282,13 @@ class SubscriberAgentConfig(Section):
     roots: Annotated[
         tuple[str, ...],
         Setting(
-            "Content paths, each with everything below it. A package that would change content outside is "
-            "rejected as a whole and goes to the error queue. Default: all paths."
+            "Content paths, each with all below. Packages that would change others go to the error queue. Default: all."
         ),
     ] = ()
     editable: Annotated[bool, Setting("Accepts commands (clear, remove) and confirms every package.")] = False
     durable: Annotated[bool, Setting("Holds packages back while it is away, with retention by consumption.")] = True
     staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber. null: no wait.")] = None
-    expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
+    expose: Annotated[Expose | None, Setting("When readers see content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
     delivery: Annotated[
         Delivery, Setting("`shared`: a member of a pool with one `name` and target; one imports each.")
@@ -327,10 +311,7 @@ class TokenConfig(Section):
     verbs: Annotated[tuple[Verb, ...], Setting("Permitted operations.")] = (Verb.VIEW,)
     paths: Annotated[
         tuple[str, ...],
-        Setting(
-            "Path patterns that the token may distribute, each with everything below it. `*` matches any part of "
-            "one name."
-        ),
+        Setting("Path patterns that it may distribute, each with all below. `*`: any part of one name."),
     ] = ("/",)
 
 
@@ -340,11 +321,9 @@ class HttpConfig(Section):
     host: Annotated[str, Setting("Address to listen on. Without tokens it must be a loopback address.")] = "127.0.0.1"
     port: Annotated[int, Setting("Port to listen on. 0: any free port.", minimum=0, maximum=65_535)] = 8080
     tokens: Annotated[
-        tuple[TokenConfig, ...], Setting("Bearer tokens and their rights. Empty: every local process has all rights.")
+        tuple[TokenConfig, ...], Setting("Tokens and their rights. Empty: local processes have all rights.")
     ] = ()
-    open_metrics: Annotated[
-        bool, Setting("Serve `/metrics` without a token; it shows names of publishers and subscribers, and no content.")
-    ] = False
+    open_metrics: Annotated[bool, Setting("Serve `/metrics` without a token; it shows names, no content.")] = False
     max_body_bytes: Annotated[int, Setting("Maximum size of a request body.", minimum=1)] = MEBIBYTE
     requests_per_second: Annotated[float, Setting("Sustained request rate per caller.", minimum=0.1)] = 50.0
     burst_requests: Annotated[int, Setting("Maximum burst of requests per caller.", minimum=1)] = 100
@@ -361,13 +340,13 @@ class JobRuleConfig(Section):
     imported: Annotated[
         str | None,
         Setting(
-            "Content path, such as `/content/**`. A package that a subscriber imports below it adds the job, in the "
-            "transaction of the import. Give either this or `distributed`."
+            "Path pattern, such as `/content/**`: a package that a subscriber imports below it adds the job. Or"
+            " give `distributed`."
         ),
     ] = None
     distributed: Annotated[
         str | None,
-        Setting("Content path. A package that all subscribers of a publisher are past adds the job, with its event."),
+        Setting("Path pattern: a package that all subscribers of a publisher are past adds the job."),
     ] = None
     key: Annotated[str, Setting("Key of the job. `{publisher}` and `{subscriber}` are replaced by their names.")] = ""
 

@@ -68,21 +68,19 @@ class EventFilterConfig(Section):
     publishers: Annotated[tuple[str, ...], Setting("Publishers whose packages. Empty: all of this agent.")] = ()
     subscribers: Annotated[
         tuple[str, ...],
-        Setting("Subscribers, such as `edge-*`: only packages that one of them does not have. Empty: all."),
+        Setting("Subscribers, such as `edge-*`: packages that one of them does not have. Empty: all."),
     ] = ()
-    paths: Annotated[
-        tuple[str, ...], Setting("Content paths: only packages with a path below one of them. Empty: all.")
-    ] = ()
+    paths: Annotated[tuple[str, ...], Setting("Path patterns of packages. Empty: all.")] = ()
     jobs: Annotated[
         tuple[str, ...],
-        Setting("Patterns of topics of jobs, such as purge.**: events of these jobs instead of those of packages."),
+        Setting("Job topics, such as purge.**: their events instead of those of packages."),
     ] = ()
 
 
 class WebhookConfig(Section):
     """A receiver that events are posted to."""
 
-    name: Annotated[str, Setting("Name, under which its progress is kept.")]
+    name: Annotated[str, Setting("Name; its progress is kept by it.")]
     url: Annotated[str | None, Setting("URL that events are posted to.")] = None
     secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
@@ -97,9 +95,9 @@ class RelayConfig(Section):
     host: Annotated[str, Setting("Host of the relay.")]
     sender: Annotated[str, Setting("Address of the sender.")]
     port: Annotated[int, Setting("Port of the relay.", minimum=1, maximum=65_535)] = 587
-    security: Annotated[
-        MailSecurity, Setting("Encryption of the connection. `tls` encrypts from the start, usually on port 465.")
-    ] = MailSecurity.STARTTLS
+    security: Annotated[MailSecurity, Setting("Encryption. `tls`: from the start, usually on port 465.")] = (
+        MailSecurity.STARTTLS
+    )
     ca_file: Annotated[
         str | None, Setting("CA bundle (PEM) for the relay's certificate. Default: the system trust store.")
     ] = None
@@ -112,11 +110,9 @@ class RelayConfig(Section):
 class MailConfig(Section):
     """Recipients that events are mailed to, through `events.relay`."""
 
-    name: Annotated[str, Setting("Name, under which its progress is kept.")]
+    name: Annotated[str, Setting("Name; its progress is kept by it.")]
     to: Annotated[tuple[str, ...], Setting("Addresses of the recipients.")]
-    every_seconds: Annotated[
-        float, Setting("Least time between two e-mails; events in between are sent together.", minimum=1)
-    ] = 60.0
+    every_seconds: Annotated[float, Setting("Least time between two e-mails.", minimum=1)] = 60.0
     filter: Annotated[EventFilterConfig, Setting("Which events are mailed.")] = EventFilterConfig()
 
 
@@ -125,14 +121,12 @@ class EventsConfig(Section):
 
     silent_seconds: Annotated[
         float,
-        Setting(
-            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.", minimum=1
-        ),
+        Setting("Time that an event waits for a silent subscriber.", minimum=1),
     ] = 300.0
     webhooks: Annotated[tuple[WebhookConfig, ...], Setting("Webhooks that events are posted to.")] = ()
     jobs: Annotated[
         tuple[str, ...],
-        Setting("Patterns of topics of jobs, such as purge.**: their events are appended to the event topic, too."),
+        Setting("Job topics, such as purge.**: their events are appended to the event topic, too."),
     ] = ()
     relay: Annotated[RelayConfig | None, Setting("SMTP relay for `events.mails`. null: none.")] = None
     mails: Annotated[tuple[MailConfig, ...], Setting("Recipients that events are mailed to.")] = ()

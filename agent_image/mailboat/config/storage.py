@@ -68,7 +68,7 @@ class KafkaConfig(Section):
     sasl: Annotated[KafkaSaslConfig | None, Setting("SASL login. null: none.")] = None
     replicas: Annotated[
         int | None,
-        Setting("Replication factor of created topics. null: the brokers' default.", minimum=1, maximum=32_767),
+        Setting("Replicas of created topics. null: the brokers' default.", minimum=1, maximum=32_767),
     ] = None
     min_insync_replicas: Annotated[
         int | None,
@@ -113,9 +113,7 @@ class S3Config(Section):
     prefix: Annotated[str, Setting("Prefix of all keys, for a shared bucket.")] = ""
     endpoint_url: Annotated[str | None, Setting("Endpoint of an S3-compatible server. Default: AWS.")] = None
     region: Annotated[str | None, Setting("Region. null: as found by the credentials chain.")] = None
-    path_style: Annotated[
-        bool, Setting("Path-style requests (bucket in the path), as many S3-compatible servers require.")
-    ] = False
+    path_style: Annotated[bool, Setting("Bucket in the path, as many S3-compatible servers require.")] = False
     access_key_id: Annotated[Secret | None, Setting("Access key id. null: the credentials chain.")] = None
     secret_access_key: Annotated[Secret | None, Setting("Secret access key.")] = None
     ca_file: Annotated[str | None, Setting("CA bundle for the server's certificate, PEM.")] = None
@@ -144,8 +142,7 @@ class BlobsConfig(Section):
     grace_seconds: Annotated[
         float,
         Setting(
-            "Minimum age of unreferenced blobs before a sweep removes them; younger ones may belong to a "
-            "publication in progress.",
+            "Minimum age of unreferenced blobs that a sweep removes.",
             minimum=0,
         ),
     ] = DAY_SECONDS
@@ -162,12 +159,12 @@ class ConsumptionConfig(Section):
     min_seconds: Annotated[float, Setting("Minimum age of removed packages.", minimum=0)] = 3600.0
     max_seconds: Annotated[
         float | None,
-        Setting("Age at which packages are removed even if they were not consumed. null: never.", minimum=0),
+        Setting("Age at which packages are removed, consumed or not. null: never.", minimum=0),
     ] = None
     min_bytes: Annotated[int, Setting("Size of the newest packages that always stay.", minimum=0)] = 0
     max_bytes: Annotated[
         int | None,
-        Setting("Size beyond which packages are removed even if they were not consumed. null: no limit.", minimum=0),
+        Setting("Size beyond which packages are removed, consumed or not. null: no limit.", minimum=0),
     ] = None
     subscriber_timeout_seconds: Annotated[
         float | None,
@@ -199,7 +196,7 @@ class RetentionConfig(Section):
     ] = None
     consumption: Annotated[
         ConsumptionConfig,
-        Setting("Retention by consumption: removes packages that all durable subscribers have imported."),
+        Setting("Removal of packages that all durable subscribers have imported."),
     ] = field(default_factory=ConsumptionConfig)
     status: Annotated[TopicRetentionConfig | None, Setting("Retention of statuses. null: `status_seconds`.")] = None
     discovery: Annotated[

@@ -29,7 +29,7 @@ class EffectExistsError(Exception):
 class TransactionSplitError(UsageError):
     """The job's token and its effect would not be committed together. The job ends as `error`.
 
-    Open the connection without autocommit, leave commits to `ctx.transaction`, and run `mailboat jobs retry`.
+    Open the connection without autocommit, leave commits to `ctx.transaction`, then `mailboat jobs retry`.
     """
 
 

@@ -19,8 +19,8 @@ from mailboat.wire.nodes import decode_node
 class ContentRefusedError(UntrustedInputError):
     """The source has a node that a JCR repository cannot hold, so no package of the format `filevault` is written.
 
-    The message names the path and the rule. Change the node in the source, leave its path out, or use the format `tree`
-    if no repository imports the content.
+    The message names path and rule. Change the node, leave its path out, or use the format `tree` if no repository
+    imports the content.
     """
 
 

@@ -28,9 +28,9 @@ in the Prometheus text format, or as OpenMetrics if the `Accept` header requests
 curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 ```
 
-- In parentheses: kind and labels. A name ends with its unit (`_seconds`, `_bytes`); all others are counts. An unknown
-  value has no sample.
-- Values of labels come from the configuration, from fixed lists, or from error names (at most 50).
+- A counter's name ends with `_total`. Others are gauges or, where the parentheses with the labels say so, histograms.
+  Names without a unit (`_seconds`, `_bytes`) are counts. An unknown value has no sample.
+- Values of labels come from the configuration, from fixed lists, or from error names (the first 50, then `Other`).
 - Histograms have buckets up to 300 s or 16 GiB if nothing else is stated.
 - *Sling* names the metric of Apache Sling Content Distribution Journal, without `distribution.journal.` and the
   component. Sling measures each package, Mailboat each transaction.
@@ -39,11 +39,9 @@ curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8080/metrics
 
 _REST: Final = """## Metrics of Sling without a counterpart
 
-- `queue_cache_fetch_count`, `queue_size_computation_duration`: sizes are arithmetic, nothing is fetched
-- `removed_failed_package_duration`: one short transaction, counted in `subscriber_commits_total`
-- `fv_message_count`: messages of the FileVault importer, which is not used
-- `journal_available`: `subscriber_waits_total` and `publisher_refused_requests_total` name what was unavailable
-- `items_buffer_size`, `process_queue_item_duration`: no buffer between reading and importing
+`queue_cache_fetch_count`, `queue_size_computation_duration`, `removed_failed_package_duration`, `fv_message_count`,
+`items_buffer_size` and `process_queue_item_duration`. For `journal_available` see `subscriber_waits_total` and
+`publisher_refused_requests_total`.
 """
 
 
@@ -63,11 +61,13 @@ def _lines(metrics: Sequence[Metric]) -> Iterator[str]:
     if common:
         yield from (f"All have the label {' and '.join(f'`{one}`' for one in common)}.", "")
     for metric in metrics:
-        facts = [metric.kind.value, *(f"`{label}`" for label in metric.labels if label not in common)]
+        kind = [metric.kind.value] if metric.kind is Kind.HISTOGRAM else []
+        facts = [*kind, *(f"`{label}`" for label in metric.labels if label not in common)]
         bound = _bound_of(metric) if metric.kind is Kind.HISTOGRAM else ""
         buckets = f" Buckets up to {bound}." if bound and bound not in _USUAL_BOUNDS else ""
         original = f" Sling: `{metric.original}`." if metric.original else ""
-        yield f"- `{metric.shown_name}` ({', '.join(facts)}): {metric.text}{buckets}{original}"
+        known = f" ({', '.join(facts)})" if facts else ""
+        yield f"- `{metric.shown_name}`{known}: {metric.text}{buckets}{original}"
 
 
 def _bound_of(metric: Metric) -> str:

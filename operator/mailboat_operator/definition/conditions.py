@@ -26,9 +26,7 @@ class Condition(Frozen):
 
     type: Annotated[str, Field("Type of the condition, such as Ready.", form=REASON)]
     status: Annotated[ConditionStatus, Field("True, False or Unknown.")]
-    reason: Annotated[
-        str, Field("Reason in one word, for programs; an error's name as in `mailboat explain`.", form=REASON)
-    ]
+    reason: Annotated[str, Field("Reason for programs; errors as in `mailboat explain`.", form=REASON)]
     message: Annotated[str, Field("Reason and next step, for people.", max_length=32_768)]
     observed_generation: Annotated[int, Field("Generation of the spec that it describes.", minimum=0)]
     last_transition_at: Annotated[datetime, Field("Time of the last change of the status.", name="lastTransitionTime")]

@@ -21,7 +21,9 @@ _EVERY_STATUS = ("observedGeneration", "conditions[]")
 _FIXED = " can't be changed: "
 _KUBERNETES_TYPES = (
     "Fields of Kubernetes that the restricted profile of pod security allows. `kubectl explain --recursive",
-    "publisher.spec.template` lists all, also those of affinity, tolerations and spread constraints.",
+    "publisher.spec.template` lists all, also those of affinity, tolerations and spread constraints. Containers",
+    "cannot be named mailboat or mailboat-seed, cover `/content` or use port 8080. Labels cannot begin with",
+    "app.kubernetes.io/ or mailboat.dev/. Volumes only grow, and stay in their storage class.",
 )
 
 
@@ -64,7 +66,6 @@ def resources_page() -> str:
     of_kubernetes = [record for record in shared if record in (placement.PodSecurity, *vars(template).values())]
     lines += ["", "## Types of Kubernetes", "", *_KUBERNETES_TYPES, ""]
     lines += [f"- `{record.__name__}`: {_line(record, shared)}" for record in of_kubernetes]
-    lines += _list("Rules:", _rules_by_type(of_kubernetes))
     return "\n".join(lines) + "\n"
 
 
@@ -113,7 +114,10 @@ def _kind_section(kind: Kind[Any], shared: Mapping[type, int], several: Collecti
 
 
 def _kind_rules(kind: Kind[Any], shared: Mapping[type, int]) -> list[str]:
-    return [*(f"- {message}." for message in _joined(rule.message for rule in kind.rules)), *_rules(kind.spec, "", shared)]
+    return [
+        *(f"- {message}." for message in _joined(rule.message for rule in kind.rules)),
+        *_rules(kind.spec, "", shared),
+    ]
 
 
 def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:
@@ -145,15 +149,6 @@ def _joined(messages: Iterable[str]) -> Iterator[str]:
 def _is_of_kubernetes(record: type) -> bool:
     """Whether the record has Kubernetes' own fields, which readers know; they are listed without their meaning."""
     return record.__module__ in (placement.__name__, template.__name__)
-
-
-def _rules_by_type(records: Iterable[type]) -> Iterator[str]:
-    """Each rule once, behind the names of the types that have it."""
-    types: dict[str, list[str]] = {}
-    for record in records:
-        for rule in rules_of(record):
-            types.setdefault(rule.message, []).append(f"`{record.__name__}`")
-    return (f"- {', '.join(names)}: {message}." for message, names in types.items())
 
 
 def _line(record: type, shared: Mapping[type, int]) -> str:

@@ -55,9 +55,7 @@ class Throttle(Frozen):
 
     RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
 
-    enabled: Annotated[
-        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
-    ] = True
+    enabled: Annotated[bool, Field("Delay publish requests while subscribers lag.")] = True
     max_queue_entries: Annotated[
         int, Field("Backlog of the slowest editable subscriber at which delays begin.", minimum=1, maximum=10**9)
     ] = 1000

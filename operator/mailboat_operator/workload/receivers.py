@@ -51,7 +51,7 @@ class EventFilter(Frozen):
     subscribers: Annotated[
         tuple[str, ...],
         Field(
-            "Subscribers, such as `edge-*`: only packages that one of them does not have. Default: all.",
+            "Subscribers, such as `edge-*`: packages that one of them does not have. Default: all.",
             form=NAME_PATTERN,
             max_items=32,
             key="",
@@ -60,7 +60,7 @@ class EventFilter(Frozen):
     paths: Annotated[
         tuple[str, ...],
         Field(
-            "Path patterns: only packages with a path below one of them. Default: all.",
+            "Path patterns of packages. Default: all.",
             form=PATH_PATTERN,
             max_items=32,
             key="",
@@ -91,7 +91,7 @@ class Webhook(Frozen):
         ),
     )
 
-    name: Annotated[str, Field("Name, under which its progress is kept.", form=LABEL)]
+    name: Annotated[str, Field("Name; its progress is kept by it.", form=LABEL)]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
     url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
@@ -120,9 +120,9 @@ class Relay(Frozen):
     host: Annotated[str, Field("Host of the relay.", form=HOST_NAME)]
     sender: Annotated[str, Field("Address of the sender.", form=MAIL_ADDRESS)]
     port: Annotated[int, Field("Port of the relay.", minimum=1, maximum=65_535)] = 587
-    security: Annotated[
-        MailSecurity, Field("Encryption of the connection. `tls` encrypts from the start, usually on port 465.")
-    ] = MailSecurity.STARTTLS
+    security: Annotated[MailSecurity, Field("Encryption. `tls`: from the start, usually on port 465.")] = (
+        MailSecurity.STARTTLS
+    )
     credentials_secret_ref: Annotated[
         SecretReference | None, Field("Secret with `username` and `password`. Default: no login.")
     ] = None
@@ -150,14 +150,14 @@ class Relay(Frozen):
 class Mail(Frozen):
     """Recipients that events are mailed to, through the relay."""
 
-    name: Annotated[str, Field("Name, under which its progress is kept.", form=LABEL)]
+    name: Annotated[str, Field("Name; its progress is kept by it.", form=LABEL)]
     to: Annotated[
         tuple[str, ...],
         Field("Addresses of the recipients.", form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),
     ]
     every_seconds: Annotated[
         float,
-        Field("Least time between two e-mails; events in between are sent together.", form=DURATION_OF_SECONDS),
+        Field("Least time between two e-mails.", form=DURATION_OF_SECONDS),
     ] = 60.0
     filter: Annotated[EventFilter, Field("Which events are mailed.")] = EventFilter()
 
@@ -181,7 +181,7 @@ class Events(Frozen):
     silent_seconds: Annotated[
         float,
         Field(
-            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.",
+            "Time that an event waits for a silent subscriber.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0

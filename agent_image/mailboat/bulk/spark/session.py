@@ -48,8 +48,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 class SparkMissingError(UsageError):
     """Bulk builds need Spark, and PySpark or Java is missing or too old.
 
-    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. It needs Java 17 or newer, found by JAVA_HOME or on
-    the PATH.
+    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. Java 17 or newer is found by JAVA_HOME or PATH.
     """
 
 

@@ -41,7 +41,7 @@ Advance = Callable[[int], None]
 class SparkJobFailedError(RetryableError):
     """Spark gave up a job: executors were lost, or a task failed too often.
 
-    The message has the beginning of Spark's reason. Built packages are kept: run the same command again.
+    The message begins with Spark's reason. Built packages are kept: run the command again.
     """
 
 

@@ -78,8 +78,7 @@ def demo(
 ) -> None:
     """Publish a directory to many subscribers, inject failures, and prove that all end up equal.
 
-    Agents run as processes, staged behind a golden subscriber. A delete is published by mistake, a process is killed,
-    and a subscriber joins late.
+    Agents run as processes, staged behind a golden subscriber.
     """
     if source is not None and not source.is_dir():
         raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")

@@ -81,15 +81,14 @@ class DistributionSpec(Frozen):
     active_deadline_seconds: Annotated[
         int | None,
         Field(
-            "Time after creation at which it fails if not all members have the package. Default: never. "
-            "Published packages stay published.",
+            "Time until it fails if not all members have the package. Default: never.",
             minimum=1,
             maximum=2**31 - 1,
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=2**31 - 1),
+        Field("Time from the end to deletion. Default: never.", minimum=0, maximum=2**31 - 1),
     ] = None
 
 

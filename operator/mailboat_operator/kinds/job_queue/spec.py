@@ -66,10 +66,8 @@ class JobRetries(Frozen):
 
     max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=30_000)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
-    first_pause_seconds: Annotated[
-        float, Field("Delay before the first retry; it doubles with each retry.", form=DAY_OR_ZERO)
-    ] = 2.0
-    longest_pause_seconds: Annotated[float, Field("Maximum delay between retries.", form=DAY)] = 300.0
+    first_pause_seconds: Annotated[float, Field("First pause; it doubles with each retry.", form=DAY_OR_ZERO)] = 2.0
+    longest_pause_seconds: Annotated[float, Field("Maximum pause.", form=DAY)] = 300.0
 
 
 class JobHandler(Frozen):
@@ -100,7 +98,7 @@ class Workers(Frozen):
 
     token_secret_ref: Annotated[
         SecretReference,
-        Field("Secret with `token`: a token of the Publisher (`spec.http.tokens`) with the verbs work and view."),
+        Field("Secret with `token`, of the Publisher's `http.tokens`, with the verbs work and view."),
     ]
     image: Annotated[
         str | None, Field("Image with `mailboat` and the handlers. Default: the image of agents.", form=IMAGE)
@@ -115,25 +113,21 @@ class Workers(Frozen):
     command: Annotated[
         tuple[str, ...],
         Field(
-            "Command instead of `mailboat worker run`, for a worker in another language. `MAILBOAT_URL` and "
-            "`MAILBOAT_TOKEN` are set.",
+            "Command of a worker in another language. `MAILBOAT_URL` and `MAILBOAT_TOKEN` are set.",
             max_items=50,
         ),
     ] = ()
     min: Annotated[int, Field("Minimum number of workers; 0 needs KEDA.", minimum=0, maximum=1000)] = 0
     max: Annotated[int, Field("Maximum number of workers.", minimum=1, maximum=1000)] = 1
     slots: Annotated[int, Field("Jobs that one worker runs in parallel.", minimum=1, maximum=1000)] = 4
-    backlog_per_worker: Annotated[
-        int, Field("Due jobs per worker: more of them start another worker.", minimum=1, maximum=_MOST)
-    ] = 10
+    backlog_per_worker: Annotated[int, Field("Due jobs per worker.", minimum=1, maximum=_MOST)] = 10
     scale_down_after_seconds: Annotated[
-        float, Field("Time of lower demand after which workers are removed.", form=SCALE_DOWN)
+        float, Field("Time of lower demand until workers are removed.", form=SCALE_DOWN)
     ] = 60.0
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a worker that is removed finishes its running jobs; after it they are stopped, and another "
-            "worker runs them again.",
+            "Time in which a removed worker finishes its jobs; then another runs them again.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
@@ -179,16 +173,14 @@ class JobQueueSpec(Frozen):
     ]
     type: Annotated[
         QueueType,
-        Field("Order: any (parallel), one at a time (ordered), one at a time per key (keyed), keys in turn (fair)."),
+        Field("Any order (parallel), one at a time (ordered), one per key (keyed), keys in turn (fair)."),
     ] = QueueType.PARALLEL
     max_parallel: Annotated[
         int | None, Field("Calls at the same time, over all workers. Default: no limit.", minimum=1, maximum=_MOST)
     ] = None
     parallel_percent: Annotated[
         int | None,
-        Field(
-            "Calls at the same time, as a share of the slots of all workers. Default: no limit.", minimum=1, maximum=100
-        ),
+        Field("Calls at the same time, as a share of all slots. Default: no limit.", minimum=1, maximum=100),
     ] = None
     rate: Annotated[Rate | None, Field("Maximum rate of starts, over all workers. Default: no limit.")] = None
     merge: Annotated[Merge | None, Field("Merge jobs of one key into one call. Default: each job is a call.")] = None
@@ -197,10 +189,7 @@ class JobQueueSpec(Frozen):
     workers: Annotated[Workers | None, Field("Workers to run for it. Default: none; others claim its jobs.")] = None
     reclaim_policy: Annotated[
         ReclaimPolicy,
-        Field(
-            "What happens to the queue when this object is deleted: it stays with its jobs, or its queued jobs are "
-            "dropped and it is removed."
-        ),
+        Field("Keep or drop the queue and its queued jobs with this object."),
     ] = ReclaimPolicy.RETAIN
     suspend: Annotated[bool, Field("Start no job of the queue; running ones go on.")] = False
 

@@ -56,13 +56,13 @@ class JobScheduleSpec(Frozen):
     at: Annotated[datetime | None, Field("The only due time.")] = None
     missed: Annotated[
         MissedPolicy,
-        Field("Jobs for due times that no agent or worker saw within 30 seconds: one, none, or each of the last 100."),
+        Field("Due times missed by 30 seconds add one job, none, or one each (the last 100)."),
     ] = MissedPolicy.ONCE
-    key: Annotated[str | None, Field("Key of the job: order, fairness and merging are by key.", max_length=253)] = None
+    key: Annotated[str | None, Field("Key for order, fairness and merging.", max_length=253)] = None
     data: Annotated[
         str | None, Field("Payload, usually JSON, of at most 16 KiB. Default: empty.", max_length=LARGEST_DATA)
     ] = None
-    suspend: Annotated[bool, Field("Add no jobs. Due times in the meantime are skipped.")] = False
+    suspend: Annotated[bool, Field("Add no jobs; skip due times.")] = False
 
 
 class JobScheduleStatus(Status):

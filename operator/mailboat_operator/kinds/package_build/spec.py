@@ -52,15 +52,12 @@ class Timetable(Frozen):
     time_zone: Annotated[str, Field("Time zone of the cron expression.", form=TIME_ZONE)] = "Etc/UTC"
     concurrency_policy: Annotated[
         ConcurrencyPolicy,
-        Field(
-            "Concurrency policy for a time during an earlier run: wait for its end (Forbid), "
-            "replace it (Replace), or run in parallel (Allow)."
-        ),
+        Field("During an earlier run: wait (Forbid), replace it, or run in parallel (Allow)."),
     ] = ConcurrencyPolicy.FORBID
     starting_deadline_seconds: Annotated[
         float | None,
         Field(
-            "Time after which a scheduled run that could not start counts as missed. Default: until the next one.",
+            "Time after which a run counts as missed. Default: until the next one.",
             form=DURATION,
         ),
     ] = None
@@ -122,9 +119,7 @@ class Driver(Frozen):
 
     cores: Annotated[int, Field("Number of threads.", minimum=1, maximum=64)] = 1
     cpu_request: Annotated[str | None, Field("CPU request. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Memory of the Java process; Python's share comes on top.", form=SIZE)] = (
-        1024 * _MEBIBYTE
-    )
+    memory_bytes: Annotated[int, Field("Memory of the Java process, without Python's.", form=SIZE)] = 1024 * _MEBIBYTE
 
 
 class Executors(Frozen):
@@ -135,9 +130,7 @@ class Executors(Frozen):
     instances: Annotated[int, Field("Number of executors.", minimum=1, maximum=1000)] = 2
     cores: Annotated[int, Field("Packages that each executor builds in parallel.", minimum=1, maximum=64)] = 1
     cpu_request: Annotated[str | None, Field("CPU request of each. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Memory of each Java process; Python's share comes on top.", form=SIZE)] = (
-        1024 * _MEBIBYTE
-    )
+    memory_bytes: Annotated[int, Field("Memory of each Java process, without Python's.", form=SIZE)] = 1024 * _MEBIBYTE
 
 
 class BuildTemplate(Frozen):
@@ -180,7 +173,7 @@ class PackageBuildSpec(Frozen):
     ]
     source: Annotated[
         Source | None,
-        Field("Source volume, read by all pods: a claim that many nodes can mount. Default: the Publisher's."),
+        Field("A claim that all pods can mount. Default: the Publisher's."),
     ] = None
     budget: Annotated[Budget, Field("Maximum size of one package.")] = field(default_factory=Budget)
     executors: Annotated[Executors, Field("The executors.")] = field(default_factory=Executors)
@@ -201,16 +194,12 @@ class PackageBuildSpec(Frozen):
     schedule: Annotated[Timetable | None, Field("Schedule of repeated builds. Default: one build, now.")] = None
     suspend: Annotated[
         bool,
-        Field(
-            "Suspend the build: its pods are removed, built packages are kept, and it resumes when this is false. With "
-            "a schedule: no new build begins."
-        ),
+        Field("Suspend the build: its pods are removed, built packages kept. With a schedule: no new build begins."),
     ] = False
     retries: Annotated[
         int,
         Field(
-            "Attempts after the first; each resumes the previous one. An attempt with unreadable paths publishes all "
-            "others and fails; its log names them.",
+            "Attempts after the first; each resumes the previous one.",
             minimum=0,
             maximum=20,
         ),
@@ -225,7 +214,7 @@ class PackageBuildSpec(Frozen):
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=_MAX_SECONDS),
+        Field("Time from the end to deletion. Default: never.", minimum=0, maximum=_MAX_SECONDS),
     ] = None
 
 

@@ -71,7 +71,7 @@ class Store(Frozen):
     volume: Annotated[Volume | None, Field("Claim of each member (delivery broadcast).")] = None
     claim: Annotated[
         VolumeClaim | None,
-        Field("Existing claim that all members mount (delivery shared): its access mode must be ReadWriteMany."),
+        Field("Existing ReadWriteMany claim of all members (delivery shared)."),
     ] = None
 
 
@@ -97,7 +97,7 @@ class Target(Frozen):
 
     generations: Annotated[
         Store | None,
-        Field("Complete versions of a folder, with a link to the current one: readers never see a partial import."),
+        Field("Complete versions of a folder, with a link to the current one."),
     ] = None
     files: Annotated[Store | None, Field("A folder, changed in place.")] = None
     sqlite: Annotated[Store | None, Field("SQLite file, one transaction per batch.")] = None
@@ -117,10 +117,10 @@ class Retries(Frozen):
 
     max: Annotated[int, Field("Retries before a package is given up.", minimum=0, maximum=1_000_000)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
-    first_pause_seconds: Annotated[
-        float, Field("Pause after the first failure; it doubles with each retry.", form=DURATION_OR_ZERO)
-    ] = 1.0
-    longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DURATION)] = 300.0
+    first_pause_seconds: Annotated[float, Field("First pause; it doubles with each retry.", form=DURATION_OR_ZERO)] = (
+        1.0
+    )
+    longest_pause_seconds: Annotated[float, Field("Maximum pause.", form=DURATION)] = 300.0
 
 
 class Staging(Frozen):
@@ -130,7 +130,7 @@ class Staging(Frozen):
     timeout_seconds: Annotated[
         float,
         Field(
-            "Time to wait for its confirmation of a package before its announcement is read again.",
+            "Wait for a confirmation, until its announcement is read again.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
@@ -148,20 +148,16 @@ class Seed(Frozen):
 class Readiness(Frozen):
     """When a member has caught up, and may be sent traffic."""
 
-    max_latency_seconds: Annotated[
-        float, Field("Importing a package younger than this proves that the subscriber has caught up.", form=DURATION)
-    ] = 120.0
-    idle_seconds: Annotated[
-        float, Field("Time without work that proves that the subscriber has caught up.", form=DURATION)
-    ] = 10.0
+    max_latency_seconds: Annotated[float, Field("Importing a younger package proves readiness.", form=DURATION)] = 120.0
+    idle_seconds: Annotated[float, Field("Time without work that proves readiness.", form=DURATION)] = 10.0
     force_seconds: Annotated[
         float | None,
-        Field("Time after which the subscriber is ready even if it lags. Default: never.", form=DURATION),
+        Field("Time after which it is ready even if it lags. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of the oldest pending package beyond which the subscriber is not ready. Default: no limit.",
+            "Age of a pending package beyond which it is not ready. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
@@ -175,7 +171,7 @@ class Pieces(Frozen):
         int, Field("Maximum size of all of them; a pod has 1Gi for temporary files.", form=SIZE)
     ] = 512 * 1024**2
     expire_after_seconds: Annotated[
-        float, Field("Time without a new piece after which an incomplete package is dropped.", form=DURATION_OF_SECONDS)
+        float, Field("Time without a new piece until a package is dropped.", form=DURATION_OF_SECONDS)
     ] = 60.0
 
 
@@ -206,9 +202,7 @@ class Trigger(Frozen):
         Mapping[str, str],
         Field("Settings of the trigger, as KEDA defines them.", form=VARIABLE, max_length=1024, max_items=32),
     ] = field(default_factory=dict)
-    authentication_ref: Annotated[
-        Reference | None, Field("A TriggerAuthentication of the same namespace. Default: none is needed.")
-    ] = None
+    authentication_ref: Annotated[Reference | None, Field("A TriggerAuthentication.")] = None
 
 
 class Autoscaling(Frozen):
@@ -243,7 +237,7 @@ class Autoscaling(Frozen):
     lag_per_member: Annotated[
         int | None,
         Field(
-            "Target number of packages per member that are not imported yet (delivery shared).",
+            "Pending packages per member (delivery shared).",
             minimum=1,
             maximum=1_000_000,
         ),
@@ -251,7 +245,7 @@ class Autoscaling(Frozen):
     external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
     trigger: Annotated[Trigger | None, Field("KEDA trigger; KEDA must be installed.")] = None
     scale_down_after_seconds: Annotated[
-        float, Field("Time of lower demand before members are removed.", form=SCALE_DOWN)
+        float, Field("Time of lower demand until members are removed.", form=SCALE_DOWN)
     ] = 300.0
 
 
@@ -259,9 +253,9 @@ class VolumeRetention(Frozen):
     """Whether members' claims are kept or deleted."""
 
     when_deleted: Annotated[ReclaimPolicy, Field("When the pool is deleted.")] = ReclaimPolicy.RETAIN
-    when_scaled: Annotated[
-        ReclaimPolicy, Field("When the number of members shrinks; a kept claim is used again at its position.")
-    ] = ReclaimPolicy.RETAIN
+    when_scaled: Annotated[ReclaimPolicy, Field("When the pool shrinks; a kept claim is used again.")] = (
+        ReclaimPolicy.RETAIN
+    )
 
 
 class ServiceType(enum.StrEnum):
@@ -372,8 +366,8 @@ class SubscriberPoolSpec(Frozen):
     roots: Annotated[
         tuple[str, ...],
         Field(
-            "Content paths, each with all below it. A package that would change content outside is rejected as a whole "
-            "and goes to the error queue. Default: all paths.",
+            "Content paths, each with all below. Packages that would change others go to the error queue. "
+            "Default: all.",
             form=CONTENT_PATH,
             key="",
         ),
@@ -383,16 +377,15 @@ class SubscriberPoolSpec(Frozen):
     ] = 1
     delivery: Annotated[
         Delivery,
-        Field("Every member imports every package (broadcast), or one member each, into one target (shared)."),
+        Field("Every member imports every package (broadcast), or one each, into one target (shared)."),
     ] = Delivery.BROADCAST
     slots: Annotated[
-        int, Field("Packages that a member imports at the same time (delivery shared).", minimum=1, maximum=256)
+        int, Field("Packages that a member imports at once (delivery shared).", minimum=1, maximum=256)
     ] = 4
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a member that is removed finishes the packages that it has begun (delivery shared); after "
-            "it they are rolled back, and another member imports them.",
+            "Time in which a removed member finishes its packages (delivery shared); then another member imports them.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
@@ -402,13 +395,13 @@ class SubscriberPoolSpec(Frozen):
     expose: Annotated[
         Expose,
         Field(
-            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes visible "
-            "when its last package is imported."
+            "When readers see content. build: a bulk build, and what is published meanwhile, becomes visible at"
+            " its end."
         ),
     ] = Expose.PACKAGE
     readiness: Annotated[Readiness, Field("When a member counts as ready to serve.")] = field(default_factory=Readiness)
     template: Annotated[
-        Template, Field("Additional containers, which see the content read-only in `/content`; and pod placement.")
+        Template, Field("Additional containers, which read the content in `/content`, and pod placement.")
     ] = field(default_factory=Template)
     service: Annotated[Service, Field("Service of the members that have caught up.")] = field(default_factory=Service)
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
@@ -418,14 +411,14 @@ class SubscriberPoolSpec(Frozen):
     seed: Annotated[Seed | None, Field("Start of new members. Default: the journal's beginning.")] = None
     drain_seconds: Annotated[
         float,
-        Field("Delay between removing a pod from the Service and stopping the template's containers.", form=DRAIN),
+        Field("Time from a pod's removal from the Service to the stop of the template's containers.", form=DRAIN),
     ] = 5.0
     limits: Annotated[Limits, Field("Limits of one package.")] = field(default_factory=Limits)
     pieces: Annotated[Pieces, Field("Limits for packages in chunks.")] = field(default_factory=Pieces)
     lagging_from: Annotated[
         int,
         Field(
-            "Lag of a serving member at which the condition Lagging becomes true, until it is half of that.",
+            "Lag at which the condition Lagging becomes true, until half of that.",
             minimum=1,
             maximum=10**9,
         ),

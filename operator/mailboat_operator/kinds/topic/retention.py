@@ -36,7 +36,7 @@ class Consumption(Frozen):
     min_seconds: Annotated[float, Field("Minimum age of removed packages.", form=DURATION_OR_ZERO)] = 3600.0
     max_seconds: Annotated[
         float | None,
-        Field("Age at which packages are removed even if they were not consumed. Default: never.", form=DURATION),
+        Field("Age at which packages are removed, consumed or not. Default: never.", form=DURATION),
     ] = None
 
 
@@ -60,8 +60,5 @@ class JournalRetention(Frozen):
     ] = None
     consumption: Annotated[
         Consumption | None,
-        Field(
-            "Retention by consumption: removes packages that all registered subscribers have "
-            "imported. Default: retention by age and size only."
-        ),
+        Field("Removal of packages that all registered subscribers have imported. Default: none."),
     ] = None
