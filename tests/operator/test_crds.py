@@ -158,7 +158,8 @@ def described(sections: dict[str, str], title: str, above: str) -> Iterator[str]
         yield from (path, *[path.removesuffix(".name")] * path.endswith(".name"))
         if "`{name}`" in type_:
             yield f"{path}.name"
-        for linked in re.findall(r"\[(\w+)\]\(#", type_) if rows else filter(None, [type_]):
+        linked_types = re.findall(r"\[(\w+)\]\(#", type_) if rows else filter(None, [type_])
+        for linked in set(linked_types) & set(sections):
             yield from described(sections, linked, f"{path}.")
 
 
