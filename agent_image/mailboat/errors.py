@@ -196,16 +196,16 @@ class MessageUndecodableError(StopError):
 
 
 class TargetBusyError(StopError):
-    """Another process is importing into the same target. Two writers would interleave packages.
+    """Another process is importing into the same target.
 
-    Stop the other process, or give this subscriber its own target.
+    Stop it, or give this subscriber its own target.
     """
 
     exit_code = 5
 
 
 class TargetOwnedError(StopError):
-    """The target belongs to a subscriber with another name, whose position is stored with the content.
+    """The target belongs to a subscriber with another name.
 
     Use that name, or choose another target.
     """
@@ -260,7 +260,7 @@ class JournalTooNewError(StopError):
 
 
 class MessageTooLargeError(PermanentError):
-    """The message exceeds the journal's size limit. Nothing was sent.
+    """The message exceeds the journal's size limit.
 
     Lower `inline_package_bytes`, so that packages go to the blob store.
     """
@@ -274,7 +274,7 @@ class TopicMissingError(PermanentError):
 
 
 class PositionOutOfRangeError(StopError):
-    """The topic does not hold the requested offset. Mailboat never resets it to the earliest or latest.
+    """The topic does not hold the requested offset.
 
     A subscriber reports this as JournalTrimmed or JournalShorter.
     """
@@ -328,11 +328,11 @@ class BlobCorruptError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. The batch was rolled back and is retried."""
+    """No space left on the device or in the quota. It is retried."""
 
 
 class StorageReadOnlyError(RetryableError):
-    """A file cannot be written: read-only file system or missing permission. The batch was rolled back.
+    """A file cannot be written: read-only file system or missing permission.
 
     A subscriber retries. For a command, check owner and mode of the place.
     """
@@ -343,7 +343,7 @@ class StorageReadOnlyError(RetryableError):
 class StorageFailedError(RetryableError):
     """The device or the target's database failed: an I/O error, or a lock held by another program.
 
-    The batch was rolled back and is retried. If the error persists, check the kernel log.
+    It is retried. If the error persists, check the kernel log.
     """
 
 
@@ -355,14 +355,14 @@ class BlobStoreCorruptError(StopError):
 
 
 class TargetCorruptError(StopError):
-    """The target's state is unreadable or fails its integrity check. It is never overwritten automatically.
+    """The target's state is unreadable or fails its integrity check.
 
     Restore the target from a snapshot, or remove it and import everything again.
     """
 
 
 class SourceChangedError(RetryableError):
-    """The source changed while it was read, so the package would be inconsistent. Nothing was published; retry."""
+    """The source changed while it was read. Nothing was published; retry."""
 
 
 class SourceMissingError(UsageError):
@@ -399,7 +399,7 @@ class PathRefusedError(UntrustedInputError):
 
 
 class ResourceInvalidError(UntrustedInputError):
-    """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
+    """A custom resource has an unknown field or an invalid value.
 
     The message names the field. The cluster's CRDs are not the operator's: apply the matching ones.
     """
@@ -432,10 +432,9 @@ class DistributionMissingError(UsageError):
 
 
 class QueueNotClearableError(PermanentError):
-    """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
+    """The subscriber does not accept commands, so its queue cannot be cleared.
 
-    Set `editable: true` for it in its agent's configuration and restart it; or let it give the package up
-    (`subscriber.max_retries`).
+    Set `editable: true` for it and restart it; or let it give the package up (`subscriber.max_retries`).
     """
 
 
@@ -453,9 +452,9 @@ class AccessDeniedError(PermanentError):
 
 
 class PathForbiddenError(AccessDeniedError):
-    """The request names a path outside those that its token permits. The whole request was rejected.
+    """The request names a path that its token does not permit. Nothing was published.
 
-    Request only paths that the token covers, or widen `http.tokens[].paths`.
+    Request other paths, or widen `http.tokens[].paths`.
     """
 
 
@@ -474,14 +473,14 @@ class HttpStartFailedError(RetryableError):
 
 
 class ImportTimeoutError(RetryableError):
-    """Importing one package exceeded its time limit. It was rolled back and is retried.
+    """Importing one package exceeded its time limit. It is retried.
 
-    If the error persists, raise `package_timeout_seconds`, or publish smaller parts.
+    Raise `package_timeout_seconds`, or publish smaller parts.
     """
 
 
 class ProcessorFailedError(RetryableError):
-    """A pre-import hook failed, so the package was not imported. It is retried like any failure."""
+    """A pre-import hook failed, so the package was not imported."""
 
 
 class DemoFailedError(PermanentError):
@@ -586,4 +585,4 @@ class SecretMissingError(RetryableError):
 
 
 class SecretMalformedError(RetryableError):
-    """A Secret's entry is not in the expected format, such as a certificate in PEM. The message never quotes it."""
+    """A Secret's entry is not in the expected format, such as a certificate in PEM."""

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class SubscriberBusyError(StopError):
-    """A subscriber with this name already runs on this home, with another target.
+    """A subscriber with this name already runs here, with another target.
 
     Stop it, or use another name.
     """

@@ -21,9 +21,9 @@ _SMALLEST_KEY_BYTES: Final = 16
 
 
 class ReferenceRefusedError(UntrustedInputError):
-    """A package's reference to a blob is malformed, so the blob was not fetched and nothing was written.
+    """A package's reference to a blob is malformed.
 
-    Find the publisher with `mailboat errors show`, and publish the paths again with a Mailboat publisher.
+    Publish the paths again with a Mailboat publisher (`mailboat errors show` names them).
     """
 
 

@@ -31,7 +31,7 @@ class BlobStoreSharedError(StopError):
 
 
 class SweepBusyError(RetryableError):
-    """Another process is sweeping the same blob store. Retry when it is done, usually within minutes."""
+    """Another process is sweeping the same blob store. Retry later."""
 
 
 class SweepDecision(enum.StrEnum):

@@ -38,7 +38,7 @@ _DIGITS: Final = 6
 
 
 class BuildBusyError(RetryableError):
-    """Another driver works on this build, or on another build of the same paths. This one did nothing.
+    """Another driver works on this build, or on another build of the same paths.
 
     Wait until it is done (`mailboat bulk status`). The lease of a dead driver expires after a minute.
     """

@@ -37,7 +37,7 @@ from mailboat.publisher.source_changes import ChangeGroup
 
 
 class BuildIncompleteError(PermanentError):
-    """Some packages of a build failed, so nothing was published; the other packages are built and kept.
+    """Some packages of a build failed, so nothing was published; the others are kept.
 
     The report names each path and reason. Repair them and run the command again.
     """

@@ -72,9 +72,7 @@ def run(
 ) -> None:
     """Run the agents that a configuration names, with their HTTP API, until SIGTERM or Ctrl-C.
 
-    Prints one line when all subscribers hold their locks, or ended. While brokers or a bucket do not answer, it retries
-    with growing pauses: alive, and not ready. Ends with the exit code of the first subscriber that stopped in a named
-    state.
+    Prints one line when it is ready. Ends with the exit code of the first subscriber that stopped in a named state.
     """
     from mailboat.http.agent_server import server_of
 

@@ -79,9 +79,9 @@ def sweep(
         typer.Option("--forget-journal", metavar="ID", help="Treat this journal as deleted; its blobs may be removed."),
     ] = None,
 ) -> None:
-    """Remove blobs that no message of the log names and that are older than the grace period.
+    """Remove blobs older than the grace period that no message of the log names.
 
-    Also removes blobs of targets that no node refers to. Safe while publishers run.
+    Also removes those of targets that no node refers to.
     """
     with _archive(session) as archive:
         found = archive.sweep(is_dry_run=not yes, forget_journal=forget_journal)

@@ -40,7 +40,7 @@ def check(
 ) -> None:
     """Check a configuration, and print the effective one, with secrets as references. Starts nothing.
 
-    A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
+    A FILE is refused where `agent run` would refuse it.
     """
     home, where = checked_configuration(session, file, needs_agents=file is not None)
     for warning in warnings_of(home.config):

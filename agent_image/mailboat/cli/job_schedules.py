@@ -48,9 +48,9 @@ def schedule(
         MissedOption, typer.Option("--missed", metavar="POLICY", help="once, skip or all (100 at most).")
     ] = MissedOption.ONCE,
 ) -> None:
-    """Add a job at each due time. Replaces the schedule with this name.
+    """Add a job at each due time.
 
-    Workers and agents with a publisher fire schedules. --missed decides about due times more than 30 s in the past.
+    Replaces the schedule with this name. --missed decides about due times more than 30 s in the past.
     """
     if [cron, every, at].count(None) != 2:
         raise UsageError("specify one of --cron, --every and --at")

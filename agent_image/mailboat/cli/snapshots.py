@@ -59,11 +59,10 @@ def snapshot(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file or snapshot.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Write a target's content with its position to a file or the blob store, also while a subscriber imports into it.
+    """Write a target's content with its position to a file or the blob store.
 
-    Fails for a files: target while its subscriber runs. blob:NAME is never replaced by an older snapshot: if the stored
-    one is as new, nothing is stored, and the exit code is 0. With --url, the agent stores the target of one of its own
-    subscribers as blob:NAME.
+    A files: target must be idle. blob:NAME is never replaced by an older snapshot: then nothing is stored, and the exit
+    code is 0. With --url, the agent stores the target of one of its own subscribers as blob:NAME.
     """
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)
@@ -98,9 +97,8 @@ def restore(
 ) -> None:
     """Create a target from a snapshot: its subscriber continues at the snapshot's position.
 
-    The position must fit the journal of the home, if there is one. Of a target whose subscriber has `roots` in the
-    configuration, only what lies below them is restored. Run it with --seed before each start of a subscriber: it
-    changes nothing and exits 0 if the target has a position, or no snapshot of that name fits the journal.
+    It must fit the journal of the home. With `roots` of its subscriber only what lies below them is restored. With
+    --seed it exits 0 without changes if the target has a position, or no snapshot of that name fits.
     """
     if seed and (any_journal or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, and looks whether it fits the journal")

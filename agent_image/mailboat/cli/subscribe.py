@@ -61,9 +61,9 @@ def subscribe(
         typer.Option("--accept-gap", help="Go on although packages are missing from the journal; content may differ."),
     ] = False,
 ) -> None:
-    """Import everything that is published, in order, into a target. Ctrl-C or SIGTERM ends it cleanly.
+    """Import everything that is published, in order, into a target.
 
-    With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
+    With --until caught-up the exit code is 1 when packages were given up.
     """
     asked = SubscriptionOptions(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose, shared)
     code = run_subscriber(session, asked)

@@ -19,9 +19,9 @@ from mailboat.errors import UsageError
 
 
 class PlaceUnusableError(UsageError):
-    """A file or folder cannot be created at that place: it is taken, or the name is invalid.
+    """A file or folder cannot be created there: the place is taken, or the name is invalid.
 
-    Name another place. Nothing was changed.
+    Name another place.
     """
 
 

@@ -36,7 +36,7 @@ LineOf = Callable[[str], int | None]
 
 
 class ConfigInvalidError(UsageError):
-    """The configuration has an unknown key or an invalid value. Nothing was started.
+    """The configuration has an unknown key or an invalid value.
 
     The message names the key. `docs/configuration.md` lists all.
     """

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class JobCompletedError(UsageError):
-    """The job was completed before, so a second completion is refused. The first result counts."""
+    """The job was completed before. The first result counts."""
 
 
 class Publish(Protocol):

@@ -327,7 +327,7 @@ def _job_result(call: CallId, returned: Result | BaseException | None, *, is_cut
         _LOG.warning("job %s failed: %s", _name(call), returned, exc_info=returned)
         returned = Result(Outcome.FAIL, f"{type(returned).__name__}: {returned}")
     result = Result() if returned is None else returned
-    # It may have failed because it was asked to stop, so this does not count as an attempt.
+    # It may have failed because it was asked to stop, so this result or renewal does not count as an attempt.
     if is_cut_off and result.outcome is not Outcome.OK:
         result = Result(Outcome.SNOOZE, "the worker ended", 0.0)
     delay_ms = None

@@ -74,14 +74,14 @@ SCHEMA: Final = Schema(0x4D425042, (_FIRST_SCHEMA, _STAGED_SCHEMA, _EVENT_SCHEMA
 
 
 class PublisherStateCorruptError(StopError):
-    """The publisher's state file is damaged or not a state file. It is never overwritten automatically.
+    """The publisher's state file is damaged or not a state file.
 
     Restore it, or remove it: request ids are then forgotten, and `publish --changed` publishes everything again.
     """
 
 
 class PublisherBusyError(RetryableError):
-    """Another process of the same publisher locked its state longer than the timeout. Retry."""
+    """Another process of the same publisher locks its state. Retry."""
 
 
 def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Connection:

@@ -233,7 +233,7 @@ _PASSAGES: Final[Mapping[Precondition, AdmissionDecision]] = MappingProxyType(
 
 
 class RootsExceededError(UntrustedInputError):
-    """A package would change content outside the subscriber's roots. Nothing of it was imported.
+    """A package would change content outside the subscriber's roots.
 
     Add the path to the subscriber's `roots` and run `mailboat errors redrive`. Otherwise publish paths within the
     roots.

@@ -54,7 +54,7 @@ _MANY: Final = ReadLimits(max_records=500)
 
 
 class ImportDefectError(StopError):
-    """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
+    """Internal error while importing a package: a bug in Mailboat or a broken installation.
 
     The subscriber stopped before the package. Run it with `--verbose`, report the traceback, and start a fixed version.
     """

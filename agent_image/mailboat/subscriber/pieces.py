@@ -42,7 +42,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class PiecesMissingError(UntrustedInputError):
-    """The journal no longer holds all pieces of a package, or they do not form a package. It was not imported.
+    """The journal no longer holds all pieces of a package, or they do not form a package.
 
     Publish its paths again.
     """

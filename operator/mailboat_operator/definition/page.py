@@ -16,7 +16,11 @@ from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload import placement, template
 
 _SHORT = re.compile(r":(?!port)| such as|,")
-_DEFINED = {"absolute path without '/' at its end": "path", "http or https URL with a host name or address": "URL"}
+_DEFINED = {
+    "name in the same namespace": "name",
+    "absolute path without '/' at its end": "path",
+    "http or https URL with a host name or address": "URL",
+}
 _EVERY_STATUS = ("observedGeneration", "conditions[]")
 _FIXED = " can't be changed: "
 _KUBERNETES_TYPES = (
@@ -138,12 +142,18 @@ def _field_line(path: str, facts: Iterable[str], text: str) -> str:
 
 
 def _joined(messages: Iterable[str]) -> Iterator[str]:
-    """The messages, with one for all fields that cannot be changed; the API server's has the reason of each."""
-    found = [message.partition(_FIXED) for message in messages]
+    """The messages, one for all fields that cannot be changed, without the reasons, which the API server says."""
+    found = [_without_reason(message).partition(_FIXED) for message in messages]
     yield from (message for message, fixed, _ in found if not fixed)
     names = [field for field, fixed, _ in found if fixed]
     if names:
         yield f"{', '.join(names)} can't be changed"
+
+
+def _without_reason(message: str) -> str:
+    rule, colon, _ = message.partition(": ")
+    is_complete = _FIXED not in message and re.search(r"\b(can't|can never|must|requires?|applies)\b", rule)
+    return rule if colon and is_complete else message
 
 
 def _is_of_kubernetes(record: type) -> bool:

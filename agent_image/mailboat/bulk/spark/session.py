@@ -53,7 +53,7 @@ class SparkMissingError(UsageError):
 
 
 class SparkUnavailableError(RetryableError):
-    """Spark's JVM runs, but no session could be started at that master. Nothing was built.
+    """Spark's JVM runs, but no session could be started at that master.
 
     Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other.
     """
