@@ -26,7 +26,7 @@ _FIXED = " can't be changed: "
 _KUBERNETES_TYPES = (
     "Fields of Kubernetes that the restricted profile of pod security allows. `kubectl explain --recursive",
     "publisher.spec.template` lists all, also those of affinity, tolerations and spread constraints. Containers",
-    "cannot be named mailboat or mailboat-seed, cover `/content` or use port 8080. Labels cannot begin with",
+    "cannot be named `mailboat-seed` or `mailboat`, cover `/content` or use port 8080. Labels cannot begin with",
     "app.kubernetes.io/ or mailboat.dev/. Volumes only grow, and stay in their storage class.",
 )
 
