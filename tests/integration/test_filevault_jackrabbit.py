@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from mailboat.model.nodes import (
     file_node,
     ordered_names,
 )
-from mailboat.model.paths import NodePath, child_of, name_of, parent_of
+from mailboat.model.paths import NodePath, ancestors_of, child_of, name_of, parent_of
 from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import format_filter
@@ -249,8 +249,8 @@ class PolicySource(MemorySource):
     def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
         return asked
 
-    def defined(self, path: NodePath) -> Node | None:
-        return self.node(path)
+    def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
+        return (node for path in ancestors_of(owned.sets[0].root) if (node := self.node(path)) is not None)
 
     def package_properties(self) -> dict[str, str]:
         return {"acHandling": "overwrite"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from mailboat.errors import UntrustedInputError
-from mailboat.model.filters import filter_for
+from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
@@ -126,6 +127,15 @@ def test_child_that_the_type_above_may_take_is_written() -> None:
 
 DATA = Property("jcr:data", (Binary(b"x"),), PropertyType.BINARY)
 TITLE = Property("jcr:title", ("x",))
+
+
+def test_a_file_without_the_content_that_a_rule_leaves_out_is_refused() -> None:
+    rules = (FilterRule(False, re.compile(".*/jcr:content(/.*)?")),)
+    ruled, alone = WorkspaceFilter((FilterSet(ROOT, rules=rules),)), filter_for([ROOT], [])
+    file = Node(ROOT, "nt:file")
+    with pytest.raises(UntrustedInputError, match="an nt:file needs jcr:content"):
+        FilevaultCodec().write(PackageContents(ruled, [file], is_for_repositories=True), io.BytesIO())
+    FilevaultCodec().write(PackageContents(alone, [file], is_for_repositories=True), io.BytesIO())
 
 
 @pytest.mark.parametrize(

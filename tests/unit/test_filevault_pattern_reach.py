@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath, is_within
+from mailboat.packages.filevault.filters import format_filter, parse_filter
 from mailboat.packages.filevault.pattern_reach import can_match, filter_within, narrowed
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.testing.examples import examples
@@ -131,6 +132,20 @@ def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
     if own.covers(path):
         assert found.mode_of(path) == own.mode_of(path)
         assert found.covers_property(path, "b") == own.covers_property(path, "b")
+
+
+@pytest.mark.parametrize("root", ["/content", "/"])
+def test_a_path_alone_keeps_the_property_rules_below_it(root: str) -> None:
+    above, below = NodePath(root), NodePath("/content/a")
+    own = WorkspaceFilter(
+        (FilterSet(below, property_rules=(rule("exclude", ".*/old")._replace(matches_properties=True),)),)
+    )
+    found = filter_within(filter_for([above], [below]), own)
+    assert parse_filter(format_filter(found).encode()) == found
+    assert [found.covers(NodePath(path)) for path in (root, "/content/a/x", "/content/b")] == [True, True, False]
+    assert found.covers_property(above, "old")
+    assert found.covers_property(below, "new")
+    assert not found.covers_property(below, "old")
 
 
 @pytest.mark.parametrize(

@@ -435,8 +435,9 @@ def test_a_mere_directory_defines_no_node(tmp_path: Path) -> None:
     (tmp_path / "jcr_root/home/.content.xml").write_text(document('jcr:primaryType="rep:AuthorizableFolder"'))
     (tmp_path / "jcr_root/home/groups/a.txt").write_bytes(b"")
     source = open_checkout_source(tmp_path)
-    described = [source.defined(NodePath(path)) for path in ("/home", "/home/groups", "/home/groups/a.txt", "/x")]
-    assert [node and node.primary_type for node in described] == ["rep:AuthorizableFolder", None, "nt:file", None]
+    owned = filter_for((), [NodePath("/home/groups/a.txt/x"), NodePath("/x/y")])
+    above = [(node.path, node.primary_type) for node in source.ancestors(owned)]
+    assert above == [("/home", "rep:AuthorizableFolder"), ("/home/groups/a.txt", "nt:file")]
 
 
 def test_properties_that_change_an_import_are_given_on(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_p
         assert (package.properties["acHandling"], package.properties["version"]) == ("merge", "1.0.0")
         assert package.node(NodePath("/home/groups/editors")) == checkout.node(NodePath("/home/groups/editors"))
         assert package.namespaces() == {"acme": ("urn:acme",)}
-        assert package.defined(NodePath("/home/groups")) is None
+        assert list(package.ancestors(package.filter)) == []
 
 
 def test_package_keeps_each_property_that_changes_an_import(tmp_path: Path) -> None:
@@ -131,6 +131,41 @@ def test_a_package_of_a_checkout_keeps_the_rules_of_its_filter(ruled: VaultSourc
             "/content/site",
             "/content/site/page",
         ]
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_nodes_between_a_root_and_covered_content_travel(tmp_path: Path, package_type: str) -> None:
+    folder = tmp_path / "inner"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/etc"><include pattern="/etc/a/in(/.*)?"/>'
+        '<include pattern="/etc/b/.*/in"/></filter></workspaceFilter>'
+    )
+    for name in ("etc", "etc/a", "etc/a/in", "etc/a/out", "etc/a/in/x", "etc/b", "etc/b/c", "etc/d"):
+        (folder / "jcr_root" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "jcr_root" / name / ".content.xml").write_text(PAGE)
+    (folder / "jcr_root/etc/b/bare/in").mkdir(parents=True)
+    (folder / "jcr_root/etc/b/bare/in/.content.xml").write_text(PAGE)
+    source = open_checkout_source(folder)
+    assert source.filter is not None
+    parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
+        publisher.publish(add_request([NodePath("/etc")]), source)
+        change = published_change(parts, engine.records()[-1])
+    above = ["/etc", "/etc/a", "/etc/b"]
+    assert [record.path for record in change.records if not change.filter.covers(record.path)] == above
+    assert [record.path for record in change.records if change.filter.covers(record.path)] == [
+        "/etc/a/in",
+        "/etc/a/in/x",
+        "/etc/b/bare/in",
+    ]
+    assert [node.path for node in source.ancestors(source.filter)] == above
+    assert all(
+        decode_node(record.path, record.body) == source.node(record.path)
+        for record in change.records
+        if record.path in above
+    )
 
 
 def test_rules_that_cannot_match_below_a_narrower_root_are_dropped(ruled: VaultSource, tmp_path: Path) -> None:
@@ -266,7 +301,8 @@ def test_a_path_above_the_roots_of_the_source_owns_these_roots(several: VaultSou
         assert package.filter == several.filter
         carried = [node.path for node in package.walk(ROOT) if several.filter and several.filter.covers(node.path)]
         assert carried == ["/content/dam", "/content/wknd", "/content/wknd/live"]
-        assert package.defined(NodePath("/content")) == several.defined(NodePath("/content"))
+        assert package.filter is not None
+        assert list(package.ancestors(package.filter)) == [several.node(NodePath("/content"))]
         assert package.node(NodePath("/content/other")) is None
 
 

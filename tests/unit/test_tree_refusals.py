@@ -114,6 +114,13 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
         PackageCorruptError,
         "unknown",
     ),
+    "an ancestor below a root that rules leave covered": (
+        package(
+            header(text(1, "/c") + data(3, data(1, text(2, "/c/y")) + text(3, "replace")), ancestors=ancestor("/c/x"))
+        ),
+        PackageCorruptError,
+        "ancestor",
+    ),
     "an ancestor that is covered": (package(header(ancestors=ancestor("/c/x"))), PackageCorruptError, "ancestor"),
     "an ancestor beside the root": (package(header(ancestors=ancestor("/d"))), PackageCorruptError, "ancestor"),
     "an ancestor that is the root": (package(header(ancestors=ancestor("/c"))), PackageCorruptError, "ancestor"),

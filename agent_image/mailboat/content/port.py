@@ -208,8 +208,11 @@ class DescribedSource(NamedSource, Protocol):
         Raises: UsageError, where a rule decides about a path that is asked for without its children.
         """
 
-    def defined(self, path: NodePath) -> Node | None:
-        """The node at `path` if a document or a file defines it; None where there is a mere directory, or nothing."""
+    def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
+        """The nodes above covered ones that the filter does not cover, and that a document or a file defines.
+
+        They lie above roots, or below one whose rules leave them out. Mere directories are not among them.
+        """
 
     def package_properties(self) -> Mapping[str, str]:
         """What of `properties.xml` changes how the content is imported; a package of the content keeps it."""

@@ -39,6 +39,7 @@ from mailboat.packages.tree_reader import (
     check_header,
     check_lengths,
     not_covered,
+    with_ancestors,
 )
 from mailboat.wire.nodes import OpenBinary
 from mailboat.wire.tree import (
@@ -241,7 +242,9 @@ class TreeCodec:
         records = take_nodes(nodes, open_blob)
         _check_paths(package_filter, [record[0] for record in records], limits)
         if ancestors:
-            records = ancestors + records
+            is_above_all = package_filter.is_simple  # no rule leaves out a node below a root
+            header = Header(package_filter, ancestors)
+            records = ancestors + records if is_above_all else list(with_ancestors(header, records))
         _check_total(len(payload), records, limits)
         namespaces = take_namespaces(package) if len(package.namespace) else NO_NAMESPACES
         return TreeChange(package_filter, records, namespaces)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -26,7 +26,7 @@ from mailboat.model.content_hash import ContentHash
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import MAX_NAMESPACES, check_pair
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
@@ -250,7 +250,9 @@ class TreePackageReader:
         """Nothing is held but the caller's stream."""
 
     def _stream_records(self) -> Iterator[NodeRecord]:
-        yield from self._header.ancestors
+        return with_ancestors(self._header, self._stream_nodes())
+
+    def _stream_nodes(self) -> Iterator[NodeRecord]:
         order = PathOrder(refuse_collisions=self._limits.refuse_collisions)
         covers = self._header.filter.covers
         while True:
@@ -357,14 +359,33 @@ class TreePackageReader:
 # ------------------------------------------------------------------------------------- rules of both ways of reading
 
 
+def with_ancestors(header: Header, nodes: Iterable[NodeRecord]) -> Iterator[NodeRecord]:
+    """The nodes in the header and the others; a parent comes first, whichever of them it is among."""
+    inner: dict[NodePath, NodeRecord] = {}
+    for record in header.ancestors:
+        if header.filter.is_ancestor(record.path):
+            yield record
+        else:
+            inner[record.path] = record
+    for node in nodes:
+        for path in (ROOT, *ancestors_of(node.path)) if inner else ():
+            above = inner.pop(path, None)
+            if above is not None:
+                yield above
+        yield node
+    yield from inner.values()
+
+
 def check_header(header: Header) -> None:
-    """That its nodes are in order, lie above roots and are not covered themselves. Raises: PackageCorruptError."""
+    """That its nodes are in order, lie where covered ones can be below, and are not covered themselves.
+
+    Raises: PackageCorruptError.
+    """
     package_filter, paths = header.filter, [record.path for record in header.ancestors]
     check_order(paths, refuse_collisions=False)
-    roots = [filter_set.root for filter_set in package_filter.sets]
     for path in paths:
-        below = "/" if path == "/" else f"{path}/"
-        if path in roots or not any(root.startswith(below) for root in roots) or package_filter.covers(path):
+        is_possible = package_filter.is_ancestor(path) or any(one.rules for one in package_filter.sets_above(path))
+        if not is_possible or package_filter.covers(path):
             raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=path)
 
 

@@ -103,7 +103,12 @@ class TreePackageWriter:
         at its beginning that there may be some.
         """
         ancestors = [encode_node(ancestor) for ancestor in self._contents.ancestors]
-        self._pending.insert(0, encode_header(self._contents.filter, ancestors, java_form, version))
+        header = encode_header(self._contents.filter, ancestors, java_form, version)
+        if len(header) > MAX_RECORD_BYTES:
+            raise _beyond(
+                f"the filter and the nodes above covered ones have {len(header)} bytes", None, MAX_RECORD_BYTES
+            )
+        self._pending.insert(0, header)
         self._is_begun = True
 
     def _namespaces(self, used: UsedNamespaces) -> dict[str, tuple[str, ...]]:

@@ -344,16 +344,17 @@ def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
-    """The nodes of the source above the filter's roots, from the top down, without those that the filter covers.
+    """The nodes of the source above covered ones, from the top down, without those that the filter covers.
 
     Plain folders are left out: a target that lacks them creates folders of the type that fits there (in a repository,
     `/home/groups` can't be an nt:folder).
     """
-    above = {path for filter_set in owned.sets for path in ancestors_of(filter_set.root)}
-    paths = [path for path in sorted(above, key=key_of) if not owned.covers(path)]
     described = description_of(source)
     if described is not None:
-        return tuple(node for node in map(described.defined, paths) if node is not None)
+        return tuple(sorted(described.ancestors(owned), key=lambda node: key_of(node.path)))
+    # Only a described source has rules, which can leave out a node between a root and what is covered.
+    above = {path for filter_set in owned.sets for path in ancestors_of(filter_set.root)}
+    paths = [path for path in sorted(above, key=key_of) if not owned.covers(path)]
     return tuple(node for node in map(source.node, paths) if node is not None and not node.is_plain_folder)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -29,7 +30,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.changes import TreeChange
-from mailboat.model.filters import WorkspaceFilter, filter_for
+from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath, parent_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
@@ -265,6 +266,14 @@ class PackageContract:
         assert {record.path for record in records if change.filter.covers(record.path)} == set(by_path(tree))
         assert by_path(nodes_of(records)) == by_path([*above, *tree])
         assert summary.node_count == len(tree)
+
+    def test_nodes_that_rules_leave_out_come_before_what_is_below(self, codec: PackageCodec, way: str) -> None:
+        rules = tuple(FilterRule(kind, re.compile(one)) for kind, one in ((False, "/c/out"), (False, "/c/out/mid")))
+        above = (a_page("/c/out", None), a_page("/c/out/mid", None))
+        tree = [a_page("/c", None), a_page("/c/out/mid/in", None)]
+        contents = PackageContents(WorkspaceFilter((FilterSet(NodePath("/c"), rules=rules),)), tree, above)
+        records = list(read(codec, written(codec, contents)[0], way).records)
+        assert nodes_of(records) == [tree[0], *above, tree[1]]
 
     def test_namespaces_of_prefixes_in_use_travel(self, codec: PackageCodec, way: str) -> None:
         above = Node(NodePath("/content"), "top:folder")

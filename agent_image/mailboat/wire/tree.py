@@ -27,7 +27,8 @@ FORMAT_VERSION: Final = 1
 NAMED_VERSION: Final = 2
 """Of packages that may say what their prefixes stand for. Readers of version 1 stop at it instead of losing that."""
 OVERLAP_VERSION: Final = 3
-"""Of packages with filters that overlap, and may both cover a path. In earlier versions the first root decides."""
+"""Of packages with filters that overlap, and may both cover a path; in earlier versions the first root decides. And of
+packages with nodes that rules leave out below a root, above covered ones."""
 MAX_RECORD_BYTES: Final = 16 * 1024**2
 """One record: a node with its texts and inline binaries, or the header."""
 PIECE_BYTES: Final = 512 * 1024
@@ -62,7 +63,7 @@ FormatPattern = Callable[[re.Pattern[str]], str]
 
 
 class Header(NamedTuple):
-    """The first record: what the package owns, and the nodes above it."""
+    """The first record: what the package owns, and the nodes above what is covered."""
 
     filter: WorkspaceFilter
     ancestors: list[NodeRecord]
@@ -84,8 +85,11 @@ def encode_header(
     format_pattern: FormatPattern,
     version: int = FORMAT_VERSION,
 ) -> bytes:
-    """The header, framed. Filters that overlap raise the version."""
-    if sets_of_first_root(package_filter.sets) != package_filter.sets:
+    """The header, framed. Filters that overlap raise the version, and nodes that are not above roots."""
+    ancestors = list(ancestors)
+    if sets_of_first_root(package_filter.sets) != package_filter.sets or not all(
+        package_filter.is_ancestor(ancestor.path) for ancestor in ancestors
+    ):
         version = OVERLAP_VERSION
     content = [b"\x08%b" % varint(version)]
     content += [framed(b"\x12", _encode_filter(filter_set, format_pattern)) for filter_set in package_filter.sets]

@@ -5,8 +5,8 @@ number of the change that put the row last, counted by the target itself: a chan
 but did not carry is what has another number, removed by one DELETE over a range. No row is ever without a parent. Small
 whole subtrees are gathered, see `PendingSubtrees`; filters with rules or modes are applied by `apply_filtered`.
 
-Coverage of a simple filter: `WorkspaceFilter.covers` asks set by set; here the roots are prepared once for a package,
-and a package with one root, which nearly all are, costs one comparison for each record.
+Coverage of a simple filter: `WorkspaceFilter.covers` looks up each ancestor of a path; here the roots are prepared once
+for a package, and a package with one root, which nearly all are, costs one comparison for each record.
 
 Small whole subtrees are pending until they are written together, by few statements. No pending subtree lies within
 another, and what is above a pending one was there before; so it makes no difference that all rows are put first, and

@@ -19,7 +19,7 @@ from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import Binary, Node, PropertyType
-from mailboat.model.paths import NodePath, is_within
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
@@ -106,16 +106,20 @@ class FilevaultCodec:
         layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
-        rules = NodeChecker(namespaces, owns)
-        for ancestor in contents.ancestors if contents.is_for_repositories else ():
-            rules.check(ancestor)
+        rules = NodeChecker(namespaces, contents.filter)
+        above = {node.path: node for node in contents.ancestors} if contents.is_for_repositories else {}
         for node, has_children in _with_lookahead(contents.nodes):
+            for path in (ROOT, *ancestors_of(node.path)) if above else ():
+                if path in above:
+                    rules.check(above.pop(path))
             if contents.is_for_repositories:
                 rules.check(node)
             check_size(node, contents.limits)
             layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
             layout.add(node, has_children=has_children)
+        for ancestor in above.values():  # without a node below
+            rules.check(ancestor)
         rules.finish()
         layout.finish()
         digest = archive.finish()

@@ -7,9 +7,10 @@ it is refused when it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -85,10 +86,10 @@ _REQUIRED: Final[Mapping[str, str]] = {
 class NodeChecker:
     """Refuses nodes that a repository can't hold, also below the nodes that came before."""
 
-    def __init__(self, namespaces: Mapping[str, str], owns: Callable[[NodePath], bool]) -> None:
-        """`namespaces` by prefix; `owns` says whether the package replaces what is at a path."""
+    def __init__(self, namespaces: Mapping[str, str], owned: WorkspaceFilter) -> None:
+        """`namespaces` by prefix; `owned` is what the package owns."""
         self._namespaces = namespaces
-        self._owns = owns
+        self._owned = owned
         self._above: dict[NodePath, Node] = {}
         self._incomplete: set[NodePath] = set()
 
@@ -102,8 +103,17 @@ class NodeChecker:
         if node.primary_type in _PROPERTIES and _are_all_known(node.mixin_types):
             self._above[node.path] = node
             is_whole = node.data is not None or node.primary_type != FILE_TYPE
-            if not is_whole and self._owns(child_of(node.path, CONTENT_NODE)):
+            if not is_whole and self._has_to_carry(child_of(node.path, CONTENT_NODE)):
                 self._incomplete.add(node.path)
+
+    def _has_to_carry(self, content: NodePath) -> bool:
+        """Whether a file can't be imported without its jcr:content: it is replaced, or a rule leaves it out.
+
+        A file that is owned alone, or merged, may be there already.
+        """
+        file = parent_of(content)
+        is_left_out = self._owned.covers(file) and not self._owned.covers(content)
+        return self._owned.replaces(content) or (is_left_out and not self._owned.covers_alone(file))
 
     def finish(self) -> None:
         """No node follows. Raises: ContentRefusedError."""

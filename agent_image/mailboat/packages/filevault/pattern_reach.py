@@ -23,7 +23,22 @@ def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilt
     Raises:
         UsageError: A rule decides about a path that is asked for without its children: no package can carry both.
     """
-    return WorkspaceFilter(tuple(part for filter_set in asked.sets for part in _parts_within(filter_set, own)))
+    parts = [part for filter_set in asked.sets for part in _parts_within(filter_set, own)]
+    ruled = [part.root for part in parts if part.property_rules]
+    return WorkspaceFilter(tuple(_without_properties_below(part, ruled) for part in parts))
+
+
+def _without_properties_below(part: FilterSet, ruled: Sequence[NodePath]) -> FilterSet:
+    """The set for a root alone, without the properties below it if others have rules for them.
+
+    A property is covered if any set above it says so, and one without property rules says so of all below its root.
+    """
+    if not part.is_shallow or not any(root != part.root and is_within(root, part.root) for root in ruled):
+        return part
+    own = quote_java(part.root.rstrip("/") + "/") + "[^/]*"
+    itself = FilterRule(is_include=True, pattern=compile_java(quote_java(part.root)))
+    its_properties = FilterRule(is_include=True, pattern=compile_java(own), matches_properties=True)
+    return FilterSet(part.root, rules=(itself,), property_rules=(its_properties,), mode=part.mode)
 
 
 def _parts_within(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:

@@ -21,11 +21,12 @@ from mailboat.folder_handle import open_regular_file
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
 from mailboat.model.nodes import Binary, Node, ordered_names
-from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
+from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.pattern_reach import filter_within
@@ -40,6 +41,7 @@ from mailboat.packages.filevault.reader import (
     INLINE_BINARY_BYTES,
     ReadingSettings,
     VaultPackage,
+    coverage,
     open_archive,
     refer_to,
 )
@@ -84,12 +86,8 @@ class VaultSource:
     def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
         return asked if self.filter is None else filter_within(asked, self.filter)
 
-    def defined(self, path: NodePath) -> Node | None:
-        place = self._find(path)
-        if place is None:
-            return None
-        expanded = self._aggregates.expand(place)
-        return self._aggregates.node(expanded.said) if expanded.said is not None and expanded.is_defined else None
+    def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
+        return _Ancestors(owned, self._aggregates).nodes(self._aggregates.root(self._directory))
 
     def namespaces(self) -> NamespaceTable:
         return SingleNamespaces(self._aggregates.bindings())
@@ -108,6 +106,34 @@ class VaultSource:
                 return None
             place = self._aggregates.expand(place).children.get(name)
         return place
+
+
+class _Ancestors:
+    """Finds the nodes above covered ones; those that are covered are expanded, and not understood."""
+
+    def __init__(self, owned: WorkspaceFilter, aggregates: Aggregates) -> None:
+        self._aggregates = aggregates
+        self._covers = coverage(owned)
+        roots = [filter_set.root for filter_set in owned.sets]
+        self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
+        self._ruled = frozenset(filter_set.root for filter_set in owned.sets if filter_set.rules)
+        self._below_ruled = tuple(root.rstrip("/") + "/" for root in self._ruled)
+        self._pending: list[NodeText] = []  # above the current place, with nothing covered below so far
+
+    def nodes(self, place: Place) -> Iterator[Node]:
+        """Those at and below a place."""
+        expanded, path = self._aggregates.expand(place), place.path
+        is_covered = self._covers(path)
+        if not is_covered and expanded.said is not None and expanded.is_defined:
+            self._pending.append(expanded.said)
+        if is_covered or path in self._above:
+            pending, self._pending = self._pending, []
+            yield from map(self._aggregates.node, pending)
+        for child in expanded.children.values():
+            if child.path in self._above or child.path in self._ruled or child.path.startswith(self._below_ruled):
+                yield from self.nodes(child)
+        if self._pending and self._pending[-1] is expanded.said:
+            self._pending.pop()
 
 
 def open_checkout_source(folder: Path) -> VaultSource:
