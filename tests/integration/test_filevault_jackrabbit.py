@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import format_filter
 from mailboat.packages.filevault.names import platform_name, repository_name
 from mailboat.packages.port import PackageContents
+from mailboat.packages.prefixes import ContentRefusedError
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
@@ -239,6 +241,37 @@ def test_two_elements_of_one_name_are_read_as_jackrabbit_imports_them(jackrabbit
         archive.writestr(f"jcr_root{ROOT}/.content.xml", f"{head} {kind}>{twice}</jcr:root>")
     assert jackrabbit.ask("import", package) == []
     assert_same(dumped(jackrabbit), read(package.read_bytes()))
+
+
+@pytest.mark.parametrize("is_seeded", [False, True])
+def test_nodes_that_rules_leave_out_are_made_above_covered_ones(
+    jackrabbit: Any, tmp_path: Path, is_seeded: bool
+) -> None:
+    """Below a root that the filter does not cover, the importer enters only directories that are at or above a root."""
+    site = [trees.a_page(f"{ROOT}{path}") for path in ("", "/x", "/x/new")]
+    rules = tuple(FilterRule(True, re.compile(f"{ROOT}/x/{name}")) for name in ("new", "gone"))
+    package = tmp_path / "package.zip"
+    with package.open("wb") as into:
+        owned = WorkspaceFilter((FilterSet(ROOT, rules=rules),))
+        contents = PackageContents(owned, site[2:], tuple(site[:2]), is_self_contained=True, is_for_repositories=True)
+        FilevaultCodec().write(contents, into)
+    if is_seeded:
+        jackrabbit.ask("import", write(tmp_path / "seed.zip", [*site[:2], trees.a_page(f"{ROOT}/x/gone")]))
+    assert jackrabbit.ask("import", package) == []
+    assert_same(dumped(jackrabbit), site)
+
+
+def test_a_file_without_the_content_that_a_rule_leaves_out_fails_as_we_say(jackrabbit: Any, tmp_path: Path) -> None:
+    rules = (FilterRule(False, re.compile(".*/jcr:content(/.*)?")),)
+    owned = WorkspaceFilter((FilterSet(ROOT, rules=rules),))
+    nodes = [Node(ROOT, "sling:Folder"), Node(NodePath(f"{ROOT}/x.txt"), "nt:file")]
+    package = tmp_path / "package.zip"
+    with package.open("wb") as into:
+        FilevaultCodec().write(PackageContents(owned, nodes, is_self_contained=True), into)
+    with pytest.raises(Exception, match="OakConstraint0025"):
+        jackrabbit.ask("import", package)
+    with pytest.raises(ContentRefusedError, match="an nt:file needs jcr:content"):
+        FilevaultCodec().write(PackageContents(owned, nodes, is_for_repositories=True), io.BytesIO())
 
 
 class PolicySource(MemorySource):

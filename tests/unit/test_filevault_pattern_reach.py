@@ -7,10 +7,11 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.errors import LimitExceededError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.filters import format_filter, parse_filter
-from mailboat.packages.filevault.pattern_reach import can_match, filter_within, narrowed
+from mailboat.packages.filevault.pattern_reach import can_match, filter_within, narrowed, with_roots_in_between
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.testing.examples import examples
 
@@ -132,6 +133,30 @@ def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
     if own.covers(path):
         assert found.mode_of(path) == own.mode_of(path)
         assert found.covers_property(path, "b") == own.covers_property(path, "b")
+
+
+@pytest.mark.parametrize(
+    ("only", "ancestors", "expected"),
+    [
+        ("include .*/w", ["/", "/content", "/content/a"], []),
+        ("include .*/w", ["/content/a/x", "/content/a/x/y", "/content/a/z"], ["/content/a/x/y", "/content/a/z"]),
+        ("exclude .*/x", ["/content/a/x"], []),
+    ],
+    ids=["at and above the root", "below nodes that rules leave out", "below a covered node"],
+)
+def test_nodes_that_an_importer_would_skip_become_roots(only: str, ancestors: list[str], expected: list[str]) -> None:
+    own = WorkspaceFilter((FilterSet(NodePath("/content/a"), rules=(rule(*only.split()),)),))
+    found = with_roots_in_between(own, map(NodePath, ancestors))
+    assert [one.root for one in found.sets] == ["/content/a", *expected]
+    for path in map(NodePath, ("/content/a", "/content/a/x", "/content/a/x/y/w", "/content/a/q")):
+        assert found.covers(path) == own.covers(path)
+
+
+def test_more_nodes_in_between_than_a_filter_may_have_roots_are_refused() -> None:
+    rules = (rule("include", "/c/.*/in"), *(rule("exclude", "/c/.*/no"), rule("include", "/c/.*/in")) * 200)
+    own = WorkspaceFilter((FilterSet(NodePath("/c"), rules=rules),))
+    with pytest.raises(LimitExceededError, match="need too many roots"):
+        with_roots_in_between(own, (NodePath(f"/c/{number}") for number in range(26)))
 
 
 @pytest.mark.parametrize("root", ["/content", "/"])

@@ -26,6 +26,7 @@ from mailboat.packages.filevault.filters import FILTER_XML, format_filter
 from mailboat.packages.filevault.jcr_rules import NodeChecker
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
     PROPERTIES_XML,
     format_properties,
@@ -176,7 +177,8 @@ class FilevaultCodec:
                 self._packed_properties.clear()
             self._packed_properties[key] = packed
         archive.add_packed(PROPERTIES_XML, packed)
-        archive.add(FILTER_XML, format_filter(contents.filter).encode())
+        written = with_roots_in_between(contents.filter, (node.path for node in contents.ancestors))
+        archive.add(FILTER_XML, format_filter(written).encode())
 
 
 def check_size(node: Node, limits: LimitsConfig) -> None:

@@ -8,12 +8,13 @@ decide about a path.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mailboat.errors import UsageError
-from mailboat.model.filters import FilterRule, FilterSet, WorkspaceFilter
-from mailboat.model.paths import NodePath, is_within
+from mailboat.content.keys import key_of
+from mailboat.errors import LimitExceededError, UsageError
+from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, WorkspaceFilter
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
 
 
@@ -55,6 +56,32 @@ def _parts_within(one: FilterSet, own: WorkspaceFilter) -> Sequence[FilterSet]:
             path=one.root,
         )
     return [one._replace(mode=above[0].mode)]
+
+
+def with_roots_in_between(own: WorkspaceFilter, ancestors: Iterable[NodePath]) -> WorkspaceFilter:
+    """The same coverage, with a root at nodes that rules leave out: an importer skips their directories otherwise.
+
+    FileVault enters a directory that is covered, or at or above a root (`Importer.postFilter` of vault-core 4.2.0).
+
+    Raises:
+        LimitExceededError: More roots and rules than readers accept.
+    """
+    inner = sorted((path for path in ancestors if not own.is_ancestor(path)), key=key_of)
+    added: list[FilterSet] = []
+    for place, path in enumerate(inner):
+        is_last = place + 1 == len(inner) or not is_within(inner[place + 1], path)
+        if is_last and not any(own.covers(above) for above in (ROOT, *ancestors_of(path))):
+            added += _without_idle([narrowed(one, path) for one in own.sets_above(path) if not one.is_shallow], path)
+    if not added:
+        return own
+    found = WorkspaceFilter((*own.sets, *(one for one in added if one not in own.sets)))
+    if sum(1 + len(one.rules) + len(one.property_rules) for one in found.sets) > MAX_RULES:
+        raise LimitExceededError(
+            "the nodes that rules of the filter leave out, above covered ones, need too many roots",
+            next_step="publish in several requests, or simplify the rules of the filter in the source",
+            limit=MAX_RULES,
+        )
+    return found
 
 
 def _part_within(kept: FilterSet, root: NodePath) -> FilterSet | None:
