@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboat.clock import SystemClock
+from mailboat.config.storage import KafkaConfig
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.log_source import LogSource
@@ -289,7 +290,8 @@ def two_journals(folder: Path, servers: str) -> Iterator[tuple[Journal, Journal]
     """Two clients of one journal: on Kafka where there are servers, else embedded."""
     clock = SystemClock()
     if servers:
-        with KafkaJournal(KafkaSettings(servers), clock) as one, KafkaJournal(KafkaSettings(servers), clock) as other:
+        settings = KafkaSettings(KafkaConfig((servers,)))
+        with KafkaJournal(settings, clock) as one, KafkaJournal(settings, clock) as other:
             yield one, other
     else:
         path = folder / "journal.db"
