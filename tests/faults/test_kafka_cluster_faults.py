@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.storage import KafkaConfig
@@ -70,7 +70,11 @@ def in_sync(admin: AdminClient, topic: TopicName) -> set[int]:
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what brokers agree on, which takes them seconds."""
     look, patience = threading.Event(), Deadline(SystemClock(), FAIL_OVER_SECONDS)
-    while not condition():
+    while True:
+        # A request that went to the broker that dies is answered by none: it is asked again.
+        with suppress(KafkaException):
+            if condition():
+                return
         assert not patience.is_over(), f"waited in vain for {what}"
         look.wait(0.05)
 
