@@ -76,13 +76,17 @@ def values_page() -> str:
         "```",
         "",
     ]
-    lines += [_line_of(value, schema) for value in chart_values(text, schema)]
+    # the same value of several images or monitors: one line names all
+    paths: dict[str, list[str]] = {}
+    for value in chart_values(text, schema):
+        paths.setdefault(_facts_and_meaning(value, schema), []).append(f"`{value.path}`")
+    lines += [f"- {', '.join(same)}{meaning}" for meaning, same in paths.items()]
     return "\n".join(lines) + "\n"
 
 
-def _line_of(value: Value, schema: Mapping[str, Any]) -> str:
+def _facts_and_meaning(value: Value, schema: Mapping[str, Any]) -> str:
     if value.is_group:
-        return f"- `{value.path}`: {value.meaning}"
+        return f": {value.meaning}"
     default = f"default `{json.dumps(value.default)}`" if value.default not in ("", [], {}) else ""
     type_ = _type(value.schema, schema)
     # a default shows these types itself
@@ -90,7 +94,7 @@ def _line_of(value: Value, schema: Mapping[str, Any]) -> str:
         *([] if default and type_ in ("string", "boolean", "duration") else [type_]),
         *([default] if default else []),
     ]
-    return f"- `{value.path}` ({', '.join(facts)}): {value.meaning}"
+    return f" ({', '.join(facts)}): {value.meaning}"
 
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:

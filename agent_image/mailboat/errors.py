@@ -129,62 +129,67 @@ class UntrustedInputError(PermanentError):
 class JournalTrimmedError(StopError):
     """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
 
-    Restore a snapshot whose position the journal still holds, or import the whole tree into a new target.
-    `--accept-gap` goes on without the missing packages.
+    Restore the target from a snapshot whose position the journal still holds, or import the whole tree into a new
+    target. `--accept-gap` goes on without the missing packages: content may differ until it is published again.
     """
 
 
 class JobLogIncompleteError(StopError):
     """The job topic lost records that no checkpoint covers, so jobs would run twice or never.
 
-    Restart a worker that was paused for long. If the error stays, switch off retention by time for the topic, delete
-    it, and add the jobs again. Agents need no restart.
+    Start a worker again that was paused for long: it reads the last checkpoint. If the error stays, switch off
+    retention by time for the topic, and delete it to start with an empty one. Add the jobs again. Agents need no
+    restart.
     """
 
 
 class JobLogReplacedError(StopError):
     """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
 
-    Start the worker again; in Kubernetes its pod restarts. Add jobs, queues and schedules again. Agents need no
-    restart.
+    Start the worker again; in Kubernetes its pod restarts. Jobs, queues and schedules of the earlier topic are
+    gone: add them again. Agents go on with the new topic without a restart.
     """
 
 
 class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 
-    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`. Or restore a snapshot
-    whose position the journal still holds.
+    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber
+    starts at the oldest package and reaches the complete tree. Or restore a snapshot whose position the journal
+    still holds. With `--accept-gap` alone, earlier content is missing until it is published again.
     """
 
 
 class FollowWidenedError(StopError):
     """The subscriber now follows a publisher whose packages it skipped before, so the target lacks them.
 
-    Follow the publishers of before, use a new target, or publish that publisher's whole tree again and start with
-    `--accept-gap`.
+    Follow the same publishers as before; or use a new target, which imports everything in the journal; or publish
+    that publisher's whole tree again and start with `--accept-gap`.
     """
 
 
 class JournalReplacedError(StopError):
     """The target's position belongs to another journal: this one was deleted, recreated or swapped.
 
-    Use the journal from before, or start over from a snapshot or an empty target.
+    Offsets are valid in one journal only. Point the subscriber at the journal it used before, or start over from a
+    snapshot or an empty target.
     """
 
 
 class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    Publish the lost requests again and replay the journal with `--accept-gap`, or use a new target, before the journal
-    grows beyond the position.
+    Imported content stays. Publish the lost requests again and replay the journal with `--accept-gap`, or start
+    over with a new target. Do not wait until the journal has grown beyond the position: packages in between would
+    be skipped.
     """
 
 
 class UnknownRequiredFeatureError(StopError):
     """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber, agent or job worker. It continues there after the upgrade; nothing is skipped.
+    Upgrade this subscriber, agent or job worker. It stopped before the message and continues there after the
+    upgrade; nothing is skipped.
     """
 
 
@@ -196,16 +201,16 @@ class MessageUndecodableError(StopError):
 
 
 class TargetBusyError(StopError):
-    """Another process is importing into the same target.
+    """Another process is importing into the same target. Two writers would interleave packages.
 
-    Stop it, or give this subscriber its own target.
+    Stop the other process, or give this subscriber its own target.
     """
 
     exit_code = 5
 
 
 class TargetOwnedError(StopError):
-    """The target belongs to a subscriber with another name.
+    """The target belongs to a subscriber with another name, whose position is stored with the content.
 
     Use that name, or choose another target.
     """
@@ -219,8 +224,8 @@ class TargetOwnedError(StopError):
 class JournalUnavailableError(RetryableError):
     """The journal cannot be reached, or is locked longer than the timeout.
 
-    A subscriber retries. Publish again with the same request id. Check the brokers, or which process locks the
-    journal's file.
+    A subscriber retries and gives nothing up. Publish again with the same request id. If the error persists, check
+    that the brokers run, or which process locks the journal's file.
     """
 
 
@@ -243,15 +248,16 @@ class JournalAccessDeniedError(PermanentError):
 class JournalMissingError(UsageError):
     """No journal exists at that place. Check the path, restore the journal, or run `mailboat init`.
 
-    `mailboat init --new-journal` replaces a lost one; subscribers then stop as JournalReplaced and need new targets.
+    If the journal of a home is lost, `mailboat init --new-journal` creates a new one. Its subscribers then stop as
+    JournalReplaced and need new targets.
     """
 
 
 class JournalCorruptError(StopError):
     """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with `mailboat init` and
-    restore targets from snapshots.
+    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with
+    `mailboat init` and restore the subscribers' targets from snapshots.
     """
 
 
@@ -260,21 +266,22 @@ class JournalTooNewError(StopError):
 
 
 class MessageTooLargeError(PermanentError):
-    """The message exceeds the journal's size limit.
+    """The message exceeds the journal's size limit. Nothing was sent.
 
-    Lower `inline_package_bytes`, so that packages go to the blob store.
+    Lower `publisher.inline_package_bytes`, so that packages go to the blob store.
     """
 
 
 class TopicMissingError(PermanentError):
     """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Or the user may not describe it (`docs/kafka.md`). Also check `journal.topic_prefix`.
+    Brokers with ACLs report the same for a topic that the user may not describe: see the rights by role in
+    `docs/kafka.md`. Also check `journal.topic_prefix` and the brokers' address.
     """
 
 
 class PositionOutOfRangeError(StopError):
-    """The topic does not hold the requested offset.
+    """The topic does not hold the requested offset. Mailboat never resets it to the earliest or latest.
 
     A subscriber reports this as JournalTrimmed or JournalShorter.
     """
@@ -291,48 +298,50 @@ class MessageCorruptError(UntrustedInputError):
 class UnknownMessageError(MessageCorruptError):
     """A record on the topic has a type or version that this version does not support.
 
-    Another program or a newer Mailboat writes to this topic.
+    Another program or a newer Mailboat writes to this topic. Nothing is lost: the record stays in the journal.
     """
 
 
 class BlobMissingError(RetryableError):
-    """The blob that a package refers to is not in the blob store.
+    """The blob that a package refers to is not in the blob store. The subscriber retries with growing pauses.
 
-    Restore the blob, or publish the content again. Then run `mailboat errors redrive` for packages that were given up.
+    Restore the blob, or publish the content again. Then run `mailboat errors redrive` for packages that were given
+    up.
     """
 
 
 class BlobStoreUnavailableError(RetryableError):
     """The blob store cannot be reached, returns an error, or its bucket does not exist.
 
-    A subscriber retries and gives nothing up; a publisher has published nothing. Check the server and `blobs.s3`.
+    A subscriber retries and gives nothing up; a publisher has published nothing. Check that the server runs, and
+    `blobs.s3`.
     """
 
 
 class BlobAccessDeniedError(BlobStoreUnavailableError):
     """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
-    Renew them, and check the rights of the role (`docs/blobs.md`) and the clock. Expired credentials are read again
-    without a restart.
+    Renew them, and check the rights of the role (`docs/blobs.md`): all roles need to list. A clock that is minutes
+    off is rejected, too. Expired credentials are read again without a restart.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class BlobCorruptError(RetryableError):
-    """A blob's bytes do not match the digest or length in the reference.
+    """A blob's bytes do not match the digest or length in the reference. They are not imported.
 
-    `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content again.
-    Then run `mailboat errors redrive` for packages that were given up.
+    `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content
+    again. Then run `mailboat errors redrive` for packages that were given up.
     """
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. It is retried."""
+    """No space left on the device or in the quota. The batch was rolled back and is retried."""
 
 
 class StorageReadOnlyError(RetryableError):
-    """A file cannot be written: read-only file system or missing permission.
+    """A file cannot be written: read-only file system or missing permission. The batch was rolled back.
 
     A subscriber retries. For a command, check owner and mode of the place.
     """
@@ -343,7 +352,7 @@ class StorageReadOnlyError(RetryableError):
 class StorageFailedError(RetryableError):
     """The device or the target's database failed: an I/O error, or a lock held by another program.
 
-    It is retried. If the error persists, check the kernel log.
+    The batch was rolled back and is retried. If the error persists, check the kernel log.
     """
 
 
@@ -355,14 +364,14 @@ class BlobStoreCorruptError(StopError):
 
 
 class TargetCorruptError(StopError):
-    """The target's state is unreadable or fails its integrity check.
+    """The target's state is unreadable or fails its integrity check. It is never overwritten automatically.
 
     Restore the target from a snapshot, or remove it and import everything again.
     """
 
 
 class SourceChangedError(RetryableError):
-    """The source changed while it was read. Nothing was published; retry."""
+    """The source changed while it was read, so the package would be inconsistent. Nothing was published; retry."""
 
 
 class SourceMissingError(UsageError):
@@ -370,9 +379,9 @@ class SourceMissingError(UsageError):
 
 
 class PackageCorruptError(UntrustedInputError):
-    """A package's bytes do not match its digest, length or structure.
+    """A package's bytes do not match its digest, length or structure, or it owns a path that its message does not name.
 
-    Or it owns a path which its message does not name. Publish the content again.
+    Nothing was written. Publish the content again.
     """
 
 
@@ -387,10 +396,10 @@ class UnknownPackageTypeError(PermanentError):
 
 
 class LimitExceededError(UntrustedInputError):
-    """An input exceeds a limit on size, depth or count. The message names the entry and the limit.
+    """An input exceeds a limit on size, depth or count. The message names the entry and the limit. Nothing was written.
 
     If you trust the publisher, raise that limit under `limits` and run `mailboat errors redrive`; otherwise publish
-    smaller parts.
+    the content in smaller parts.
     """
 
 
@@ -399,9 +408,10 @@ class PathRefusedError(UntrustedInputError):
 
 
 class ResourceInvalidError(UntrustedInputError):
-    """A custom resource has an unknown field or an invalid value.
+    """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field. The cluster's CRDs are not the operator's: apply the matching ones.
+    The message names the field. The API server rejects such objects, so this one was checked against other CRDs
+    than the operator's: apply the matching CRDs.
     """
 
 
@@ -416,7 +426,8 @@ class RequestConflictError(UsageError):
 class ThrottledError(RetryableError):
     """The request was delayed by backpressure: subscribers lag too far, or this caller exceeds its share.
 
-    Nothing was published. Retry after the time in the message. `mailboat status` shows which subscribers lag.
+    Nothing was published. Retry after the time in the message, which HTTP repeats in `Retry-After`. `mailboat
+    status` shows which subscribers lag; `publisher.throttle` sets where delays begin.
     """
 
 
@@ -432,9 +443,10 @@ class DistributionMissingError(UsageError):
 
 
 class QueueNotClearableError(PermanentError):
-    """The subscriber does not accept commands, so its queue cannot be cleared.
+    """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
 
-    Set `editable: true` for it and restart it; or let it give the package up (`subscriber.max_retries`).
+    Set `editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
+    up (`subscriber.max_retries`).
     """
 
 
@@ -452,9 +464,9 @@ class AccessDeniedError(PermanentError):
 
 
 class PathForbiddenError(AccessDeniedError):
-    """The request names a path that its token does not permit. Nothing was published.
+    """The request names a path that its token does not permit. The whole request was rejected.
 
-    Request other paths, or widen `http.tokens[].paths`.
+    Request only paths that the token covers, or widen `http.tokens[].paths` in the agent's configuration.
     """
 
 
@@ -466,21 +478,24 @@ class PortTakenError(UsageError):
 
 
 class HttpStartFailedError(RetryableError):
-    """The agent's HTTP server failed to start.
+    """The agent's HTTP server failed to start, so the agent was not started.
 
-    Start the agent again. The log has the cause.
+    Start the agent again. If the error persists, the log has the cause.
     """
 
 
 class ImportTimeoutError(RetryableError):
-    """Importing one package exceeded its time limit. It is retried.
+    """Importing one package exceeded its time limit. It was rolled back and is retried.
 
-    Raise `package_timeout_seconds`, or publish smaller parts.
+    If the error persists, raise `subscriber.package_timeout_seconds`, or publish the content in smaller parts.
     """
 
 
 class ProcessorFailedError(RetryableError):
-    """A pre-import hook failed, so the package was not imported."""
+    """A pre-import hook failed, so the package was not imported. It is retried like any failure.
+
+    The message names the hook, its exit code and the last line that it printed.
+    """
 
 
 class DemoFailedError(PermanentError):
@@ -493,7 +508,8 @@ class DemoFailedError(PermanentError):
 class KubectlFailedError(PermanentError):
     """A kubectl call of `kubectl mailboat` failed; the message ends with kubectl's own error.
 
-    It needs the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
+    It ran with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way. It
+    needs the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
     """
 
 
@@ -511,29 +527,29 @@ class ClusterConflictError(RetryableError):
 class ClusterRefusedError(PermanentError):
     """The Kubernetes API rejected a request: the operator lacks a right, or the object is invalid.
 
-    Check the operator's ClusterRole, quotas and admission policies.
+    The message is the API's own. Check the operator's ClusterRole, quotas and admission policies.
     """
 
 
 class OperatorDefectError(PermanentError):
     """Internal error in the operator while it reconciled an object. It retries with back-off.
 
-    Report the traceback in its log, with the object's spec.
+    The operator's log has the traceback under the object's name. Report it with the log and the object's spec.
     """
 
 
 class AgentUnreachableError(RetryableError):
-    """An agent did not answer in time.
+    """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
 
-    The request may have been executed. Publish again with the same request id. In Kubernetes the operator retries:
-    check the Publisher's pod, its Service, and network policies.
+    The request may have been executed. Publish again with the same request id: nothing is published twice. In
+    Kubernetes the operator retries: check the Publisher's pod, its Service, and network policies.
     """
 
 
 class AgentDefectError(PermanentError):
     """Internal error in the agent, or the server at that URL is not a Mailboat agent.
 
-    Search the agent's log for the incident id: it has the traceback.
+    Search the agent's log for the incident id: the log has the traceback, which is never sent to callers.
     """
 
 
@@ -567,7 +583,7 @@ class BucketRefusedError(PermanentError):
 
 
 class BrokersUnreachableError(RetryableError):
-    """The brokers did not answer in time. The operator retries.
+    """The brokers did not answer in time. The operator retries with back-off.
 
     Check `spec.kafka.bootstrapServers`, the network policy between operator and brokers, and the credentials.
     """
@@ -580,9 +596,9 @@ class BrokersRefusedError(PermanentError):
 class SecretMissingError(RetryableError):
     """A Secret that a Journal names is missing, or lacks a required entry.
 
-    Create it in the Journal's namespace, with the entry that the message names.
+    Create it in the Journal's namespace, with the entry that the message names. The operator retries.
     """
 
 
 class SecretMalformedError(RetryableError):
-    """A Secret's entry is not in the expected format, such as a certificate in PEM."""
+    """A Secret's entry is not in the expected format, such as a certificate in PEM. The message never quotes it."""

@@ -137,6 +137,7 @@ class Brokers:
         A topic to make that is there already, and one to delete that is gone, count as done.
         """
         asked: dict[str, Future[Any]] = {}
+        # All requests are sent before the first answer is awaited: one round trip for all topics of a Journal.
         creates = [_new_topic(action.topic) for action in actions.values() if isinstance(action, CreateTopic)]
         if creates:
             asked |= self._admin.create_topics(creates, request_timeout=self._seconds)
@@ -203,6 +204,7 @@ class Brokers:
         if error.code() == KafkaError._PARTIAL:
             return BrokersUnreachableError(f"{doing}: no broker of the cluster is in service")
         if error.code() in _PASSING or error.retriable():
+            # Runs `_note`, so that the reason below is the newest one.
             self._admin.poll(0)
             reason = error if self._reason is None else self._reason
             return BrokersUnreachableError(f"{doing}: {_PASSING_DETAIL.sub('', reason.str())}")
@@ -266,6 +268,7 @@ def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
         if tls.ca_secret_ref is not None:
             options["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")
         if tls.certificate_secret_ref is not None:
+            # As texts: a file would leave a copy of the key in the pod.
             options["ssl.certificate.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.crt")
             options["ssl.key.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.key")
     if sasl is not None:

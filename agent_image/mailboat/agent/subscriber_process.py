@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class SubscriberBusyError(StopError):
-    """A subscriber with this name already runs here, with another target.
+    """A subscriber with this name already runs on this home, with another target.
 
     Stop it, or use another name.
     """
@@ -74,6 +74,7 @@ class SubscriberLock:
         """Hold the name. Raises: SubscriberBusyError."""
         self._handle: int | None = None
         try:
+            # O_CLOEXEC: a hook must not inherit the lock, and hold the name after this process has ended.
             self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -100,6 +101,7 @@ Listener = Callable[[SubscriberStatistics], None]
 _FINAL_SHARE: Final = 0.2
 """This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
 
+# Also when the last batch used up the whole time: unsent confirmations would wait for the next start.
 _MIN_FINAL_SECONDS: Final = 1.0
 _ANNOUNCED_CAUSE_CHARACTERS: Final = 300
 
@@ -199,6 +201,7 @@ class SubscriberProcess:
             self._target.close()
             raise
         self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
+        # Behind the lock: only the process that holds the name announces it.
         self._announcer = Announcer(
             workspace.journal,
             workspace.topic(TopicRole.DISCOVERY),
@@ -237,6 +240,7 @@ class SubscriberProcess:
             return statistics
         finally:
             deadline = Deadline(self._workspace.clock, self._final_seconds())
+            # First: the last announcement says that this subscriber stopped. Upkeep can be continued by another run.
             self._announcer.stop(deadline.remaining_seconds())
             self._maintainer.stop(deadline.remaining_seconds())
 
@@ -271,6 +275,7 @@ class SubscriberProcess:
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         if statistics.phase is SubscriberPhase.CURRENT:
+            # Not before it is caught up: upkeep must not slow down the import of a backlog.
             self._maintainer.begin()
         if self._meter is not None and self._state_logger is not None:
             self._meter.progressed(statistics)
@@ -299,6 +304,7 @@ class SubscriberProcess:
         emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
         figures = statistics.attempts, statistics.redriven, statistics.after.set_aside, statistics.after.cause is None
+        # Not the position: an announcement for each batch would fill the discovery topic.
         news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, *figures)
         if news != self._announced:
             self._announced = news
@@ -315,6 +321,7 @@ class SubscriberProcess:
         figures = statistics.failed, statistics.redriven
         if self._given_up is None or self._given_up[0] != figures:
             with suppress(MailboatError):
+                # Counted in the database only after a change: announcements come every ten seconds.
                 self._given_up = figures, self._target.ledger.given_up_count
         return None if self._given_up is None else self._given_up[1]
 
@@ -344,6 +351,7 @@ def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
     try:
         from mailboat.operations.journal_inspection import recent_publishers
 
+        # Also from the log itself: a home lists only the publishers that run or ran in it.
         return known | frozenset(recent_publishers(workspace.journal, workspace.package_topic))
     except MailboatError:  # what is wrong with the log, the import tells
         return known
@@ -463,6 +471,7 @@ def failed_calls(ledger: HookCallLedger) -> tuple[AfterCall, ...]:
 def _announced_cause(cause: FailureCause | None) -> FailureCause | None:
     if cause is None:
         return None
+    # Readers drop announcements of more than 64 KiB, so texts are cut, and say so.
     message = cause.message[:_ANNOUNCED_CAUSE_CHARACTERS]
     is_cut = cause.is_truncated or cause.trace_excerpt is not None or message != cause.message
     return FailureCause(cause.code, message, cause.path, None, is_cut)

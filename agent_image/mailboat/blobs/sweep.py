@@ -25,13 +25,13 @@ _PLACES_OF_DIGEST: Final = (0, 1, 2, 3)
 class BlobStoreSharedError(StopError):
     """Other journals use this blob store too, and the sweep cannot see which blobs they refer to. Nothing was removed.
 
-    Give each journal its own prefix or folder. If the other journal no longer exists, run `mailboat blobs sweep
-    --forget-journal ID`.
+    Give each journal its own prefix or folder. If the other journal no longer exists, for example after `init
+    --new-journal`, run `mailboat blobs sweep --forget-journal ID`.
     """
 
 
 class SweepBusyError(RetryableError):
-    """Another process is sweeping the same blob store. Retry later."""
+    """Another process is sweeping the same blob store. Retry when it is done, usually within minutes."""
 
 
 class SweepDecision(enum.StrEnum):

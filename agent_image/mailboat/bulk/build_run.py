@@ -37,9 +37,10 @@ from mailboat.publisher.source_changes import ChangeGroup
 
 
 class BuildIncompleteError(PermanentError):
-    """Some packages of a build failed, so nothing was published; the others are kept.
+    """Some packages of a build failed, so nothing was published; the other packages are built and kept.
 
-    The report names each path and reason. Repair them and run the command again.
+    The report names each path and its reason. Repair them and run the same command again: it builds what is missing
+    and publishes everything.
     """
 
 
@@ -53,8 +54,8 @@ class BuildConflictError(UsageError):
 class BuildOvertakenError(RetryableError):
     """Packages of the same paths were published during a build and during each of its further rounds.
 
-    The build is complete, but may have reverted content. When fewer publications run, run the command again without
-    `--build-id`.
+    The build is complete, but may have reverted content that was published in between. When fewer publications run,
+    run the same command again without `--build-id`.
     """
 
 
@@ -215,6 +216,7 @@ class BuildRun:
                 if known is None or known.state is BuildState.BUILDING:
                     bins, problems = self._cut()
                     return self._build(self._begun(given, known, bins), bins, problems, self._remembered())
+                # The same command after success is a repetition: nothing is listed again.
                 if known.state is BuildState.COMPLETE and not known.problems:
                     return self._report(known, ())
                 self._remembered()
@@ -225,6 +227,7 @@ class BuildRun:
 
     def _further_round(self, before: Build) -> BuildReport:
         """Bring what others published during a build, and the build reverted, to what the source has now."""
+        # Not `--all` again: a further round publishes only what differs from the round before.
         self._contended, self._is_all = None, False
         bins, problems = self._cut()
         return self._build_derived(bins, problems, before)
@@ -302,6 +305,7 @@ class BuildRun:
                     self._ports.progress.advance(1)
                 else:
                     problems.append(problem_of(one.path, one.error))
+            # Sorted: executors answer in any order, and the id of the build is derived from these.
             return store.arranged(), sorted(problems)
 
     def _remembered(self) -> Build | None:
@@ -352,6 +356,7 @@ class BuildRun:
     ) -> tuple[Build, list[Problem]]:
         """Build what is missing of one listing; what could not be built is returned, and in the build's document."""
         build = replace(build, bins=len(bins), problems=tuple(problems))
+        # Before anything is built: a later attempt finds the build by this document, and resumes it.
         self._library.write(build)
         self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
         manifest = self._library.manifest(build)
@@ -372,6 +377,7 @@ class BuildRun:
     def _without_swept(self, build: Build) -> Build:
         """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
         now_ms = milliseconds_now(self._ports.clock)
+        # Blobs that no message names are swept after a grace period: older rows may lead to nothing.
         if now_ms - (build.stored_ms or build.created_ms) <= RESUME_SECONDS * 1000:
             return build
         self._library.manifest(build).remove()
@@ -381,6 +387,7 @@ class BuildRun:
         """Take over the rows of bins that the log has, as the newest complete build published them."""
         taken, published = set[bytes](), self._library.manifest(earlier)
         for row in published.rows(wanted & published.order()):
+            # Closing packages remove what the source lacks now; those of an earlier build would remove something else.
             if row.kind is not BinKind.CLOSING:
                 manifest.add(marked_present(row))
                 taken.add(row.signature)
@@ -413,6 +420,7 @@ class BuildRun:
 
     def _store_rows(self, manifest: Manifest) -> None:
         manifest.flush()
+        # At each store: a driver that missed its lease must not go on, since another one may write this manifest.
         self._check_claims()
         self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
 
@@ -479,6 +487,7 @@ class BuildRun:
         build = replace(build, state=BuildState.COMPLETE, completed_ms=milliseconds_now(self._ports.clock))
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
+        # After the state COMPLETE: a crash in between keeps an old manifest until the next build.
         self._library.prune(self._recipe)
         self._contended = build if self._was_contended(build) else None
         return self._report(build, build.problems)

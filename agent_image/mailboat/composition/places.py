@@ -19,7 +19,7 @@ from mailboat.errors import UsageError
 
 
 class PlaceUnusableError(UsageError):
-    """A file or folder cannot be created there: the place is taken, or the name is invalid.
+    """A file or folder cannot be created there: the place is taken, or the name is invalid. Nothing was changed.
 
     Name another place.
     """

@@ -36,9 +36,9 @@ LineOf = Callable[[str], int | None]
 
 
 class ConfigInvalidError(UsageError):
-    """The configuration has an unknown key or an invalid value.
+    """The configuration has an unknown key or an invalid value. Nothing was started.
 
-    The message names the key. `docs/configuration.md` lists all.
+    The message names the key. `docs/configuration.md` lists all keys; `mailboat init --print` prints the defaults.
     """
 
 

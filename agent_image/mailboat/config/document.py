@@ -92,7 +92,10 @@ class ThrottleConfig(Section):
     """Publishing slows down while a clearable subscriber lags: no delay up to the limit, the longest from twice on."""
 
     max_queue_entries: Annotated[
-        int | None, Setting("Backlog of the slowest editable subscriber at which delays begin. null: never.", minimum=1)
+        int | None,
+        Setting(
+            "Packages in the longest queue of an editable subscriber at which delays begin. null: never.", minimum=1
+        ),
     ] = 1000
     max_delay_seconds: Annotated[
         float, Setting("Maximum delay of one request, reached at twice that backlog.", minimum=0)
@@ -114,13 +117,16 @@ class PublisherConfig(Section):
     filevault_name: Annotated[
         str,
         Setting(
-            "Package type that messages carry for the format `filevault`. Sling subscribers accept only "
-            "their package builder's."
+            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the "
+            "name of their package builder."
         ),
     ] = "filevault"
     namespaces: Annotated[
         tuple[NamespaceConfig, ...],
-        Setting("Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source."),
+        Setting(
+            "Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source. A prefix without "
+            "a namespace is rejected in `filevault` packages."
+        ),
     ] = ()
     transfer: Annotated[
         Transfer,
@@ -148,12 +154,19 @@ class PublisherConfig(Section):
         ),
     ] = 64 * KIBIBYTE
     changed_package_bytes: Annotated[
-        int, Setting("Approximate maximum of content per package of `publish --changed`.", minimum=1)
+        int,
+        Setting(
+            "Approximate maximum of content per package of `publish --changed`; larger changes become several "
+            "packages.",
+            minimum=1,
+        ),
     ] = 4 * MEBIBYTE
     queue_cache_bytes: Annotated[
         int,
         Setting(
-            "Memory for the view of the queues.",
+            "Memory for the view of the queues: at most half for positions of packages (2.25 bytes each, 15 "
+            "million by default), the rest for cached messages. Beyond it, lengths of queues are upper "
+            "bounds.",
             minimum=MEBIBYTE,
         ),
     ] = 64 * MEBIBYTE
@@ -172,33 +185,55 @@ class StagingConfig(Section):
 
     golden: Annotated[str, Setting("Name of the golden subscriber, which imports first. It must be editable.")]
     timeout_seconds: Annotated[
-        float, Setting("Wait for a confirmation, until its announcement is read again.", minimum=0.1)
+        float,
+        Setting(
+            "Time to wait for its confirmation of a package before its announcement is read again. The wait "
+            "itself has no limit.",
+            minimum=0.1,
+        ),
     ] = 60.0
 
 
 class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
-    max_latency_seconds: Annotated[float, Setting("Importing a younger package proves readiness.", minimum=0)] = 120.0
+    max_latency_seconds: Annotated[
+        float, Setting("Importing a package younger than this proves that the subscriber has caught up.", minimum=0)
+    ] = 120.0
     force_seconds: Annotated[
         float | None,
-        Setting("Time after which it is ready even if it lags. null: never.", minimum=0),
+        Setting("Time from the start after which the subscriber is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[float, Setting("Time without work that proves readiness.", minimum=0)] = 10.0
+    idle_seconds: Annotated[
+        float, Setting("Time without work that proves that the subscriber has caught up.", minimum=0)
+    ] = 10.0
     max_lag_seconds: Annotated[
         float | None,
-        Setting("Age of a pending package beyond which it is not ready. null: no limit.", minimum=1),
+        Setting(
+            "Age of the next package beyond which a ready subscriber is not ready any longer. null: no limit.",
+            minimum=1,
+        ),
     ] = None
 
 
 class PiecesConfig(Section):
     """Limits of chunks that are collected on disk while reading; the rest is read again when needed."""
 
-    max_packages: Annotated[int, Setting("Maximum number of packages collected at once.", minimum=1)] = 10
+    max_packages: Annotated[
+        int,
+        Setting(
+            "Maximum number of packages collected at once. Beyond it the pieces of the one that waits longest "
+            "are dropped, and read again when its message arrives.",
+            minimum=1,
+        ),
+    ] = 10
     max_bytes: Annotated[
         int, Setting("Maximum bytes of all of them, in the folder for temporary files. A pod's has 1 GiB.", minimum=0)
     ] = 512 * MEBIBYTE
-    expire_seconds: Annotated[float, Setting("Time without a new piece until a package is dropped.", minimum=1)] = 60.0
+    expire_seconds: Annotated[
+        float,
+        Setting("Time without a new piece after which the pieces of an incomplete package are dropped.", minimum=1),
+    ] = 60.0
 
 
 class HooksConfig(Section):
@@ -222,33 +257,53 @@ class SubscriberConfig(Section):
     """Defaults of every subscriber, and of `subscribe`."""
 
     max_retries: Annotated[
-        int | None, Setting("Retries before a package is given up. null: retry without limit.", minimum=0)
+        int | None,
+        Setting(
+            "Retries before a package is given up and put into the error queue. null: retry without limit.", minimum=0
+        ),
     ] = 10
-    first_pause_seconds: Annotated[float, Setting("First pause; it doubles with each retry.", minimum=0)] = 1.0
-    longest_pause_seconds: Annotated[float, Setting("Maximum pause.", minimum=0)] = 300.0
+    first_pause_seconds: Annotated[
+        float, Setting("Pause after the first failure; it doubles with each retry.", minimum=0)
+    ] = 1.0
+    longest_pause_seconds: Annotated[float, Setting("Maximum pause between retries.", minimum=0)] = 300.0
     max_batch_records: Annotated[int, Setting("Maximum number of packages imported in one transaction.", minimum=1)] = (
         100
     )
     max_batch_bytes: Annotated[int, Setting("Maximum bytes of messages read at once.", minimum=1)] = 4 * MEBIBYTE
     package_timeout_seconds: Annotated[
-        float | None, Setting("Time limit for importing one package. null: no limit.", minimum=0)
+        float | None,
+        Setting(
+            "Time limit for importing one package; then the attempt counts as failed (ImportTimeout). null: no limit.",
+            minimum=0,
+        ),
     ] = 3600.0
-    shutdown_seconds: Annotated[float, Setting("Time to finish the current package on shutdown.", minimum=0)] = 25.0
+    shutdown_seconds: Annotated[
+        float,
+        Setting(
+            "Time to finish the current package on SIGTERM. After four fifths of it the package is rolled "
+            "back; the next start imports it.",
+            minimum=0,
+        ),
+    ] = 25.0
     undecodable: Annotated[
         Undecodable,
-        Setting("Reaction to a record that is not a package message."),
+        Setting(
+            "Reaction to a record on the package topic that is not a package message. give-up: put it into "
+            "the error queue. stop: stop before it, as MessageUndecodable."
+        ),
     ] = Undecodable.GIVE_UP
     expose: Annotated[
         Expose,
         Setting(
-            "When readers see content. build: a bulk build, and what is published meanwhile, becomes visible at"
-            " its end; requires `generations:DIR`."
+            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes "
+            "visible when its last package is imported; requires a `generations:DIR` target."
         ),
     ] = Expose.PACKAGE
     expose_seconds: Annotated[
         float | None,
         Setting(
-            "Time without a package of a build after which it is shown incomplete. null: no limit.",
+            "With `expose: build`: time without a package of the build after which it is shown incomplete. "
+            "null: no limit.",
             minimum=0,
         ),
     ] = 3600.0
@@ -282,18 +337,30 @@ class SubscriberAgentConfig(Section):
     roots: Annotated[
         tuple[str, ...],
         Setting(
-            "Content paths, each with all below. Packages that would change others go to the error queue. Default: all."
+            "Content paths, each with everything below it. A package that would change other content is "
+            "rejected as a whole and goes to the error queue. Default: all paths."
         ),
     ] = ()
-    editable: Annotated[bool, Setting("Accepts commands (clear, remove) and confirms every package.")] = False
-    durable: Annotated[bool, Setting("Holds packages back while it is away, with retention by consumption.")] = True
+    editable: Annotated[
+        bool,
+        Setting(
+            "Accepts commands (clear, remove) and confirms every package with a status. Golden subscribers need it."
+        ),
+    ] = False
+    durable: Annotated[
+        bool, Setting("With retention by consumption: the journal keeps packages for it while it is away.")
+    ] = True
     staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber. null: no wait.")] = None
-    expose: Annotated[Expose | None, Setting("When readers see content. null: as `subscriber.expose`.")] = None
+    expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
     delivery: Annotated[
-        Delivery, Setting("`shared`: a member of a pool with one `name` and target; one imports each.")
+        Delivery,
+        Setting(
+            "each: this process imports every package. shared: it is a member of a pool; processes with one "
+            "`name` and one target share the packages."
+        ),
     ] = Delivery.EACH
-    slots: Annotated[int, Setting("Packages imported at once.", minimum=1, maximum=256)] = 4
+    slots: Annotated[int, Setting("Packages imported at once, with `delivery: shared`.", minimum=1, maximum=256)] = 4
 
 
 class AgentsConfig(Section):
@@ -308,10 +375,19 @@ class TokenConfig(Section):
 
     name: Annotated[str, Setting("Name of the token's owner, as written to the audit log.")]
     token: Annotated[Secret, Setting("The token.")]
-    verbs: Annotated[tuple[Verb, ...], Setting("Permitted operations.")] = (Verb.VIEW,)
+    verbs: Annotated[
+        tuple[Verb, ...],
+        Setting(
+            "Permitted operations. view: read. distribute: publish. clear: drop, redrive, suspend. submit: "
+            "add jobs. work: run jobs. admin: all."
+        ),
+    ] = (Verb.VIEW,)
     paths: Annotated[
         tuple[str, ...],
-        Setting("Path patterns that it may distribute, each with all below. `*`: any part of one name."),
+        Setting(
+            "Path patterns that the token may distribute, each with everything below it. `*` matches any part "
+            "of one name."
+        ),
     ] = ("/",)
 
 
@@ -321,15 +397,35 @@ class HttpConfig(Section):
     host: Annotated[str, Setting("Address to listen on. Without tokens it must be a loopback address.")] = "127.0.0.1"
     port: Annotated[int, Setting("Port to listen on. 0: any free port.", minimum=0, maximum=65_535)] = 8080
     tokens: Annotated[
-        tuple[TokenConfig, ...], Setting("Tokens and their rights. Empty: local processes have all rights.")
+        tuple[TokenConfig, ...],
+        Setting("Bearer tokens and their rights. Empty: every process of this machine has all rights."),
     ] = ()
-    open_metrics: Annotated[bool, Setting("Serve `/metrics` without a token; it shows names, no content.")] = False
-    max_body_bytes: Annotated[int, Setting("Maximum size of a request body.", minimum=1)] = MEBIBYTE
-    requests_per_second: Annotated[float, Setting("Sustained request rate per caller.", minimum=0.1)] = 50.0
-    burst_requests: Annotated[int, Setting("Maximum burst of requests per caller.", minimum=1)] = 100
-    request_seconds: Annotated[float, Setting("Time limit for a client to send its request.", minimum=0.1)] = 30.0
+    open_metrics: Annotated[
+        bool, Setting("Serve `/metrics` without a token; it shows names of publishers and subscribers, and no content.")
+    ] = False
+    max_body_bytes: Annotated[int, Setting("Maximum size of a request body; a larger one gets 413.", minimum=1)] = (
+        MEBIBYTE
+    )
+    requests_per_second: Annotated[
+        float,
+        Setting(
+            "Sustained request rate per token, or per address without one; beyond it 429 with `Retry-After`.",
+            minimum=0.1,
+        ),
+    ] = 50.0
+    burst_requests: Annotated[
+        int, Setting("Requests that a caller may send at once before that rate applies.", minimum=1)
+    ] = 100
+    request_seconds: Annotated[
+        float, Setting("Time limit for a client to send its request, and to read the answer.", minimum=0.1)
+    ] = 30.0
     max_connections: Annotated[
-        int, Setting("Maximum number of connections; more are rejected.", minimum=1, maximum=65_535)
+        int,
+        Setting(
+            "Maximum number of connections. One more displaces an idle connection, or gets 503. Probes have 16 more.",
+            minimum=1,
+            maximum=65_535,
+        ),
     ] = 200
 
 
@@ -340,15 +436,24 @@ class JobRuleConfig(Section):
     imported: Annotated[
         str | None,
         Setting(
-            "Path pattern, such as `/content/**`: a package that a subscriber imports below it adds the job. Or"
-            " give `distributed`."
+            "Path pattern, such as `/content/**`: a package that a subscriber imports below it adds the job, "
+            "in the transaction of the import. Give either this or `distributed`."
         ),
     ] = None
     distributed: Annotated[
         str | None,
-        Setting("Path pattern: a package that all subscribers of a publisher are past adds the job."),
+        Setting(
+            "Path pattern: a package below it that all subscribers of a publisher are past adds the job, with "
+            "its event."
+        ),
     ] = None
-    key: Annotated[str, Setting("Key of the job. `{publisher}` and `{subscriber}` are replaced by their names.")] = ""
+    key: Annotated[
+        str,
+        Setting(
+            "Key of the job, for order, fairness and merging. `{publisher}` and `{subscriber}` are replaced "
+            "by their names."
+        ),
+    ] = ""
 
 
 class JobsConfig(Section):

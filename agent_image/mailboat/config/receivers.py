@@ -63,28 +63,39 @@ class MailSecurity(enum.StrEnum):
 class EventFilterConfig(Section):
     """Which events a receiver gets: those that match every key that is set."""
 
-    severity: Annotated[EventSeverity, Setting("Least severity.")] = EventSeverity.INFO
+    severity: Annotated[
+        EventSeverity,
+        Setting(
+            "Least severity: a package that was given up is an error, one that is missing for another reason a warning."
+        ),
+    ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Setting("Kinds of events. Empty: all.")] = ()
-    publishers: Annotated[tuple[str, ...], Setting("Publishers whose packages. Empty: all of this agent.")] = ()
+    publishers: Annotated[
+        tuple[str, ...], Setting("Only packages of these publishers. Empty: all publishers of this agent.")
+    ] = ()
     subscribers: Annotated[
         tuple[str, ...],
-        Setting("Subscribers, such as `edge-*`: packages that one of them does not have. Empty: all."),
+        Setting("Only packages that one of these subscribers does not have, such as `edge-*`. Empty: all packages."),
     ] = ()
-    paths: Annotated[tuple[str, ...], Setting("Path patterns of packages. Empty: all.")] = ()
+    paths: Annotated[
+        tuple[str, ...], Setting("Path patterns: only packages with a path below one of them. Empty: all.")
+    ] = ()
     jobs: Annotated[
         tuple[str, ...],
-        Setting("Job topics, such as purge.**: their events instead of those of packages."),
+        Setting("Patterns of job topics, such as `purge.**`: events of these jobs instead of those of packages."),
     ] = ()
 
 
 class WebhookConfig(Section):
     """A receiver that events are posted to."""
 
-    name: Annotated[str, Setting("Name; its progress is kept by it.")]
+    name: Annotated[
+        str, Setting("Name, under which its progress is kept: with a new name it starts at the next event.")
+    ]
     url: Annotated[str | None, Setting("URL that events are posted to.")] = None
     secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Setting("Time limit of one request.", minimum=0.1)] = 10.0
+    timeout_seconds: Annotated[float, Setting("Time limit of one request; then it is retried.", minimum=0.1)] = 10.0
     format: Annotated[WebhookFormat, Setting("Format of the body.")] = WebhookFormat.CLOUDEVENTS
     filter: Annotated[EventFilterConfig, Setting("Which events are posted.")] = EventFilterConfig()
 
@@ -110,9 +121,13 @@ class RelayConfig(Section):
 class MailConfig(Section):
     """Recipients that events are mailed to, through `events.relay`."""
 
-    name: Annotated[str, Setting("Name; its progress is kept by it.")]
+    name: Annotated[
+        str, Setting("Name, under which its progress is kept: with a new name it starts at the next event.")
+    ]
     to: Annotated[tuple[str, ...], Setting("Addresses of the recipients.")]
-    every_seconds: Annotated[float, Setting("Least time between two e-mails.", minimum=1)] = 60.0
+    every_seconds: Annotated[
+        float, Setting("Least time between two e-mails; events in between are sent together, up to 100.", minimum=1)
+    ] = 60.0
     filter: Annotated[EventFilterConfig, Setting("Which events are mailed.")] = EventFilterConfig()
 
 
@@ -121,12 +136,17 @@ class EventsConfig(Section):
 
     silent_seconds: Annotated[
         float,
-        Setting("Time that an event waits for a silent subscriber.", minimum=1),
+        Setting(
+            "Time that an event waits for a silent subscriber; then it is sent, and names that subscriber as `absent`.",
+            minimum=1,
+        ),
     ] = 300.0
     webhooks: Annotated[tuple[WebhookConfig, ...], Setting("Webhooks that events are posted to.")] = ()
     jobs: Annotated[
         tuple[str, ...],
-        Setting("Job topics, such as purge.**: their events are appended to the event topic, too."),
+        Setting(
+            "Patterns of job topics, such as `purge.**`: events of these jobs are appended to the event topic, too."
+        ),
     ] = ()
     relay: Annotated[RelayConfig | None, Setting("SMTP relay for `events.mails`. null: none.")] = None
     mails: Annotated[tuple[MailConfig, ...], Setting("Recipients that events are mailed to.")] = ()

@@ -74,9 +74,14 @@ class KafkaConfig(Section):
         int | None,
         Setting("`min.insync.replicas` of created topics. null: the brokers' default.", minimum=1, maximum=32_767),
     ] = None
-    append_seconds: Annotated[float, Setting("Time limit of an append; then its outcome is unknown.", minimum=0.1)] = (
-        30.0
-    )
+    append_seconds: Annotated[
+        float,
+        Setting(
+            "Time limit of an append. Then its outcome is unknown (AppendUncertain): publish again with the "
+            "same request id.",
+            minimum=0.1,
+        ),
+    ] = 30.0
     request_seconds: Annotated[float, Setting("Time limit of any other request.", minimum=0.1)] = 10.0
 
 
@@ -113,7 +118,9 @@ class S3Config(Section):
     prefix: Annotated[str, Setting("Prefix of all keys, for a shared bucket.")] = ""
     endpoint_url: Annotated[str | None, Setting("Endpoint of an S3-compatible server. Default: AWS.")] = None
     region: Annotated[str | None, Setting("Region. null: as found by the credentials chain.")] = None
-    path_style: Annotated[bool, Setting("Bucket in the path, as many S3-compatible servers require.")] = False
+    path_style: Annotated[
+        bool, Setting("Path-style requests (bucket in the path), as many S3-compatible servers require.")
+    ] = False
     access_key_id: Annotated[Secret | None, Setting("Access key id. null: the credentials chain.")] = None
     secret_access_key: Annotated[Secret | None, Setting("Secret access key.")] = None
     ca_file: Annotated[str | None, Setting("CA bundle for the server's certificate, PEM.")] = None
@@ -125,7 +132,9 @@ class S3Config(Section):
             maximum=5 * GIBIBYTE,
         ),
     ] = 8 * MEBIBYTE
-    max_attempts: Annotated[int, Setting("Attempts per request.", minimum=1)] = 5
+    max_attempts: Annotated[
+        int, Setting("Attempts per request that fails temporarily, with growing pauses between them.", minimum=1)
+    ] = 5
 
     @property
     def description(self) -> str:
@@ -142,7 +151,8 @@ class BlobsConfig(Section):
     grace_seconds: Annotated[
         float,
         Setting(
-            "Minimum age of unreferenced blobs that a sweep removes.",
+            "Minimum age of unreferenced blobs that a sweep removes; younger ones may belong to a publication "
+            "in progress.",
             minimum=0,
         ),
     ] = DAY_SECONDS
@@ -155,16 +165,25 @@ class BlobsConfig(Section):
 class ConsumptionConfig(Section):
     """Retention by consumption: removes packages that all registered subscribers have imported."""
 
-    policy: Annotated[ConsumptionPolicy, Setting("Subscribers that hold packages back.")] = ConsumptionPolicy.OFF
-    min_seconds: Annotated[float, Setting("Minimum age of removed packages.", minimum=0)] = 3600.0
+    policy: Annotated[
+        ConsumptionPolicy,
+        Setting(
+            "Subscribers that hold packages back. off: none. durable: the registered ones, and others while "
+            "they are alive."
+        ),
+    ] = ConsumptionPolicy.OFF
+    min_seconds: Annotated[float, Setting("Minimum age of packages that consumption removes.", minimum=0)] = 3600.0
     max_seconds: Annotated[
         float | None,
-        Setting("Age at which packages are removed, consumed or not. null: never.", minimum=0),
+        Setting("Age at which packages are removed even if they were not consumed. null: never.", minimum=0),
     ] = None
     min_bytes: Annotated[int, Setting("Size of the newest packages that always stay.", minimum=0)] = 0
     max_bytes: Annotated[
         int | None,
-        Setting("Size beyond which packages are removed, consumed or not. null: no limit.", minimum=0),
+        Setting(
+            "Size beyond which the oldest packages are removed even if they were not consumed. null: no limit.",
+            minimum=0,
+        ),
     ] = None
     subscriber_timeout_seconds: Annotated[
         float | None,
@@ -196,7 +215,7 @@ class RetentionConfig(Section):
     ] = None
     consumption: Annotated[
         ConsumptionConfig,
-        Setting("Removal of packages that all durable subscribers have imported."),
+        Setting("Retention by consumption: removal of packages that all durable subscribers have imported."),
     ] = field(default_factory=ConsumptionConfig)
     status: Annotated[TopicRetentionConfig | None, Setting("Retention of statuses. null: `status_seconds`.")] = None
     discovery: Annotated[

@@ -59,7 +59,8 @@ class JobScheduleMissingError(UsageError):
 class JobLeaseLostError(PermanentError):
     """The lease of the job is over or belongs to another worker, so this result or renewal does not count.
 
-    Make the effect of the job safe to repeat, renew more often, or give the job a longer lease.
+    The job was queued again, or another worker runs it. Make its effect safe to repeat, renew more often, or give
+    the job a longer lease.
     """
 
 

@@ -44,7 +44,7 @@ _NO_LIMITS: Final = LimitsConfig(
 
 
 class TargetNotEmptyError(UsageError):
-    """A snapshot can only be restored into a new or empty target.
+    """A snapshot can only be restored into a new or empty target. The existing content was not touched.
 
     Name another place, or remove the target first.
     """

@@ -74,14 +74,15 @@ SCHEMA: Final = Schema(0x4D425042, (_FIRST_SCHEMA, _STAGED_SCHEMA, _EVENT_SCHEMA
 
 
 class PublisherStateCorruptError(StopError):
-    """The publisher's state file is damaged or not a state file.
+    """The publisher's state file is damaged or not a state file. It is never overwritten automatically.
 
-    Restore it, or remove it: request ids are then forgotten, and `publish --changed` publishes everything again.
+    Restore it from a copy, or remove it: earlier request ids are then forgotten, and the next `publish --changed`
+    publishes the whole source again.
     """
 
 
 class PublisherBusyError(RetryableError):
-    """Another process of the same publisher locks its state. Retry."""
+    """Another process of the same publisher locked its state longer than the timeout. Retry."""
 
 
 def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Connection:
@@ -97,6 +98,7 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
         make_file(file)
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
         try:
+            # Other processes of the publisher read meanwhile, and a commit is one synchronisation.
             turn_on_write_ahead_log(connection)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             # The file may be foreign: https://www.sqlite.org/pragma.html#pragma_trusted_schema
@@ -117,6 +119,7 @@ class StateFile:
     def __init__(self, path: Path, synchronous: Synchronous = "FULL") -> None:
         """Open it, or make it. Raises: see `open_database`."""
         self.path = path
+        # Re-entrant: `PublisherLocks` holds it around whole appends, which read and write the file.
         self.guard = threading.RLock()
         self.connection = open_database(path, synchronous)
 
@@ -147,6 +150,7 @@ def translated_failures(file: Path) -> Iterator[None]:
 
 def _check(connection: sqlite3.Connection, file: Path) -> None:
     application, version = application_of(connection), version_of(connection)
+    # A crash between `make_file` and the first commit leaves an empty file; tables without our id are foreign.
     is_empty = application == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if not is_empty and (application != SCHEMA.application_id or version > SCHEMA.version):
         raise PublisherStateCorruptError(

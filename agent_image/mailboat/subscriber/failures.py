@@ -47,16 +47,16 @@ _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTime
 _DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportError, NotImplementedError)
 """What no content of a package can cause in correct code."""
 
-# `2.0**1024` overflows, and a package may fail more often than that
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
 _ONE: Final = ReadLimits(max_records=1)
 _MANY: Final = ReadLimits(max_records=500)
 
 
 class ImportDefectError(StopError):
-    """Internal error while importing a package: a bug in Mailboat or a broken installation.
+    """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
 
-    The subscriber stopped before the package. Run it with `--verbose`, report the traceback, and start a fixed version.
+    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose`,
+    report the traceback, and start a fixed version: it continues at the same package.
     """
 
 
@@ -220,6 +220,7 @@ class FailureHandler:
             StopError: The named state in which the subscriber stops, also when the failure is its own.
             RetryableError: The target can't even note the failure.
         """
+        # Before anything is counted: a bug of this version must not use up the attempts of a good package.
         refuse_defect(failure)
         counted = self.failures_of(failure.record.offset) + 1
         cause = FailureCause.of_error(failure.error, failure.message)
@@ -237,6 +238,8 @@ class FailureHandler:
                 self._store(failure.record.offset, counted, cause, pause)
                 return Verdict(False, pause, True, counted, cause, publisher)
             case TryAgain(pause):
+                # In memory only: a restart begins again with the first pause, which costs a few attempts and no
+                # package.
                 self._uncounted += 1
                 return Verdict(False, pause, False, counted - 1, cause, publisher)
 
@@ -349,12 +352,15 @@ class Redriver:
                 if is_infrastructure(error):
                     raise
                 cause = FailureCause.of_error(error)
+                # Ends the request, not the entry: otherwise the same package would be tried again between all later
+                # batches.
                 self._ports.target.ledger.refuse_redrive(entry.offset, cause)
                 yield StillGivenUp(entry.offset, cause)
 
     def _import(self, entry: GivenUp, position: Position, end: Offset | None) -> Outcome:
         record = self._record(entry)
         message = self._importer.decode(record)
+        # Both refusals come before the transaction: a refused entry changes nothing in the target.
         self._refuse_unfollowed(entry, message)
         self._refuse_superseded(entry, message, position.next_offset if end is None else end)
         with self._ports.target.batch() as batch:

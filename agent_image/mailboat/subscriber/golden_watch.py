@@ -35,7 +35,8 @@ class GoldenSilentError(RetryableError):
     """A subscriber waits for its golden subscriber, which may never confirm the package.
 
     The golden subscriber is silent, not editable, does not follow the publisher, or passed the package without a
-    status. Repair that; or clear the waiting queue and publish again.
+    status. Start it, make it editable, or let it follow the publisher; or clear the queue of the waiting subscriber
+    and publish the content again.
     """
 
 

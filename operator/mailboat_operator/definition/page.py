@@ -68,8 +68,10 @@ def resources_page() -> str:
             lines += ["", f"### {record.__name__}", "", *_lines(record, shared)]
             lines += _list("Rules:", _rules(record, "", shared))
     of_kubernetes = [record for record in shared if record in (placement.PodSecurity, *vars(template).values())]
+    # those that a field above names; `kubectl explain --recursive` has the types within them
+    named = [record for record in of_kubernetes if any(f"[{record.__name__}](#types" in line for line in lines)]
     lines += ["", "## Types of Kubernetes", "", *_KUBERNETES_TYPES, ""]
-    lines += [f"- `{record.__name__}`: {_line(record, shared)}" for record in of_kubernetes]
+    lines += [f"- `{record.__name__}`: {_line(record, shared)}" for record in (*named, template.TemplateSpec)]
     return "\n".join(lines) + "\n"
 
 

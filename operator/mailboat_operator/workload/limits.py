@@ -19,7 +19,7 @@ class Limits(Frozen):
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
 
     max_entries: Annotated[
-        int, Field("Maximum number of nodes or archive entries per package.", minimum=1, maximum=10**9)
+        int, Field("Maximum number of nodes per package, and of entries per FileVault zip.", minimum=1, maximum=10**9)
     ] = _DEFAULTS.max_entries
     max_entry_size_bytes: Annotated[int, Field("Maximum unpacked size of one binary or archive entry.", form=SIZE)] = (
         _DEFAULTS.max_entry_bytes
@@ -55,11 +55,18 @@ class Throttle(Frozen):
 
     RENAMED: ClassVar = (Renamed("isOff", "enabled", default=False),)
 
-    enabled: Annotated[bool, Field("Delay publish requests while subscribers lag.")] = True
+    enabled: Annotated[
+        bool, Field("Delay publish requests while subscribers lag; if false, the other fields have no effect.")
+    ] = True
     max_queue_entries: Annotated[
-        int, Field("Backlog of the slowest editable subscriber at which delays begin.", minimum=1, maximum=10**9)
+        int,
+        Field(
+            "Packages in the longest queue of an editable subscriber at which delays begin.", minimum=1, maximum=10**9
+        ),
     ] = 1000
-    max_delay_seconds: Annotated[float, Field("Maximum delay of one request.", form=DURATION_OR_ZERO)] = 20.0
+    max_delay_seconds: Annotated[
+        float, Field("Maximum delay of one request, reached at twice that backlog.", form=DURATION_OR_ZERO)
+    ] = 20.0
 
     @property
     def config(self) -> ThrottleConfig:

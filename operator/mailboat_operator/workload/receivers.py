@@ -46,12 +46,17 @@ class EventFilter(Frozen):
         ),
     )
 
-    severity: Annotated[EventSeverity, Field("Least severity.")] = EventSeverity.INFO
+    severity: Annotated[
+        EventSeverity,
+        Field(
+            "Least severity: a package that was given up is an error, one that is missing for another reason a warning."
+        ),
+    ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Field("Kinds of events. Default: all.", max_items=6, key="")] = ()
     subscribers: Annotated[
         tuple[str, ...],
         Field(
-            "Subscribers, such as `edge-*`: packages that one of them does not have. Default: all.",
+            "Only packages that one of these subscribers does not have, such as `edge-*`. Default: all packages.",
             form=NAME_PATTERN,
             max_items=32,
             key="",
@@ -60,7 +65,7 @@ class EventFilter(Frozen):
     paths: Annotated[
         tuple[str, ...],
         Field(
-            "Path patterns of packages. Default: all.",
+            "Path patterns: only packages with a path below one of them. Default: all.",
             form=PATH_PATTERN,
             max_items=32,
             key="",
@@ -91,11 +96,13 @@ class Webhook(Frozen):
         ),
     )
 
-    name: Annotated[str, Field("Name; its progress is kept by it.", form=LABEL)]
+    name: Annotated[
+        str, Field("Name, under which its progress is kept: with a new name it starts at the next event.", form=LABEL)
+    ]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
     url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Field("Time limit of one request.", form=DURATION)] = 10.0
+    timeout_seconds: Annotated[float, Field("Time limit of one request; then it is retried.", form=DURATION)] = 10.0
     format: Annotated[WebhookFormat, Field("Format of the body.")] = WebhookFormat.CLOUDEVENTS
     filter: Annotated[EventFilter, Field("Which events are posted.")] = EventFilter()
 
@@ -150,14 +157,18 @@ class Relay(Frozen):
 class Mail(Frozen):
     """Recipients that events are mailed to, through the relay."""
 
-    name: Annotated[str, Field("Name; its progress is kept by it.", form=LABEL)]
+    name: Annotated[
+        str, Field("Name, under which its progress is kept: with a new name it starts at the next event.", form=LABEL)
+    ]
     to: Annotated[
         tuple[str, ...],
         Field("Addresses of the recipients.", form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),
     ]
     every_seconds: Annotated[
         float,
-        Field("Least time between two e-mails.", form=DURATION_OF_SECONDS),
+        Field(
+            "Least time between two e-mails; events in between are sent together, up to 100.", form=DURATION_OF_SECONDS
+        ),
     ] = 60.0
     filter: Annotated[EventFilter, Field("Which events are mailed.")] = EventFilter()
 
@@ -181,7 +192,7 @@ class Events(Frozen):
     silent_seconds: Annotated[
         float,
         Field(
-            "Time that an event waits for a silent subscriber.",
+            "Time that an event waits for a silent subscriber; then it is sent, and names that subscriber as `absent`.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0

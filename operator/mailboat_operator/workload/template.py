@@ -72,8 +72,8 @@ AgentImageName = Annotated[
 ServiceAccountName = Annotated[
     str | None,
     Field(
-        "Existing service account, for the pods' cloud identity; without a token of the Kubernetes API. "
-        "Default: the namespace's.",
+        "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is "
+        "mounted. Default: the namespace's default account.",
         form=NAME,
     ),
 ]

@@ -48,14 +48,16 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 class SparkMissingError(UsageError):
     """Bulk builds need Spark, and PySpark or Java is missing or too old.
 
-    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. Java 17 or newer is found by JAVA_HOME or PATH.
+    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. It needs Java 17 or newer, found by JAVA_HOME or
+    on the PATH.
     """
 
 
 class SparkUnavailableError(RetryableError):
-    """Spark's JVM runs, but no session could be started at that master.
+    """Spark's JVM runs, but no session could be started at that master. Nothing was built.
 
-    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other.
+    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), that a master listens there, and that master and
+    driver reach each other. Then run the same command again.
     """
 
 

@@ -41,7 +41,8 @@ Advance = Callable[[int], None]
 class SparkJobFailedError(RetryableError):
     """Spark gave up a job: executors were lost, or a task failed too often.
 
-    The message begins with Spark's reason. Built packages are kept: run the command again.
+    The message has the beginning of Spark's reason; its log has the rest. Built packages are kept: run the same
+    command again.
     """
 
 

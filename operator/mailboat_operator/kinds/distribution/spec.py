@@ -75,20 +75,21 @@ class DistributionSpec(Frozen):
         unchangeable("paths", _ONCE),
     )
 
-    publisher_ref: Annotated[Reference, Field("The Publisher.")]
+    publisher_ref: Annotated[Reference, Field("Publisher that publishes the paths.")]
     action: Annotated[DistributionAction, Field("Action of the request.")]
     paths: Annotated[tuple[DistributedPath, ...], Field("The paths.", max_items=MAX_PATHS, key="path")] = ()
     active_deadline_seconds: Annotated[
         int | None,
         Field(
-            "Time until it fails if not all members have the package. Default: never.",
+            "Time after creation at which it fails if not all members have the package. Published packages "
+            "stay published. Default: never.",
             minimum=1,
             maximum=2**31 - 1,
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("Time from the end to deletion. Default: never.", minimum=0, maximum=2**31 - 1),
+        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=2**31 - 1),
     ] = None
 
 

@@ -49,7 +49,7 @@ class Rate(Frozen):
     """A limit on starts."""
 
     starts: Annotated[int, Field("Starts within the period.", minimum=1, maximum=_MOST)]
-    period_seconds: Annotated[float, Field("The period.", form=DAY)] = 1.0
+    period_seconds: Annotated[float, Field("Length of the period.", form=DAY)] = 1.0
 
 
 class Merge(Frozen):
@@ -66,15 +66,24 @@ class JobRetries(Frozen):
 
     max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=30_000)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
-    first_pause_seconds: Annotated[float, Field("First pause; it doubles with each retry.", form=DAY_OR_ZERO)] = 2.0
-    longest_pause_seconds: Annotated[float, Field("Maximum pause.", form=DAY)] = 300.0
+    first_pause_seconds: Annotated[
+        float, Field("Pause before the first retry; it doubles with each retry.", form=DAY_OR_ZERO)
+    ] = 2.0
+    longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DAY)] = 300.0
 
 
 class JobHandler(Frozen):
     """A command that runs jobs: JSON on standard input, exit code 75 for a retry."""
 
     topics: Annotated[str, Field("Pattern of the topics that it takes, such as `purge.*`.", form=JOB_PATTERN)]
-    command: Annotated[str, Field("Command line, without a shell.", max_length=4096)]
+    command: Annotated[
+        str,
+        Field(
+            "Command line, split into words and run without a shell. It reads the job as JSON; exit code 75 "
+            "asks for a retry.",
+            max_length=4096,
+        ),
+    ]
 
 
 class Workers(Frozen):
@@ -98,7 +107,7 @@ class Workers(Frozen):
 
     token_secret_ref: Annotated[
         SecretReference,
-        Field("Secret with `token`, of the Publisher's `http.tokens`, with the verbs work and view."),
+        Field("Secret with `token`: a token of the Publisher (`spec.http.tokens`) with the verbs work and view."),
     ]
     image: Annotated[
         str | None, Field("Image with `mailboat` and the handlers. Default: the image of agents.", form=IMAGE)
@@ -113,32 +122,36 @@ class Workers(Frozen):
     command: Annotated[
         tuple[str, ...],
         Field(
-            "Command of a worker in another language. `MAILBOAT_URL` and `MAILBOAT_TOKEN` are set.",
+            "Command instead of `mailboat worker run`, for a worker in another language. `MAILBOAT_URL` and "
+            "`MAILBOAT_TOKEN` are set.",
             max_items=50,
         ),
     ] = ()
     min: Annotated[int, Field("Minimum number of workers; 0 needs KEDA.", minimum=0, maximum=1000)] = 0
     max: Annotated[int, Field("Maximum number of workers.", minimum=1, maximum=1000)] = 1
     slots: Annotated[int, Field("Jobs that one worker runs in parallel.", minimum=1, maximum=1000)] = 4
-    backlog_per_worker: Annotated[int, Field("Due jobs per worker.", minimum=1, maximum=_MOST)] = 10
+    backlog_per_worker: Annotated[
+        int, Field("Due jobs per worker: more of them start another worker, up to `max`.", minimum=1, maximum=_MOST)
+    ] = 10
     scale_down_after_seconds: Annotated[
         float, Field("Time of lower demand until workers are removed.", form=SCALE_DOWN)
     ] = 60.0
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a removed worker finishes its jobs; then another runs them again.",
+            "Time in which a removed worker finishes its running jobs. Then they are stopped, and another "
+            "worker runs them again.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
-    env: Annotated[tuple[Variable, ...], Field("Environment.", max_items=50, key="name")] = ()
+    env: Annotated[tuple[Variable, ...], Field("Environment variables of the workers.", max_items=50, key="name")] = ()
     env_from: Annotated[
         tuple[VariablesSource, ...], Field("Secrets and ConfigMaps whose entries are variables.", max_items=8)
     ] = ()
     resources: Annotated[Resources, Field("CPU and memory of a worker. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )
-    volume_mounts: Annotated[tuple[Mount, ...], Field("Volumes of the template.", max_items=20)] = ()
+    volume_mounts: Annotated[tuple[Mount, ...], Field("Mounts of the template's volumes.", max_items=20)] = ()
     template: Annotated[Template, Field("Additional containers and volumes, and pod placement.")] = field(
         default_factory=Template
     )
@@ -173,23 +186,32 @@ class JobQueueSpec(Frozen):
     ]
     type: Annotated[
         QueueType,
-        Field("Any order (parallel), one at a time (ordered), one per key (keyed), keys in turn (fair)."),
+        Field(
+            "Order of the jobs. parallel: any. ordered: one at a time. keyed: one at a time per key. fair: "
+            "keys take turns."
+        ),
     ] = QueueType.PARALLEL
     max_parallel: Annotated[
         int | None, Field("Calls at the same time, over all workers. Default: no limit.", minimum=1, maximum=_MOST)
     ] = None
     parallel_percent: Annotated[
         int | None,
-        Field("Calls at the same time, as a share of all slots. Default: no limit.", minimum=1, maximum=100),
+        Field(
+            "Calls at the same time, as a share of the slots of all workers. Default: no limit.", minimum=1, maximum=100
+        ),
     ] = None
     rate: Annotated[Rate | None, Field("Maximum rate of starts, over all workers. Default: no limit.")] = None
     merge: Annotated[Merge | None, Field("Merge jobs of one key into one call. Default: each job is a call.")] = None
     retries: Annotated[JobRetries, Field("Retries of jobs that fail.")] = field(default_factory=JobRetries)
-    history_seconds: Annotated[float, Field("Time that ended jobs stay in the list.", form=HISTORY)] = 172_800.0
-    workers: Annotated[Workers | None, Field("Workers to run for it. Default: none; others claim its jobs.")] = None
+    history_seconds: Annotated[
+        float, Field("Time that ended jobs stay in the list, for `jobs show` and `jobs retry`.", form=HISTORY)
+    ] = 172_800.0
+    workers: Annotated[
+        Workers | None, Field("Workers that the operator runs for it. Default: none; other workers take its jobs.")
+    ] = None
     reclaim_policy: Annotated[
         ReclaimPolicy,
-        Field("Keep or drop the queue and its queued jobs with this object."),
+        Field("Whether the queue and its queued jobs are kept or dropped when this object is deleted."),
     ] = ReclaimPolicy.RETAIN
     suspend: Annotated[bool, Field("Start no job of the queue; running ones go on.")] = False
 

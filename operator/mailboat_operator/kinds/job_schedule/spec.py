@@ -50,19 +50,22 @@ class JobScheduleSpec(Frozen):
 
     publisher_ref: Annotated[Reference, Field("Publisher whose agent keeps the schedule in its Journal.")]
     topic: Annotated[str, Field("Topic of the job: it chooses queue and handler.", form=JOB_TOPIC)]
-    cron: Annotated[str | None, Field("Due times: `0 3 * * *`.", form=CRON)] = None
+    cron: Annotated[str | None, Field("Due times as a cron expression, such as `0 3 * * *`.", form=CRON)] = None
     time_zone: Annotated[str, Field("Time zone of cron.", form=TIME_ZONE)] = "Etc/UTC"
     every_seconds: Annotated[float | None, Field("Time between two due times.", form=DURATION_OF_SECONDS)] = None
-    at: Annotated[datetime | None, Field("The only due time.")] = None
+    at: Annotated[datetime | None, Field("The only due time, such as `2027-01-31T08:00:00Z`.")] = None
     missed: Annotated[
         MissedPolicy,
-        Field("Due times missed by 30 seconds add one job, none, or one each (the last 100)."),
+        Field(
+            "What due times do that no agent or worker saw within 30 seconds. once: add one job for all. "
+            "skip: none. all: one for each of the last 100."
+        ),
     ] = MissedPolicy.ONCE
-    key: Annotated[str | None, Field("Key for order, fairness and merging.", max_length=253)] = None
+    key: Annotated[str | None, Field("Key of the job, for order, fairness and merging.", max_length=253)] = None
     data: Annotated[
         str | None, Field("Payload, usually JSON, of at most 16 KiB. Default: empty.", max_length=LARGEST_DATA)
     ] = None
-    suspend: Annotated[bool, Field("Add no jobs; skip due times.")] = False
+    suspend: Annotated[bool, Field("Add no jobs. Due times in the meantime are skipped.")] = False
 
 
 class JobScheduleStatus(Status):

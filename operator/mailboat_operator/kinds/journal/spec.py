@@ -79,7 +79,9 @@ class S3(Frozen):
     prefix: Annotated[str, Field("Prefix of all keys, for a shared bucket.", form=KEY_PREFIX)] = ""
     endpoint_url: Annotated[str | None, Field("Endpoint of an S3-compatible server. Default: AWS.", form=URL)] = None
     region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
-    path_style: Annotated[bool, Field("Bucket in the path, as many S3-compatible servers require.")] = False
+    path_style: Annotated[
+        bool, Field("Path-style requests (bucket in the path), as many S3-compatible servers require.")
+    ] = False
     credentials_secret_ref: Annotated[
         SecretReference | None,
         Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
@@ -149,17 +151,26 @@ class JournalTopics(Frozen):
     prefix: Annotated[
         str | None, Field("Prefix of topic names, for several systems on the same brokers.", form=TOPIC_PREFIX)
     ] = None
-    names: Annotated[JournalTopicNames | None, Field("Names of single topics, without the prefix.")] = None
-    replicas: Annotated[int | None, Field("Replicas of each. Default: the brokers'.", minimum=1, maximum=15)] = None
+    names: Annotated[JournalTopicNames | None, Field("Names of single topics; the prefix is not put before them.")] = (
+        None
+    )
+    replicas: Annotated[
+        int | None, Field("Replicas of each topic. Default: the brokers' setting.", minimum=1, maximum=15)
+    ] = None
     min_insync_replicas: Annotated[
-        int | None, Field("Replicas that an append waits for. Default: the brokers'.", minimum=1, maximum=15)
+        int | None,
+        Field(
+            "`min.insync.replicas` of each topic: replicas that an append waits for. Default: the brokers' setting.",
+            minimum=1,
+            maximum=15,
+        ),
     ] = None
     retention: Annotated[JournalRetention, Field("How long messages are kept.")] = field(
         default_factory=JournalRetention
     )
-    reclaim_policy: Annotated[ReclaimPolicy, Field("Keep or delete the topics with the Journal.")] = (
-        ReclaimPolicy.RETAIN
-    )
+    reclaim_policy: Annotated[
+        ReclaimPolicy, Field("Whether the topics and their messages are kept or deleted when the Journal is deleted.")
+    ] = ReclaimPolicy.RETAIN
 
     def name_of(self, role: TopicRole | JournalRole) -> str:
         """Return the name of the topic of a role, on the brokers."""

@@ -52,12 +52,15 @@ class Timetable(Frozen):
     time_zone: Annotated[str, Field("Time zone of the cron expression.", form=TIME_ZONE)] = "Etc/UTC"
     concurrency_policy: Annotated[
         ConcurrencyPolicy,
-        Field("During an earlier run: wait (Forbid), replace it, or run in parallel (Allow)."),
+        Field(
+            "What a scheduled time does during an earlier run. Forbid: wait for its end. Replace: end it. "
+            "Allow: run in parallel."
+        ),
     ] = ConcurrencyPolicy.FORBID
     starting_deadline_seconds: Annotated[
         float | None,
         Field(
-            "Time after which a run counts as missed. Default: until the next one.",
+            "Time after which a scheduled run that could not start counts as missed. Default: until the next one.",
             form=DURATION,
         ),
     ] = None
@@ -108,8 +111,8 @@ def _unchangeable(name: str) -> Rule:
 class Budget(Frozen):
     """How large one package may become; a single larger node travels alone."""
 
-    size_bytes: Annotated[int, Field("Bytes of properties and binaries.", form=SIZE)] = 4 * _MEBIBYTE
-    nodes: Annotated[int, Field("Nodes.", minimum=1, maximum=1_000_000)] = 2000
+    size_bytes: Annotated[int, Field("Bytes of properties and binaries per package.", form=SIZE)] = 4 * _MEBIBYTE
+    nodes: Annotated[int, Field("Nodes per package.", minimum=1, maximum=1_000_000)] = 2000
 
 
 class Driver(Frozen):
@@ -119,7 +122,9 @@ class Driver(Frozen):
 
     cores: Annotated[int, Field("Number of threads.", minimum=1, maximum=64)] = 1
     cpu_request: Annotated[str | None, Field("CPU request. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Memory of the Java process, without Python's.", form=SIZE)] = 1024 * _MEBIBYTE
+    memory_bytes: Annotated[int, Field("Memory of the Java process; Python's share comes on top.", form=SIZE)] = (
+        1024 * _MEBIBYTE
+    )
 
 
 class Executors(Frozen):
@@ -130,7 +135,9 @@ class Executors(Frozen):
     instances: Annotated[int, Field("Number of executors.", minimum=1, maximum=1000)] = 2
     cores: Annotated[int, Field("Packages that each executor builds in parallel.", minimum=1, maximum=64)] = 1
     cpu_request: Annotated[str | None, Field("CPU request of each. Default: one for each core.", form=CPU)] = None
-    memory_bytes: Annotated[int, Field("Memory of each Java process, without Python's.", form=SIZE)] = 1024 * _MEBIBYTE
+    memory_bytes: Annotated[int, Field("Memory of each Java process; Python's share comes on top.", form=SIZE)] = (
+        1024 * _MEBIBYTE
+    )
 
 
 class BuildTemplate(Frozen):
@@ -173,7 +180,7 @@ class PackageBuildSpec(Frozen):
     ]
     source: Annotated[
         Source | None,
-        Field("A claim that all pods can mount. Default: the Publisher's."),
+        Field("Source volume, read by all pods: a claim that many nodes can mount. Default: the Publisher's."),
     ] = None
     budget: Annotated[Budget, Field("Maximum size of one package.")] = field(default_factory=Budget)
     executors: Annotated[Executors, Field("The executors.")] = field(default_factory=Executors)
@@ -194,19 +201,23 @@ class PackageBuildSpec(Frozen):
     schedule: Annotated[Timetable | None, Field("Schedule of repeated builds. Default: one build, now.")] = None
     suspend: Annotated[
         bool,
-        Field("Suspend the build: its pods are removed, built packages kept. With a schedule: no new build begins."),
+        Field(
+            "Suspend the build: its pods are removed, built packages are kept, and it resumes when this is "
+            "false. With a schedule: no new build begins."
+        ),
     ] = False
     retries: Annotated[
         int,
         Field(
-            "Attempts after the first; each resumes the previous one.",
+            "Attempts after the first; each resumes the previous one. An attempt with unreadable paths "
+            "publishes the others and fails; its log names them.",
             minimum=0,
             maximum=20,
         ),
     ] = 3
     start_deadline_seconds: Annotated[
         float,
-        Field("Time limit for the pods of an attempt to run.", form=DURATION),
+        Field("Time limit for the pods of an attempt to start running; then the attempt fails.", form=DURATION),
     ] = 600.0
     active_deadline_seconds: Annotated[
         int | None,
@@ -214,7 +225,7 @@ class PackageBuildSpec(Frozen):
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("Time from the end to deletion. Default: never.", minimum=0, maximum=_MAX_SECONDS),
+        Field("Time after the end at which the object is deleted. Default: never.", minimum=0, maximum=_MAX_SECONDS),
     ] = None
 
 

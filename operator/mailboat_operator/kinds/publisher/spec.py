@@ -69,15 +69,25 @@ class Token(Frozen):
         ),
     )
 
-    name: Annotated[str, Field("The user of its requests, and the caller in audit lines.", form=NAME)]
+    name: Annotated[
+        str, Field("Name of the token's owner: the user of its requests, and the caller in the audit log.", form=NAME)
+    ]
     secret_ref: Annotated[SecretReference, Field("Secret with `token`.")]
-    verbs: Annotated[tuple[Verb, ...], Field("Permitted operations.", min_items=1, max_items=len(Verb), key="")] = (
-        Verb.VIEW,
-    )
+    verbs: Annotated[
+        tuple[Verb, ...],
+        Field(
+            "Permitted operations. view: read. distribute: publish. clear: drop, redrive, suspend. submit: "
+            "add jobs. work: run jobs. admin: all.",
+            min_items=1,
+            max_items=len(Verb),
+            key="",
+        ),
+    ] = (Verb.VIEW,)
     paths: Annotated[
         tuple[str, ...],
         Field(
-            "Path patterns that it may distribute, each with all below. `*`: any part of one name.",
+            "Path patterns that the token may distribute, each with everything below it. `*` matches any part "
+            "of one name.",
             form=PATH_PATTERN,
             min_items=1,
             max_items=32,
@@ -109,15 +119,16 @@ class PublisherSpec(Frozen):
     transfer: Annotated[
         Transfer,
         Field(
-            "Transport of large packages: through the blob store (reference), in chunks through the "
-            "journal, or by reference if the Journal has a bucket (auto)."
+            "Transport of packages that are too large for one message. reference: blob store. chunks: pieces "
+            "in the journal. auto: reference if the Journal has a bucket, else chunks. inline: rejected, and "
+            "every binary travels in its package; for Sling subscribers."
         ),
     ] = Transfer.AUTO
     filevault_name: Annotated[
         str,
         Field(
-            "Package type in messages for the format `filevault`. Sling subscribers accept only their package "
-            "builder's.",
+            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the "
+            "name of their package builder.",
             form=AGENT_NAME,
         ),
     ] = "filevault"
@@ -130,7 +141,7 @@ class PublisherSpec(Frozen):
     volume: Annotated[Volume, Field("Claim for the publisher's state.")] = field(
         default_factory=lambda: Volume(_STATE_BYTES)
     )
-    volume_retention: Annotated[ReclaimPolicy, Field("Keep or delete that claim with the Publisher.")] = (
+    volume_retention: Annotated[ReclaimPolicy, Field("Whether that claim is kept or deleted with the Publisher.")] = (
         ReclaimPolicy.RETAIN
     )
     resources: Annotated[Resources, Field("CPU and memory of the agent. Default: requests of 20m and 128Mi.")] = field(

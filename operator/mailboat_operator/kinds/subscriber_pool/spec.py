@@ -68,10 +68,10 @@ class Expose(enum.StrEnum):
 class Store(Frozen):
     """A store of content: on a claim of each member, or on one that all members mount."""
 
-    volume: Annotated[Volume | None, Field("Claim of each member (delivery broadcast).")] = None
+    volume: Annotated[Volume | None, Field("Claim that is created for each member (delivery broadcast).")] = None
     claim: Annotated[
         VolumeClaim | None,
-        Field("Existing ReadWriteMany claim of all members (delivery shared)."),
+        Field("Existing claim that all members mount (delivery shared): its access mode must be ReadWriteMany."),
     ] = None
 
 
@@ -97,9 +97,9 @@ class Target(Frozen):
 
     generations: Annotated[
         Store | None,
-        Field("Complete versions of a folder, with a link to the current one."),
+        Field("Complete versions of a folder, with a link to the current one: readers never see a partial import."),
     ] = None
-    files: Annotated[Store | None, Field("A folder, changed in place.")] = None
+    files: Annotated[Store | None, Field("A folder, changed in place: readers may see part of an import.")] = None
     sqlite: Annotated[Store | None, Field("SQLite file, one transaction per batch.")] = None
 
     @property
@@ -115,12 +115,14 @@ class Retries(Frozen):
 
     RENAMED: ClassVar = (Renamed("isEndless", "unlimited", default=False),)
 
-    max: Annotated[int, Field("Retries before a package is given up.", minimum=0, maximum=1_000_000)] = 10
+    max: Annotated[
+        int, Field("Retries before a package is given up and put into the error queue.", minimum=0, maximum=1_000_000)
+    ] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
-    first_pause_seconds: Annotated[float, Field("First pause; it doubles with each retry.", form=DURATION_OR_ZERO)] = (
-        1.0
-    )
-    longest_pause_seconds: Annotated[float, Field("Maximum pause.", form=DURATION)] = 300.0
+    first_pause_seconds: Annotated[
+        float, Field("Pause after the first failure; it doubles with each retry.", form=DURATION_OR_ZERO)
+    ] = 1.0
+    longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DURATION)] = 300.0
 
 
 class Staging(Frozen):
@@ -130,7 +132,8 @@ class Staging(Frozen):
     timeout_seconds: Annotated[
         float,
         Field(
-            "Wait for a confirmation, until its announcement is read again.",
+            "Time to wait for its confirmation of a package before its announcement is read again. The wait "
+            "itself has no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
@@ -148,16 +151,20 @@ class Seed(Frozen):
 class Readiness(Frozen):
     """When a member has caught up, and may be sent traffic."""
 
-    max_latency_seconds: Annotated[float, Field("Importing a younger package proves readiness.", form=DURATION)] = 120.0
-    idle_seconds: Annotated[float, Field("Time without work that proves readiness.", form=DURATION)] = 10.0
+    max_latency_seconds: Annotated[
+        float, Field("Importing a package younger than this proves that the member has caught up.", form=DURATION)
+    ] = 120.0
+    idle_seconds: Annotated[
+        float, Field("Time without work that proves that the member has caught up.", form=DURATION)
+    ] = 10.0
     force_seconds: Annotated[
         float | None,
-        Field("Time after which it is ready even if it lags. Default: never.", form=DURATION),
+        Field("Time from the start after which a member is ready even if it lags. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of a pending package beyond which it is not ready. Default: no limit.",
+            "Age of the next package beyond which a ready member is not ready any longer. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
@@ -166,12 +173,24 @@ class Readiness(Frozen):
 class Pieces(Frozen):
     """Limits for packages in chunks that members collect while reading; the rest is read again when needed."""
 
-    max_packages: Annotated[int, Field("Maximum number of packages collected at once.", minimum=1, maximum=1000)] = 10
+    max_packages: Annotated[
+        int,
+        Field(
+            "Maximum number of packages collected at once. Beyond it the pieces of the one that waits longest "
+            "are dropped, and read again when its message arrives.",
+            minimum=1,
+            maximum=1000,
+        ),
+    ] = 10
     max_size_bytes: Annotated[
         int, Field("Maximum size of all of them; a pod has 1Gi for temporary files.", form=SIZE)
     ] = 512 * 1024**2
     expire_after_seconds: Annotated[
-        float, Field("Time without a new piece until a package is dropped.", form=DURATION_OF_SECONDS)
+        float,
+        Field(
+            "Time without a new piece after which the pieces of an incomplete package are dropped.",
+            form=DURATION_OF_SECONDS,
+        ),
     ] = 60.0
 
 
@@ -202,7 +221,9 @@ class Trigger(Frozen):
         Mapping[str, str],
         Field("Settings of the trigger, as KEDA defines them.", form=VARIABLE, max_length=1024, max_items=32),
     ] = field(default_factory=dict)
-    authentication_ref: Annotated[Reference | None, Field("A TriggerAuthentication.")] = None
+    authentication_ref: Annotated[
+        Reference | None, Field("A TriggerAuthentication of the same namespace. Default: none is needed.")
+    ] = None
 
 
 class Autoscaling(Frozen):
@@ -228,21 +249,29 @@ class Autoscaling(Frozen):
 
     max_replicas: Annotated[int, Field("Maximum number of members.", minimum=1, maximum=MAX_REPLICAS)]
     min_replicas: Annotated[int, Field("Minimum number of members.", minimum=1, maximum=MAX_REPLICAS)] = 1
-    cpu_percent: Annotated[int | None, Field("Target CPU use, in percent of the request.", minimum=1, maximum=1000)] = (
-        None
-    )
-    requests_per_second: Annotated[
-        int | None, Field("Target requests per second of each member.", minimum=1, maximum=1_000_000)
-    ] = None
-    lag_per_member: Annotated[
+    cpu_percent: Annotated[
         int | None,
         Field(
-            "Pending packages per member (delivery shared).",
+            "Target CPU use, in percent of the containers' requests; needs the metrics server.", minimum=1, maximum=1000
+        ),
+    ] = None
+    requests_per_second: Annotated[
+        int | None,
+        Field(
+            "Target for `http_requests_per_second` of each member's pod, from the custom metrics API.",
             minimum=1,
             maximum=1_000_000,
         ),
     ] = None
-    external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
+    lag_per_member: Annotated[
+        int | None,
+        Field(
+            "Pending packages per member: more of them start another member (delivery shared).",
+            minimum=1,
+            maximum=1_000_000,
+        ),
+    ] = None
+    external: Annotated[ExternalMetric | None, Field("Another metric, of the external metrics API.")] = None
     trigger: Annotated[Trigger | None, Field("KEDA trigger; KEDA must be installed.")] = None
     scale_down_after_seconds: Annotated[
         float, Field("Time of lower demand until members are removed.", form=SCALE_DOWN)
@@ -253,9 +282,10 @@ class VolumeRetention(Frozen):
     """Whether members' claims are kept or deleted."""
 
     when_deleted: Annotated[ReclaimPolicy, Field("When the pool is deleted.")] = ReclaimPolicy.RETAIN
-    when_scaled: Annotated[ReclaimPolicy, Field("When the pool shrinks; a kept claim is used again.")] = (
-        ReclaimPolicy.RETAIN
-    )
+    when_scaled: Annotated[
+        ReclaimPolicy,
+        Field("When the number of members shrinks. A member that returns continues at the position on its kept claim."),
+    ] = ReclaimPolicy.RETAIN
 
 
 class ServiceType(enum.StrEnum):
@@ -366,8 +396,8 @@ class SubscriberPoolSpec(Frozen):
     roots: Annotated[
         tuple[str, ...],
         Field(
-            "Content paths, each with all below. Packages that would change others go to the error queue. "
-            "Default: all.",
+            "Content paths, each with everything below it. A package that would change other content is "
+            "rejected as a whole and goes to the error queue. Default: all paths.",
             form=CONTENT_PATH,
             key="",
         ),
@@ -377,26 +407,32 @@ class SubscriberPoolSpec(Frozen):
     ] = 1
     delivery: Annotated[
         Delivery,
-        Field("Every member imports every package (broadcast), or one each, into one target (shared)."),
+        Field(
+            "broadcast: every member imports every package into a target of its own. shared: the members "
+            "share one target, and one of them imports each package."
+        ),
     ] = Delivery.BROADCAST
     slots: Annotated[
-        int, Field("Packages that a member imports at once (delivery shared).", minimum=1, maximum=256)
+        int, Field("Packages that a member imports at the same time (delivery shared).", minimum=1, maximum=256)
     ] = 4
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a removed member finishes its packages (delivery shared); then another member imports them.",
+            "Time in which a removed member finishes the packages that it has begun (delivery shared). Then "
+            "they are rolled back, and another member imports them.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
     retries: Annotated[Retries, Field("Retries of a package that can't be imported.")] = field(default_factory=Retries)
-    editable: Annotated[bool, Field("Members accept commands (clear, remove) and confirm every package.")] = False
+    editable: Annotated[
+        bool, Field("Members accept commands (clear, remove) and confirm every package. A golden pool needs it.")
+    ] = False
     staging: Annotated[Staging | None, Field("Wait for a golden pool. Default: no wait.")] = None
     expose: Annotated[
         Expose,
         Field(
-            "When readers see content. build: a bulk build, and what is published meanwhile, becomes visible at"
-            " its end."
+            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes "
+            "visible when its last package is imported."
         ),
     ] = Expose.PACKAGE
     readiness: Annotated[Readiness, Field("When a member counts as ready to serve.")] = field(default_factory=Readiness)
@@ -408,17 +444,24 @@ class SubscriberPoolSpec(Frozen):
         default_factory=Resources
     )
     autoscaling: Annotated[Autoscaling | None, Field("Autoscaling. Default: manual.")] = None
-    seed: Annotated[Seed | None, Field("Start of new members. Default: the journal's beginning.")] = None
+    seed: Annotated[
+        Seed | None, Field("Start new members from a snapshot. Default: they read the journal from its beginning.")
+    ] = None
     drain_seconds: Annotated[
         float,
-        Field("Time from a pod's removal from the Service to the stop of the template's containers.", form=DRAIN),
+        Field(
+            "Time from a pod's removal from the Service to the stop of the template's containers, for "
+            "requests under way.",
+            form=DRAIN,
+        ),
     ] = 5.0
     limits: Annotated[Limits, Field("Limits of one package.")] = field(default_factory=Limits)
     pieces: Annotated[Pieces, Field("Limits for packages in chunks.")] = field(default_factory=Pieces)
     lagging_from: Annotated[
         int,
         Field(
-            "Lag at which the condition Lagging becomes true, until half of that.",
+            "Lag, in packages, of a serving member at which the condition Lagging becomes true, until it is "
+            "half of that.",
             minimum=1,
             maximum=10**9,
         ),

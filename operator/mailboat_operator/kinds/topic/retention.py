@@ -33,10 +33,12 @@ class Consumption(Frozen):
         ConsumptionPolicy,
         Field('Subscribers that hold packages back: the registered ones, or none ("off", in quotes in YAML).'),
     ] = ConsumptionPolicy.DURABLE
-    min_seconds: Annotated[float, Field("Minimum age of removed packages.", form=DURATION_OR_ZERO)] = 3600.0
+    min_seconds: Annotated[float, Field("Minimum age of packages that consumption removes.", form=DURATION_OR_ZERO)] = (
+        3600.0
+    )
     max_seconds: Annotated[
         float | None,
-        Field("Age at which packages are removed, consumed or not. Default: never.", form=DURATION),
+        Field("Age at which packages are removed even if they were not consumed. Default: never.", form=DURATION),
     ] = None
 
 

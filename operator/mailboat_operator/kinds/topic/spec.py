@@ -81,11 +81,15 @@ class TopicSpec(Frozen):
     )
 
     journal_ref: Annotated[Reference, Field("Journal with the brokers of the topic.")]
-    role: Annotated[JournalRole | None, Field("Role in the journal, whose name the Journal configures.")] = None
-    topic_name: Annotated[str | None, Field("Name on the brokers, without a role.", form=TOPIC_NAME)] = None
+    role: Annotated[
+        JournalRole | None, Field("Role in the journal; the topic has the name that the Journal configures.")
+    ] = None
+    topic_name: Annotated[
+        str | None, Field("Name of the topic on the brokers, for a topic without a role.", form=TOPIC_NAME)
+    ] = None
     partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1
     replicas: Annotated[
-        int | None, Field("Replicas of each partition. Default: the brokers'.", minimum=1, maximum=15)
+        int | None, Field("Replicas of each partition. Default: the brokers' setting.", minimum=1, maximum=15)
     ] = None
     retention: Annotated[TopicRetention, Field("How long messages are kept.")] = field(default_factory=TopicRetention)
     config: Annotated[
@@ -96,7 +100,9 @@ class TopicSpec(Frozen):
             max_items=50,
         ),
     ] = field(default_factory=dict)
-    reclaim_policy: Annotated[ReclaimPolicy, Field("Keep or delete the topic with this object.")] = ReclaimPolicy.RETAIN
+    reclaim_policy: Annotated[
+        ReclaimPolicy, Field("Whether the topic and its messages are kept or deleted when this object is deleted.")
+    ] = ReclaimPolicy.RETAIN
     suspend: Suspend = False
 
 
