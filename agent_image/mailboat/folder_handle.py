@@ -69,6 +69,7 @@ class FolderHandle:
 
     def make_folder(self, name: str, mode: int = PRIVATE_FOLDER) -> FolderHandle:
         """Open a folder in this one, made if it is missing."""
+        # What exists may be a link or a file: `folder` refuses both.
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=self.descriptor)
         return self.folder(name)
@@ -100,6 +101,7 @@ class FolderHandle:
         try:
             descriptor = os.open(name, _CREATE, mode, dir_fd=self.descriptor)
         except FileExistsError:
+            # Not O_TRUNC: the entry may be a link, or share its bytes with another generation by a hard link.
             self.remove(name)
             descriptor = os.open(name, _CREATE, mode, dir_fd=self.descriptor)
         return FileIO(descriptor, "r+b")
@@ -125,6 +127,7 @@ class FolderHandle:
         exchanges = 0
         while True:
             try:
+                # Tried first: it never follows a link, and leaves a folder as it is.
                 os.unlink(name, dir_fd=self.descriptor)
             except FileNotFoundError:
                 return False

@@ -52,6 +52,7 @@ def apply_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     for statements in schema.versions[version:]:
         for statement in statements:
             connection.execute(statement)
+    # Both numbers are in the same transaction as the tables: a file never has a version without its tables.
     connection.execute(f"PRAGMA application_id = {schema.application_id}")
     connection.execute(f"PRAGMA user_version = {schema.version}")
 
@@ -93,8 +94,10 @@ def turn_on_write_ahead_log(connection: sqlite3.Connection) -> None:
         except sqlite3.Error as error:
             if fault_of(error) is not Fault.BUSY:
                 raise
+            # Only for its wait: when it is granted, no other process is about to write, and the switch is tried again.
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
         else:
             return
+    # The last try is outside of the loop: its error is the caller's.
     connection.execute("PRAGMA journal_mode = WAL")

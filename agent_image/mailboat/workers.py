@@ -97,6 +97,7 @@ class Worker:
         self._failures = 0
         self._failures_in_row = 0
         self._logged = ""
+        # A daemon: a turn that never returns must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"{_PREFIX}{name}", daemon=True)
 
     @property
@@ -213,6 +214,7 @@ class Worker:
             pause = self._pause_after(error)
             self._failures_in_row += 1
             self._log_failure(error, pause)
+            # Only a stop ends this pause: a wake-up would bring the same failure again at once.
             self.rest(pause)
             return False
 

@@ -64,7 +64,7 @@ SUFFIXES = {".md", ".yaml", ".yml", ".txt", ".tpl", ".json"}
 QUOTED = re.compile(r"`[^`\n]+`|\"title\": \"[^\"]*\"")
 """Code and identifiers within prose."""
 
-CEILINGS = {"docs": 0, "docstrings": 0, "comments": 4}
+CEILINGS = {"docs": 0, "docstrings": 0, "comments": 0}
 """Occurrences that are left; lower a number with each clean-up."""
 
 METAPHORS = re.compile(
@@ -164,7 +164,7 @@ DELICATE = re.compile(
 )
 """What a module with ordering, locks, durable files or bugs of a client library contains."""
 FEW = 2
-COMMENTS_PER_100_LINES = {"all": 3.0, "own": 2.0}
+COMMENTS_PER_100_LINES = {"all": 4.4, "own": 3.4}
 """Reasons in those modules, in all comments and in those on a line of their own. Raise them with each reason added."""
 DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|-{9})")
 

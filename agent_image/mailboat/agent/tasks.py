@@ -137,6 +137,7 @@ class SubscriberTask:
 
     def _interrupt(self) -> None:
         """Let it finish the current batch, then end."""
+        # Before the subscriber is looked up: one that is being opened now sees the flag before it runs.
         self._is_stopping.set()
         with self._lock:
             subscriber = self._subscriber
@@ -150,6 +151,7 @@ class SubscriberTask:
     def _close_session(self) -> None:
         if not self.exit_code:
             self._reason = "stopped"
+        # Before the callback, which may ask whether all tasks are over.
         self._is_over.set()
         self._is_decided.set()
         if self._when_ended is not None:

@@ -123,6 +123,7 @@ class S3Connection:
     def pause(self, failure: Failure, attempt: int, doing: str, cause: Exception) -> None:
         """Wait until the n-th failed attempt may be followed by another. Raises: the failure, when it may not."""
         pause = decide_pause(failure, attempt, self.config.max_attempts, self._jitter)
+        # A close ends the wait, and the request fails: a shutdown must not take all attempts.
         if pause is None or self._clock.wait(self._closing, pause):
             raise as_error(failure, doing, self.config.description) from cause
 

@@ -41,6 +41,7 @@ ANNOUNCEMENT: Final = "sweeping"
 LEASE_SECONDS: Final = 180.0
 AT_ONCE: Final = 1000  # the most that S3 deletes by one request
 _LOOK_SECONDS: Final = 0.25
+# Part of `CONNECTIONS`: with more, urllib3 would open connections and throw them away.
 _LOOKERS: Final = 8
 _DATE_STEP: Final = "have the server, or the proxy before it, send the header `Date`"
 
@@ -101,6 +102,7 @@ def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetim
     while True:
         page = connection.call("listing unfinished uploads", partial(_list_uploads, place))
         for upload in page.get("Uploads", []):
+            # Younger ones may be under way in another process.
             if upload["Initiated"] < begun_before:
                 count += abort_upload(connection, upload["Key"], upload["UploadId"])
         if not page["IsTruncated"]:
@@ -121,6 +123,7 @@ def read_announcement(connection: S3Connection) -> Announcement | None:
     sweeper, *digests = body.decode(errors="replace").split("\n")
     try:
         now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
+        # Both times are the server's: clocks of sweepers and publishers may differ by more than a lease.
         age_seconds = (now - found["LastModified"]).total_seconds()
     except (KeyError, TypeError, ValueError) as error:
         raise BlobStoreUnavailableError(

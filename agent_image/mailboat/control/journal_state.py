@@ -50,10 +50,12 @@ class CommandAnswers:
             return
         with self._lock:
             key = (status.command_id, QueueName(status.sub_sling_id, status.sub_agent_name))
+            # A command that is executed again after a crash is answered again; the first answer stands.
             if key in self._answers:
                 return
             self._answers[key] = status
             self._bytes += _cost(status)
+            # The oldest go first: an answer is asked for soon after its command.
             while self._bytes > self._max_bytes:
                 self._bytes -= _cost(self._answers.popitem(last=False)[1])
                 self.dropped_count += 1
@@ -92,6 +94,7 @@ class ChangeNotifier:
     def notify_all(self) -> None:
         """Wake all waiters."""
         with self._lock:
+            # An event for each waiter: one event for all would have to be cleared by one of them.
             for waiter in self._waiters:
                 waiter.set()
 
@@ -102,6 +105,7 @@ class ChangeNotifier:
         """
         deadline, received = Deadline(self._clock, seconds), threading.Event()
         with self._lock:
+            # Registered before the first look: a change between look and wait would be missed otherwise.
             self._waiters.add(received)
         try:
             while True:
@@ -199,6 +203,7 @@ class JournalState:
         """Read what is new on the status topic. Not while a thread does."""
         _read_all(self.status_follower)
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
+        # Below the head nothing can be redriven or listed any more, so what was said of it is dropped.
         self.failed.trim(earliest)
         self.reports.trim(earliest)
 
@@ -238,6 +243,7 @@ class JournalState:
     def close(self) -> None:
         """Release the readers. Not while a thread reads."""
         for name in ("log_follower", "roster_follower", "status_follower"):
+            # `cached_property` keeps its value in `__dict__`; reading the attribute would make the follower now.
             follower = self.__dict__.pop(name, None)  # only what was made
             if follower is not None:
                 follower.close()

@@ -57,9 +57,11 @@ class HttpServer:
         """Listen, and return once requests are served. Raises: PortTakenError, HttpStartFailedError."""
         self._socket = _listen(self._config)
         self._server = _QuietServer(_uvicorn_config(self._app, self._config))
+        # A daemon: a request that never ends must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
         if not self._server.ready.wait(_START_SECONDS) or not self._server.started:
+            # It may still start later, and must not serve after its caller has given up.
             self._server.end(0.0)
             message = f"the HTTP server at {self.url} did not start within {_START_SECONDS:g} seconds"
             if self._failure is not None:
@@ -121,6 +123,7 @@ class _QuietServer(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None and self._ended is not None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
+                # An asyncio event is not thread-safe: its own loop sets it.
                 self._loop.call_soon_threadsafe(self._ended.set)
 
 

@@ -224,6 +224,7 @@ class JobWorker:
         if not results and not renewals:
             return False
         was_repeating, self._is_repeating = self._is_repeating, True
+        # The report also claims: one append ends calls and begins the next ones.
         free = 0 if self._is_stopping else self._settings.slots - self.running + len(results)
         lost = self._source.report(self.worker_id, results, renewals, free)
         self._is_repeating = False
@@ -291,6 +292,7 @@ class JobWorker:
             except BaseException as error:  # noqa: BLE001  # also `sys.exit` in a handler: it ends the call alone
                 self._end(call, error)
             else:
+                # Its callback runs in whatever thread completes it; `_end` may be called from any.
                 if isinstance(returned, Future):
                     returned.add_done_callback(partial(self._end_later, call))
                 else:

@@ -62,6 +62,7 @@ class KafkaJournal:
         self._lock = threading.Lock()
         self._known: dict[TopicName, _Known] = {}
         self._own_limits: dict[TopicName, int] = {}
+        # Weak references: `close` ends the readers that are still in use, and keeps none of the others alive.
         self._readers: weakref.WeakSet[KafkaReader] = weakref.WeakSet()
         self._is_closed = False
 
@@ -87,6 +88,7 @@ class KafkaJournal:
         self._check_open()
         self._topics.ensure(topic, self._plan(settings).configuration)
         with self._lock:
+            # The limit of a value. The topic's own `max.message.bytes` is larger: it also has room for key and headers.
             self._own_limits[topic] = settings.max_message_bytes
         self._doubt(topic)
 
@@ -131,6 +133,8 @@ class KafkaJournal:
         known = self._knowledge(topic)
         check_sizes(topic, records, known.value_bytes)
         for record in records:
+            # Checked before anything is sent: when the brokers refuse one record, earlier ones may be in the topic
+            # already.
             size_bytes = size_in_log_bytes(record)
             if size_bytes > known.record_bytes:
                 raise MessageTooLargeError(
@@ -170,6 +174,7 @@ class KafkaJournal:
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
         self._check_open()
+        # A head at or beyond `before` needs no request, and so no right to delete records.
         if before > self._topics.bounds(topic).earliest_offset:
             self._topics.delete_before(topic, before)
         return self._topics.bounds(topic)
@@ -210,6 +215,7 @@ class KafkaJournal:
     def _knowledge(self, topic: TopicName) -> _Known:
         """The topic's limits, not older than `topic_memory_seconds`. A recreated topic gets a new producer."""
         now = self._clock.monotonic()
+        # Read without the lock: two threads may ask the brokers at once, and the later answer replaces the earlier one.
         known = self._known.get(topic)
         if known is not None and now - known.asked_at < self._settings.topic_memory_seconds:
             return known
@@ -231,6 +237,7 @@ class KafkaJournal:
         with self._lock:
             known = self._known.get(topic)
             if known is not None:
+                # An empty id differs from every id, so `_knowledge` also renews the producer for the very same topic.
                 topic_id = "" if is_refused else known.topic_id
                 self._known[topic] = known._replace(topic_id=topic_id, asked_at=float("-inf"))
 

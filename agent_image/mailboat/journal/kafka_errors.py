@@ -50,6 +50,7 @@ _DENIED: Final = (
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError.ILLEGAL_SASL_STATE,
     KafkaError._AUTHENTICATION,
+    # A handshake that failed. It refuses a request, but does not end a wait at once: see `is_refusal`.
     KafkaError._SSL,
 )
 _TOO_LARGE: Final = (
@@ -100,6 +101,7 @@ _OUT_OF_SERVICE: Final = "All brokers are currently fenced"
 """What a controller says of a topic that it can place nowhere at this moment: no broker sent it a heartbeat lately."""
 
 _LOGIN_CODES: Final = frozenset(
+    # The first is the library's own, the others are answers of a broker.
     {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
 )
 

@@ -38,6 +38,7 @@ class ClientLog:
         """Let one line of a kind pass every `interval_seconds`, with the number of those left out."""
         self._clock = clock
         self._interval_seconds = interval_seconds
+        # Each thread that polls one of the clients calls `log` and `note`.
         self._lock = threading.Lock()
         self._next_at: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
@@ -52,6 +53,7 @@ class ClientLog:
             if now < self._next_at.get(kind, now):
                 self._left_out[kind] = self._left_out.get(kind, 0) + 1
                 return
+            # The kind limits the rate, not the text: lines of one kind differ in broker and milliseconds.
             self._next_at[kind] = now + self._interval_seconds
             left_out = self._left_out.pop(kind, 0)
         more = f" ({left_out} more of this kind since the last)" if left_out else ""

@@ -94,6 +94,8 @@ class KafkaReader:
             if self._is_closed:
                 raise journal_closed(f"the reader of {self._settings.topic}")
             try:
+                # The second wait asks the topic: without it a client that fetches nothing looks like the end of the
+                # log.
                 if self._await_record(Deadline(self._clock, wait_seconds)) or self._await_known_record():
                     batch = self._take(limits)
                 else:
@@ -133,11 +135,13 @@ class KafkaReader:
             hooks: dict[str, Any] = {"error_cb": self._note_error, "logger": self._log}
             epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
             self._consumer = Consumer({**consumer_options(self._settings.kafka), **hooks})
+            # Assigned, not subscribed: a group would commit offsets of its own, and the target's position alone counts.
             self._consumer.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
         return self._consumer
 
     def _drop_client(self) -> None:
         """Drop the client and what it fetched; the next read starts over at the position."""
+        # What is fetched and not given came from the old client; the new one fetches it again from the position.
         self._fetched.clear()
         self._trouble, self._seen_end = None, -1
         client, self._consumer = self._consumer, None

@@ -71,6 +71,7 @@ _PAUSE_SECONDS: Final = 0.02
 _LOG: Final = logging.getLogger(__name__)
 _LISTEN_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 2.0
+# Kafka's own topics, such as `__consumer_offsets`.
 _INTERNAL: Final = "__"
 
 PARTITION: Final = 0
@@ -347,6 +348,7 @@ class KafkaTopics:
             except KafkaException as raised:
                 error = error_of(raised)
                 self._decide(error, deadline, doing, topic, when_missing)
+                # After each failure: the client may still ask a broker that has died since.
                 self._learn_brokers(topic)
             else:
                 self._log.succeeded()
@@ -365,6 +367,7 @@ class KafkaTopics:
         """Return when the request is worth another try, else raise."""
         # confluent_kafka calls `error_cb` only within `poll`: without it the reason of a time-out is not known yet.
         self._poll_clients()
+        # Before the code of the request: there a refused login is a time-out like any other.
         refusal = self._log.recent_refusal()
         if refusal is not None:
             raise self._refused(refusal, deadline, doing, topic)
@@ -390,6 +393,7 @@ class KafkaTopics:
         """The error of a refusal; for a certificate that is not trusted with the reason."""
         error, tls = mapped(refusal, doing, topic), self._settings.config.tls
         if tls is not None and is_distrust(refusal):
+            # Python repeats the handshake: the library does not say what is wrong with the certificate.
             patience_seconds = max(self._attempt_seconds, deadline.remaining_seconds())
             reason = distrust_reason(refusal.str(), tls, patience_seconds)
             if reason is not None:

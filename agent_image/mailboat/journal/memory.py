@@ -76,6 +76,7 @@ class MemoryJournal:
     def __init__(self, clock: Clock) -> None:
         """Start empty; `clock` stamps the records and decides which are expired."""
         self._clock = clock
+        # What handles share is one object: closing one of them must leave the log to the others.
         self._log = _Log()
         self._lock = self._log.lock
         self._readers: weakref.WeakSet[MemoryReader] = weakref.WeakSet()
@@ -128,6 +129,7 @@ class MemoryJournal:
     def delete_topic(self, topic: TopicName) -> None:
         with self._lock:
             gone = self._find(topic)
+            # Readers hold this object, not the name: they notice the deletion also when the name is used again.
             gone.is_deleted = True
             del self._log.topics[topic]
             gone.wake_readers()
@@ -163,6 +165,7 @@ class MemoryJournal:
             found = self._find(topic)
             identity = LogIdentity(self._log.cluster_id, found.topic_id)
             reader = MemoryReader(self, found, starting_offset(topic, start, found.bounds, identity))
+            # Under the lock of `append`, so no append falls between the position of the reader and its registration.
             found.readers.add(reader)
             self._readers.add(reader)
             return reader
@@ -197,6 +200,7 @@ class MemoryJournal:
         with self._lock:
             self._is_closed = True
             for reader in self._readers:
+                # Woken, not closed: each reader raises in the thread that reads, where its owner expects it.
                 reader.wake()
 
     def __enter__(self) -> Self:
@@ -243,6 +247,7 @@ class MemoryJournal:
             if not bounds.earliest_offset <= position <= bounds.next_offset:
                 raise out_of_range(topic.name, position, bounds)
             begin = position - topic.earliest
+            # Records and end under one lock: nothing is appended between them, so `is_at_end` is true of this batch.
             records = _within(topic.records[begin : begin + limits.max_records], limits.max_bytes)
         after = Offset(position + len(records))
         return RecordBatch(records, after, after == bounds.next_offset)
@@ -282,6 +287,7 @@ class MemoryReader:
         return batch
 
     def interrupt(self) -> None:
+        # The flag before the wake-up: `read` clears the event first, and then reads the flag.
         self._is_interrupted.set()
         self._appended.set()
 

@@ -69,8 +69,10 @@ class SqliteJournal:
         self._queries, self._uuid = open_file(path, busy_seconds)
         # One connection serves all queries, and only one thread at a time may use it.
         self._queries_lock = threading.Lock()
+        # SQLite's own wait is short here: the writer asks again by itself, with pauses that grow (`sqlite_writer`).
         writing = connect(path, BUSY_WAIT_SECONDS, self._settings.synchronous)
         self._writer = SqliteWriter(path, writing, clock, self._bell, busy_seconds)
+        # Device and inode: readers open the path again later, and must notice when it is another file by then.
         self._file = file_identity(path)
         # Weak references: a reader that its owner forgot is freed, with its descriptors (`Listener`).
         self._readers: weakref.WeakSet[SqliteReader] = weakref.WeakSet()
@@ -117,6 +119,8 @@ class SqliteJournal:
         import uuid  # noqa: PLC0415  # most starts make no topic
 
         with self._writer.transaction() as connection:
+            # Another process may have made the topic since `_settings_row`: then no row returns, and only settings
+            # change.
             made = connection.execute(
                 "INSERT INTO topic (name, uuid, retention_seconds, max_message_bytes, retention_bytes) "
                 "VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING number",
@@ -131,6 +135,8 @@ class SqliteJournal:
 
     def delete_topic(self, topic: TopicName) -> None:
         with self._writer.transaction() as connection:
+            # Row and table go in one transaction. The number is never used again, so no reader of the old table reads a
+            # new one.
             number = find_topic(connection, topic, self._path).number
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
             connection.execute(f"DROP TABLE {record_table(number)}")
@@ -170,6 +176,7 @@ class SqliteJournal:
         )
         connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)
         try:
+            # Made before the reader, which then owns both; on a failure nothing else would close the connection.
             listener = Listener(Path(self._bell(found.number)))
         except BaseException:
             connection.close()
@@ -209,6 +216,7 @@ class SqliteJournal:
         """See `Journal.remove_expired`. Also gives freed space back to the file system."""
         removed = 0
         for topic, before in self._expired():
+            # `border` reads the log, to keep packages whole: it is asked only where something would go.
             is_asked = border is not None and before > self.bounds(topic).earliest_offset
             removed += self._remove_before(topic, border(topic, before) if border and is_asked else before)
         self._give_back()
@@ -218,6 +226,7 @@ class SqliteJournal:
         """Give some of the free space back to the file system; how many pages of it are left."""
         with self._writer.idle_connection() as connection:
             connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")  # `execute` would do one page
+            # The vacuum is in the write-ahead log first: only a checkpoint makes the file itself shorter.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
 

@@ -40,6 +40,7 @@ def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") 
 
 def connect_for_reading(path: Path, busy_timeout_seconds: float) -> sqlite3.Connection:
     """A connection that can't write, with a small cache: there may be a hundred of them."""
+    # query_only: a mistake in a reader fails, instead of taking the write lock that appenders wait for.
     return _connect(path, busy_timeout_seconds, "PRAGMA query_only = ON", f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
 
 
@@ -91,6 +92,7 @@ def _connect(path: Path, busy_timeout_seconds: float, *settings: str) -> sqlite3
             timeout=busy_timeout_seconds,
             # the sqlite3 module must not begin transactions of its own
             isolation_level=None,
+            # its owner hands it from thread to thread under a lock
             check_same_thread=False,
         )
         try:

@@ -110,12 +110,14 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
 def _fill(draft: Path, clock: Clock) -> None:
     import uuid  # noqa: PLC0415  # a journal is made once
 
+    # Before SQLite opens it: SQLite would give the file a mode that other users can read.
     make_file(draft)
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         # Both are stored in the file; `auto_vacuum` has an effect only before the first table is made.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
+        # Of this connection only: the draft must be durable before a link gives it the journal's name.
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             apply_schema(connection, SCHEMA)
@@ -129,11 +131,13 @@ def _link(draft: Path, path: Path) -> None:
     with FolderHandle.open(os.path.realpath(path.parent)) as folder, suppress(FileExistsError):
         # A link and not a rename: it fails where another process has made the journal, which is as good.
         path.hardlink_to(draft)
+        # Also the name: after a power failure a journal that was used must not be missing.
         folder.sync()
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> str:
     version = version_of(connection)
+    # First whose file it is: the version number of a foreign program means nothing here.
     if application_of(connection) != SCHEMA.application_id:
         raise JournalCorruptError(f"{path} is an SQLite file, but no Mailboat journal", path=path)
     if version > SCHEMA.version:

@@ -51,6 +51,7 @@ class Listener:
         self._closing = threading.Lock()  # the number of a closed descriptor may be in use again by now
         self._interrupt_reads, self._interrupt_writes = os.pipe()
         os.set_blocking(self._interrupt_reads, False)
+        # An interrupt must not wait for a reader that is not waiting itself: a full pipe is enough.
         os.set_blocking(self._interrupt_writes, False)
         self._descriptors = {self._interrupt_reads, self._interrupt_writes}
         self._close_all = weakref.finalize(self, _close, self._descriptors)  # also without a call of `close`
@@ -62,6 +63,8 @@ class Listener:
 
     def arm(self) -> None:
         """Begin to listen; without effect while listening, or when there can't be a pipe."""
+        # On a file system whose pipes always report the end, each wait would return at once: then only the time-out
+        # counts.
         if self._ear is None and self._false_alarms < _FALSE_ALARMS:
             self._ear = _open_ear(self._bell)
             self._descriptors |= set() if self._ear is None else {self._ear}

@@ -142,6 +142,7 @@ def store_snapshot(
                 f"{PLACE}{name} is of another journal, {before.position.identity}; {target} is of {position.identity}",
                 next_step="another name, or --force to replace it",
             )
+        # Several members of a pool may keep one name: the one that is furthest wins, and the others store nothing.
         if position.next_offset <= before.next_offset:
             return StoreResult(before, is_new=False)
     with _room(workspace) as folder:
@@ -172,6 +173,7 @@ def restore_stored(
     """
     stored = stored_snapshot(workspace.blobs, name)
     if is_checked:
+        # Checked again by `restore_snapshot`: retention may pass the position during the transfer.
         check_position(_head(stored), workspace)  # before all of it is fetched
     with _room(workspace) as folder:
         file = folder / "snapshot"
@@ -191,6 +193,7 @@ def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = N
 
     Raises: what `restore_stored` raises otherwise; try again.
     """
+    # The file first: opening the ledger of a target that was never made would be an error.
     if parse_target(target).database.is_file() and _has_begun(target):
         return Seeded(None, f"{target} has content and a position of its own")
     try:
@@ -198,6 +201,7 @@ def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = N
     except SnapshotMissingError as error:
         return Seeded(None, error.message)
     except _UNFIT as error:
+        # No failure of an init container: the subscriber starts, and stops in a named state if it cannot go on.
         return Seeded(None, f"{PLACE}{name} does not fit the journal: {error.name}: {error.message}")
 
 
@@ -258,6 +262,7 @@ def _fetch(blobs: BlobStore, stored: StoredSnapshot, file: Path, phases: Phases 
     with (
         TranslatedFailures(str(file)),
         blobs.open(stored.digest, stored.length_bytes) as stream,
+        # "x": the folder is of this process alone, so an existing file would be a mistake of ours.
         file.open("xb") as into,
     ):
         while data := stream.read(_COPY_BYTES):
@@ -271,6 +276,7 @@ def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
     if data is None:
         return None
     try:
+        # Before it is parsed: any program with write access to the bucket may have written it.
         if len(data) > _MAX_DOCUMENT_BYTES:
             raise ValueError(f"{len(data)} bytes")
         return _decode(json.loads(data))

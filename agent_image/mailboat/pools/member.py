@@ -289,7 +289,7 @@ class PoolMember:
         except MailboatError as error:
             self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=FailureCause.of_error(error))
             raise
-        # Counted once more: packages that had begun end after the last progress was shown.
+        # Counted again at the end: packages that had begun end after the last progress was shown.
         self._show(**self._counted(), phase=SubscriberPhase.STOPPED, cause=None)
         return self._statistics
 

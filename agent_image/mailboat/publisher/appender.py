@@ -105,6 +105,7 @@ class Appender:
             self._ports.state.prune(identity, self._ports.journal.bounds(self._topic).earliest_offset)
             self._settle_intents(identity)
             self._doubt_lost(self._ports.state.published.ends(identity))
+        # After success only: while the journal fails, each request tries to settle again.
         self._has_settled = True
 
     def append(self, batch: Sequence[Prepared]) -> list[Placed]:
@@ -124,10 +125,12 @@ class Appender:
         identity = self.identity()
         # Settled first: an intent of a crashed process may be one of these requests.
         self._settle_intents(identity)
+        # Only the sources of this batch: the others are checked with their own next publication.
         concerned = {source_id for one in batch for source_id in one.followed}
         self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
         known = [self._find_prepared(one, identity) for one in batch]
         for one, found in zip(batch, known, strict=True):
+            # Published before, under another package id: what was staged under this one belongs to no message.
             if found is not None and one.followed:
                 self._ports.state.published.discard(one.message.package_id)
         fresh = [one for one, found in zip(batch, known, strict=True) if found is None]
@@ -190,7 +193,9 @@ class Appender:
         try:
             found = find_packages(self._ports.journal, self._topic, self._seen_end or Offset(0), set(package_ids))
         except JournalUnavailableError:
+            # The first error says more: the outcome of the append is unknown, whatever the search met.
             raise error from None
+        # A part may be stored, and the rest may follow: only a later search, behind a TEST message, decides.
         if len(found) < len(package_ids):
             raise error
         _LOG.warning("topic %s did not confirm an append, but holds its %d messages", self._topic, len(found))
@@ -242,6 +247,7 @@ class Appender:
 
     def _find(self, request_id: RequestId, fingerprint: bytes, identity: LogIdentity) -> Placed | None:
         receipt = self._ports.state.receipt(request_id, identity)
+        # A receipt whose message the log has lost counts for nothing: the request is published again.
         if receipt is None or not self._is_there(receipt.offset, receipt.package_id):
             return None
         if receipt.fingerprint != fingerprint:
@@ -273,6 +279,7 @@ class Appender:
             for intent in intents
             if intent.request_id in found
         ]
+        # Receipts before the intents are dropped: a crash in between searches again, and finds the same.
         self._ports.state.store_receipts(receipts)
         self._ports.state.drop_intents([intent for intent in intents if intent.request_id not in found])
 

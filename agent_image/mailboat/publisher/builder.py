@@ -40,10 +40,12 @@ from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
+# Above the default inline limit of 800 KiB: a package that travels in its message touches no disk.
 _SPOOL_BYTES: Final = 1024 * 1024
 _SHIPPED_PROPERTIES: Final = (AC_HANDLING,)  # the others are for installations by hand
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
+# `check` measures a message before its package has an id; no id is longer.
 _LONGEST_ID: Final = f"dstrpck-{10**13}-{uuid.UUID(int=0)}"
 
 ObserveNode = Callable[[Node], None]
@@ -83,10 +85,12 @@ class PackageBuilder:
         """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
+        # Only by reference do subscribers reach this blob store; otherwise the package has to carry all binaries.
         self._is_self_contained: Final = settings.config.transfer is not Transfer.REFERENCE
 
     def new_package_id(self) -> PackageId:
         """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as in Sling."""
+        # Not `uuid4`: randomness is passed in, so that a test can repeat a run.
         chance = uuid.UUID(int=self._ports.random.getrandbits(128), version=4)
         return PackageId(f"dstrpck-{milliseconds_now(self._ports.clock)}-{chance}")
 
@@ -121,6 +125,7 @@ class PackageBuilder:
                 built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
             else:
                 built = self._build_as_a_whole(draft, contents, large)
+        # All blobs are durable from here on, and no message names them yet: a crash leaves them to the sweep.
         self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
         self._ports.meter.built(built.message.package_length_bytes, self._ports.clock.monotonic() - began)
         return built
@@ -136,6 +141,7 @@ class PackageBuilder:
             self._check_length(summary)
             draft = _described(draft, summary, large)
             stream.seek(0)
+            # Only what fits a message is read into memory; a larger package goes from the file to the blob store.
             if summary.length_bytes <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=stream.read()), summary)
             if self._settings.config.transfer is Transfer.INLINE:
@@ -155,6 +161,7 @@ class PackageBuilder:
             summary = self._codec().write(contents, cast("BinaryIO", writer))
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
             draft = _described(draft, summary, large)
+            # None once pieces were appended: then the beginning of the package is in the log and nowhere else.
             content = writer.content
             if content is not None and len(content) <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=content), summary)
@@ -212,6 +219,7 @@ class PackageBuilder:
         sender = PieceSender(settings.sling_id, settings.name, package_id)
         return PieceWriter(
             PieceAppender(ports.journal, settings.package_topic, sender),
+            # A configured piece may be larger than what the topic takes: the brokers would refuse it half-way.
             min(settings.config.piece_bytes, largest),
             max(settings.append_bytes, settings.config.inline_package_bytes),
             ports.failpoints,
@@ -251,6 +259,7 @@ class PackageBuilder:
             self._settings.config.package_type_name,
             self._settings.name,
             paths=request.paths,
+            # in the order of `paths`: a set has none, and equal requests make equal messages
             deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
             user_id=request.user_id,
             request_id=request.request_id,
@@ -387,6 +396,7 @@ def _walk(owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
         if is_empty and filter_set.root == ROOT:
             raise _missing(filter_set.root, source)
         if is_empty:
+            # It was there when `shipment_of` looked. An empty package would delete it at the subscribers.
             raise SourceChangedError("a path vanished while it was published", path=filter_set.root)
 
 
@@ -415,6 +425,7 @@ def with_stored_binaries(
     """
     for node in nodes:
         for binary in binaries_of(node):
+            # By digest: a binary that many nodes have is stored once per package.
             if binary.length_bytes > limit_bytes and binary.digest not in stored:
                 _store(node, binary, blobs)
                 stored[binary.digest] = binary

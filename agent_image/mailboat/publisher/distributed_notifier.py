@@ -236,6 +236,7 @@ class EventRun:
         cursor = self._start()
         self._noted = cursor.next_offset
         self._event_offset = cursor.event_offset
+        # Behind the cursor the topic may have events of a process that died before it stored the cursor.
         self._appended = self._appended_already(cursor)
         self._pending: deque[Candidate] = deque()
         self._looked_seconds = clock.monotonic()
@@ -244,6 +245,7 @@ class EventRun:
         self._log = KnownLog(journal, settings.package_topic)
         self._discovery = journal.identity(settings.discovery_topic)
         discovery = journal.bounds(settings.discovery_topic)
+        # Where announcements end now: no event is raised before they were read up to here, see `step`.
         self._announced_to = discovery.next_offset
         self._heard_to = self._first_announcement(discovery)
         self._packages = journal.reader(settings.package_topic, cursor.next_offset)
@@ -282,6 +284,7 @@ class EventRun:
         # Statuses after announcements: a position counts only with the statuses that belong to it.
         while self._statuses.follow(0.0) or not self._statuses.is_caught_up:
             pass
+        # After the announcements: a subscriber that announced itself just now is not silent.
         has_changed = self._drop_silent() or has_changed
         self._fill()
         raised: list[DistributedEvent] = []
@@ -343,6 +346,7 @@ class EventRun:
 
     def _fill(self) -> None:
         """Read packages up to the highest position that a subscriber claims."""
+        # No package above the highest position can be distributed yet, so none is read.
         while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._awaited.horizon():
             batch = self._packages.read(_READ, 0.0)
             for record in batch.records:
@@ -372,6 +376,7 @@ class EventRun:
             records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
             self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
         self._beat(0.0)
+        # A backlog of events is one long step: the beat above keeps the liveness probe from calling it stuck.
         self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
         for _ in ready:
             self._pending.popleft()
@@ -390,8 +395,11 @@ class EventRun:
     def _note(self) -> None:
         self._noted, self._heard_to = self.next_offset, self._announcements.next_offset
         cursor = EventCursor(self._noted, self._event_offset)
+        # Cursor and awaited subscribers are stored together: a newer cursor alone would forget whom later packages wait
+        # for.
         awaited = StoredSubscribers(self._awaited.stored(), AnnouncementsRead(self._discovery, self._heard_to))
         self._ports.memory.advance(TOPIC_READER, self._identity, cursor, awaited)
+        # After the cursor is stored: reports below it are not asked for again.
         self._reports.trim(self._noted)
 
     # ------------------------------------------------------------------------------------------------------ the start
@@ -426,6 +434,7 @@ class EventRun:
                         found[event.offset] = event.package_id
         finally:
             reader.close()
+        # Others in this part of the topic are of packages below the cursor, which are not raised again.
         return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
 
 

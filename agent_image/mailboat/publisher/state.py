@@ -62,6 +62,8 @@ class PublisherState:
         self.path = path
         self._clock = SystemClock() if clock is None else clock
         self._file = StateFile(path, synchronous)
+        # One guard for locks and file: threads of this process wait for it, and only processes poll for the kernel's
+        # lock.
         self.locks = PublisherLocks(path, self._clock, self._file.guard)
         self.published = PublishedTrees(self._file.connection, path, self._clock)
 
@@ -132,6 +134,8 @@ class PublisherState:
                     for receipt in receipts
                 ],
             )
+            # In the transaction of the receipts: a crash leaves a request either as an intent, to be searched for, or
+            # as published.
             for receipt in receipts:
                 self.published.take_over(receipt.package_id, receipt.offset)
                 connection.execute("DELETE FROM intents WHERE request_id = ?", (receipt.request_id,))
@@ -151,6 +155,7 @@ class PublisherState:
         with self._file.transaction() as connection:
             for intent in intents:
                 connection.execute("DELETE FROM intents WHERE request_id = ?", (intent.request_id,))
+                # What was staged with it was never published: the next `--changed` has to find these changes again.
                 self.published.discard(intent.package_id)
 
     def doubt(self, doubts: Mapping[int, Sequence[NodePath]]) -> None:
@@ -163,6 +168,7 @@ class PublisherState:
         """Forget receipts of messages that the log has removed; how many."""
         with self._file.transaction() as connection:
             return connection.execute(
+                # Below the head a receipt cannot be checked against the log any more, so its id counts as new.
                 "DELETE FROM receipts WHERE cluster_id = ? AND topic_id = ? AND at_offset < ?",
                 (*_pair(identity), earliest_offset),
             ).rowcount

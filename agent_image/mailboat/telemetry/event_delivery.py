@@ -134,6 +134,7 @@ class EventDelivery:
 
     def start(self) -> None:
         """Remember where the first event will stand, and send from now on. Raises: the journal's and state's errors."""
+        # Before the thread: what is raised from now on must be sent, even if the thread starts late.
         self._cursor()
         self._worker.start()
 
@@ -156,6 +157,7 @@ class EventDelivery:
     def _send_until_stopped(self) -> None:
         try:
             reader = self._source.open(self._cursor())
+            # Set only while it is open: `_interrupt` must not use a closed reader.
             self._reader = reader
             try:
                 while not self._worker.is_stopping:
@@ -163,6 +165,7 @@ class EventDelivery:
             finally:
                 self._reader = None
                 reader.close()
+        # Retention was faster than the receiver. Going on is right here: these are notifications, no content is lost.
         except (PositionOutOfRangeError, JobLogIncompleteError) as error:
             first = self._source.first()
             _LOG.warning("events were removed before the receiver took them: %s", error, extra=self._where())
@@ -198,6 +201,7 @@ class EventDelivery:
         try:
             is_taken = self._sender.send(notices, self._ports.clock.now())
         except MailboatError as error:
+            # For the log line of the worker: which package or job the receiver does not take.
             error.with_facts(**notices[0].where)
             raise
         if is_taken:

@@ -83,6 +83,7 @@ class JobEvents:
         self._filter = chosen
 
     def identity(self) -> LogIdentity:
+        # The topic is created with the first job; a receiver may be configured before there is one.
         ensure_job_topic(self._journal, self.topic)
         return self._journal.identity(self.topic)
 
@@ -112,6 +113,7 @@ class _JobEventReader:
 
     def _notices(self, offset: Offset, applied: Applied) -> Iterator[Notice]:
         for place, event in enumerate(job_events(self._topic.fold, offset, applied)):
+            # Asked while the fold is at this record: later the job may have left the history.
             new = self._topic.job(event.job)
             topic, key = ("", "") if new is None else (new.topic, new.key)
             # Also a job whose record is gone: an event too many is better than none.

@@ -58,6 +58,7 @@ def decode_event(headers: Headers, value: bytes) -> DistributedEvent:
     ours = dict(headers)
     try:
         document = json.loads(value)
+        # Any program may write this header: what is not UTF-8 is ignored, and does not make the event unreadable.
         trace = parse_trace_parent(ours.get(TRACE_HEADER, b"").decode(errors="replace"))
         return DistributedEvent(
             AgentName(_text(document["pubAgentName"])),
@@ -68,6 +69,7 @@ def decode_event(headers: Headers, value: bytes) -> DistributedEvent:
             _missed(json.loads(ours.get(MISSED_HEADER, b"[]"))),
             None if trace is None else str(trace),
         )
+    # RecursionError: JSON that is nested deeply enough to exhaust the stack.
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
 
@@ -84,6 +86,7 @@ def decode_job_event(headers: Headers, value: bytes) -> RecordedJobEvent | None:
 
 
 def _original_document(event: DistributedEvent) -> dict[str, object]:
+    # Sling's keys, in its order: its reader refuses a document with any other key.
     return {
         "pubAgentName": event.pub_agent_name,
         "packageId": event.package_id,
@@ -109,6 +112,7 @@ def _text(value: object) -> str:
 
 
 def _offset(value: object) -> Offset:
+    # `bool` is a subclass of int, and `true` is not an offset.
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"{value!r:.80} is not an offset")
     return Offset(value)

@@ -69,6 +69,7 @@ class KnownFiles:
             self._connection = None
 
     def _open(self, file: Path) -> None:
+        # Before SQLite opens it: SQLite would give the file a mode that other users can read.
         make_file(file)
         self._connection = connection = sqlite3.connect(
             file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS
@@ -81,6 +82,7 @@ class KnownFiles:
             connection.execute(_SCHEMA)
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         if connection.execute("SELECT count(*) FROM file").fetchone()[0] > MAX_FILES:
+            # All at once: entries of files that are gone are never removed one by one.
             connection.execute("DELETE FROM file")
 
     def _try(self, action: Callable[[], T]) -> T | None:
@@ -88,6 +90,7 @@ class KnownFiles:
             return action()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last for a message about a damaged schema
             _LOG.warning("the cache of file digests is not used: %s", error)
+            # For the rest of this run files are read instead; a later run opens or makes the cache again.
             self.close()
             return None
 

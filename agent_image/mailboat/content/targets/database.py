@@ -35,6 +35,7 @@ from mailboat.sqlite_file import (
     version_of,
 )
 
+# The check reads the whole file: larger ones are not checked at each start.
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -128,6 +129,7 @@ def open_database(
     check_database(file, kind, uri, is_known=is_known)
     with ExitStack() as undo:
         first = undo.enter_context(closing(connect_database(file, uri)))
+        # For the ledger, which other threads use: a connection has one transaction at a time.
         second = undo.enter_context(closing(connect_database(file, uri)))
         # SQLite opens by path alone: what it opened must be what the handle of the folder leads to
         if not is_same_entry(folder.status(name), file.lstat()):

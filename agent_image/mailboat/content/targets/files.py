@@ -94,11 +94,13 @@ class _InPlace:
                     self._failpoints.reach(Failpoint.TARGET_FILE_REPLACED)
             self._state.durability.sync()
             self._failpoints.reach(Failpoint.TARGET_REDO_DONE)
+        # Not part of the redo record: it is written from the database, at each show and at each start.
         self._show_namespaces()
         self._is_shown = True
 
     def discard(self) -> None:
         if self._is_shown:  # else an earlier commit still needs what is staged, and what it did is not durable
+            # Rolled back: what was touched need not become durable.
             self._state.durability.forget()
             self._state.staging.clear()
 

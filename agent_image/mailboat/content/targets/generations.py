@@ -238,6 +238,7 @@ class _Generations:
             return
         if not is_there:
             draft = f"{CURRENT}.new"
+            # Left by a process that was killed between `symlink` and `move`.
             self._own.remove(draft)
             # a link can't be changed in place: a second one is made and renamed over it, so readers always find one
             os.symlink(self._names[0], draft, dir_fd=self._own.descriptor)
@@ -271,6 +272,7 @@ class _Generations:
         self._own.remove(_LINKED)
         # a killed process may have left a generation of this name that it had not committed
         self._throw_away(name)
+        # Complete and durable before it gets its name: under this name a reader never finds a part of it.
         self._own.move(_BUILDING, self._root, name)
         durability.touch(self._root.place)
         durability.sync()

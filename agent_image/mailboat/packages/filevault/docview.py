@@ -50,7 +50,7 @@ _UNCHECKED: Final = frozenset(
         PropertyType.URI,
     }
 )
-# One step of the original's state machine: an escape, a separator or a run of plain text.
+# One step of FileVault's state machine: an escape, a separator or a run of plain text.
 _PIECES: Final = re.compile(
     r"\\u(?P<unicode>[0-9a-fA-F]{4})|\\(?P<escaped>.)|(?P<comma>,)|(?P<text>[^\\,]+)", re.DOTALL
 )
@@ -165,7 +165,7 @@ def _joined(pieces: list[str]) -> str:
     if text.isascii():
         return text
     try:
-        # The original writes characters beyond the 16-bit plane as two escapes.
+        # FileVault writes characters beyond the 16-bit plane as two escapes.
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:
         raise ValueRefusedError(f"{text[:40]!r} has half of a surrogate pair") from error

@@ -52,7 +52,7 @@ def repository_name(platform: str) -> str:
         return _decode_percent(platform)
     if platform[1] == "_":
         return _decode_percent(platform[1:])
-    # The original takes the character after a leading underscore as it is.
+    # FileVault takes the character after a leading underscore as it is.
     first, (prefix, underscore, local) = platform[1], platform[2:].partition("_")
     if not underscore:
         return f"_{first}{_decode_percent(prefix)}"
