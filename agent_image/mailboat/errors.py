@@ -374,6 +374,13 @@ class SourceChangedError(RetryableError):
     """The source changed while it was read, so the package would be inconsistent. Nothing was published; retry."""
 
 
+class PlaceUnusableError(UsageError):
+    """A file or folder cannot be created there: the place is taken, or the name is invalid. Nothing was changed.
+
+    Name another place.
+    """
+
+
 class SourceMissingError(UsageError):
     """The source, or a path in it, does not exist. To publish a removal, use `mailboat delete`."""
 

@@ -29,13 +29,13 @@ from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.places import PlaceUnusableError
 from mailboat.composition.sources import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import (
     BlobStoreUnavailableError,
     PathRefusedError,
+    PlaceUnusableError,
     RetryableError,
     SourceChangedError,
     StorageFullError,

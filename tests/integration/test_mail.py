@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from mailboat.config.receivers import MailSecurity
+from mailboat.config.receivers import MailConfig, MailSecurity, RelayConfig
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId
@@ -29,7 +29,7 @@ from mailboat.model.messages import EVENT_TOPIC, DistributedEvent, Missed, Misse
 from mailboat.model.paths import NodePath
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
-from mailboat.telemetry.mail_client import MailRelayUnreachableError, MailSender, RelaySettings
+from mailboat.telemetry.mail_client import MailRelayUnreachableError, MailSender, RelayAccess
 from mailboat.telemetry.package_events import PackageEvents, package_notice
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until
@@ -38,6 +38,7 @@ from mailboat.wire.events import encode_event
 AUTHOR = AgentName("author")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SENDER, OPS, OTHER = "mailboat@example.org", "ops@example.org", "other@example.org"
+NO_LOGIN = RelayAccess()
 
 
 def event(number: int, *missed: str) -> DistributedEvent:
@@ -144,9 +145,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Certificate(server, ssl.create_default_context(cafile=file))
 
 
-def sender(port: int, *recipients: str, host: str = "127.0.0.1", **changes: Any) -> MailSender:
+def sender(
+    port: int, *recipients: str, host: str = "127.0.0.1", access: RelayAccess = NO_LOGIN, **changes: Any
+) -> MailSender:
     settings = {"security": MailSecurity.NONE, "timeout_seconds": 10.0, **changes}
-    return MailSender(RelaySettings(host, port, SENDER, **settings), "ops", recipients or (OPS,), 60.0)
+    return MailSender(MailConfig("ops", recipients or (OPS,)), RelayConfig(host, SENDER, port, **settings), access)
 
 
 def send(one: MailSender, *events: DistributedEvent) -> bool:
@@ -219,7 +222,8 @@ def test_refused_login_or_sender_is_retried_and_a_refused_message_is_skipped(
 
 
 def test_mail_is_encrypted_and_logged_in(certificate: Certificate) -> None:
-    login = {"user": "me", "password": "geheim", "host": "localhost", "tls": certificate.client}
+    known = {"host": "localhost", "access": RelayAccess(("me", "geheim"), certificate.client)}
+    wrong_login = RelayAccess(("me", "wrong"), certificate.client)
     starting = {"tls_context": certificate.server, "require_starttls": True}
     with ExitStack() as opened:
         boxes = [Mailbox(), Mailbox()]
@@ -228,9 +232,9 @@ def test_mail_is_encrypted_and_logged_in(certificate: Certificate) -> None:
             secure: dict[str, Any] = {"auth_require_tls": implicit is None, "auth_required": implicit is None}
             secure["authenticator"] = box.authenticate
             opened.enter_context(relay(box, implicit, **options, **secure))
-        assert send(sender(boxes[0].port, security=MailSecurity.STARTTLS, **login))
-        assert send(sender(boxes[1].port, security=MailSecurity.TLS, **login))
-        wrong = sender(boxes[1].port, security=MailSecurity.TLS, **{**login, "password": "wrong"})
+        assert send(sender(boxes[0].port, security=MailSecurity.STARTTLS, **known))
+        assert send(sender(boxes[1].port, security=MailSecurity.TLS, **known))
+        wrong = sender(boxes[1].port, security=MailSecurity.TLS, host="localhost", access=wrong_login)
         with pytest.raises(MailRelayUnreachableError, match="535"):
             send(wrong)
     assert [len(box.mails) for box in boxes] == [1, 1]
@@ -238,7 +242,7 @@ def test_mail_is_encrypted_and_logged_in(certificate: Certificate) -> None:
 
 
 def test_unknown_certificate_and_missing_starttls_send_nothing(certificate: Certificate, mailbox: Mailbox) -> None:
-    unknowing = {"host": "localhost", "tls": ssl.create_default_context()}
+    unknowing = {"host": "localhost", "access": RelayAccess(tls=ssl.create_default_context())}
     with pytest.raises(MailRelayUnreachableError, match="STARTTLS"):
         send(sender(mailbox.port, security=MailSecurity.STARTTLS, **unknowing))
     with relay(Mailbox(), tls_context=certificate.server) as other:

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from mailboat.config.receivers import EventSeverity, WebhookFormat
+from mailboat.config.receivers import EventSeverity, WebhookConfig, WebhookFormat
 from mailboat.errors import UsageError
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
@@ -33,7 +33,6 @@ from mailboat.telemetry.webhook_client import (
     Answer,
     WebhookClient,
     WebhookSender,
-    WebhookSettings,
     WebhookUnreachableError,
 )
 from mailboat.testing.clocks import ManualClock
@@ -107,10 +106,11 @@ class Setting:
         memory: EventMemory | None = None,
         source: NoticeSource | None = None,
         chosen: EventFilter = ALL_EVENTS,
+        url: str | None = None,
+        token: str | None = None,
         **changes: object,
     ) -> EventDelivery:
-        changes = {"url": self.receiver.url, **changes}
-        sender = WebhookSender(WebhookSettings(**changes))  # type: ignore[arg-type]  # a test's keywords
+        sender = WebhookSender(WebhookConfig(name, **changes), url or self.receiver.url, token)
         source = source or PackageEvents(self.journal, AUTHOR, chosen)
         ports = DeliveryPorts(self.journal, memory or self.memory, self.clock, source, sender)
         made = EventDelivery(EventReceiver(AUTHOR, name), ports)
@@ -274,7 +274,6 @@ def test_a_receiver_that_is_not_there_is_waited_for(setting: Setting, receiver: 
     webhook = setting.webhook(timeout_seconds=0.5)
     setting.raise_event(0)
     wait_until(lambda: webhook.statistics.failed == 1)
-    assert "127.0.0.1:9" not in repr(WebhookSettings("http://127.0.0.1:9/"))
     webhook.stop()
     receiver.url = url
     again = setting.webhook()

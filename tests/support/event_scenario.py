@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.clock import SystemClock
+from mailboat.config.receivers import WebhookConfig
 from mailboat.control.job_service import JobService
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
@@ -39,7 +40,7 @@ from mailboat.telemetry.job_event_log import JOB_EVENT_READER, JobEventLog, JobE
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.notices import EventFilter
 from mailboat.telemetry.package_events import PackageEvents
-from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
+from mailboat.telemetry.webhook_client import WebhookSender
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
@@ -88,7 +89,7 @@ def post_events(folder: str, url: str, failpoint: Failpoint | None = None, count
     """Post all events that are there; at the n-th time that `failpoint` is reached, die."""
     clock, memory = SystemClock(), EventMemory(Path(folder) / "author.db")
     with SqliteJournal(Path(folder) / "journal.db", clock) as journal:
-        source, sender = PackageEvents(journal, AUTHOR, topic=EVENTS), WebhookSender(WebhookSettings(url))
+        source, sender = PackageEvents(journal, AUTHOR, topic=EVENTS), WebhookSender(WebhookConfig("crm"), url)
         ports = DeliveryPorts(journal, memory, clock, source, sender, _failpoints(failpoint, count))
         delivery = EventDelivery(EventReceiver(AUTHOR, WEBHOOK_READER), ports)
         delivery.start()

@@ -22,11 +22,10 @@ from mailboat.composition.home import (
     parse_config,
     write_text,
 )
-from mailboat.composition.places import PlaceUnusableError
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig
-from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
+from mailboat.errors import PlaceUnusableError, StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import AgentName
 
 EDGE = KnownSubscriber(AgentName("edge-1"), "files:/srv/site", (AgentName("author"),), 3)

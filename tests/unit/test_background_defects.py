@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from mailboat.config.receivers import WebhookConfig
 from mailboat.discovery.announcer import Announcer
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import RecordBatch, TopicSettings
@@ -19,7 +20,7 @@ from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSe
 from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.package_events import PackageEvents
-from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
+from mailboat.telemetry.webhook_client import WebhookSender
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 
@@ -64,7 +65,7 @@ def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixt
 def test_a_defect_does_not_end_a_delivery(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     memory: Any = FailingMemory()
     monkeypatch.setattr(EventDelivery, "_cursor", lambda _: Offset(0))
-    journal, sender = log(), WebhookSender(WebhookSettings("http://127.0.0.1:9/"))
+    journal, sender = log(), WebhookSender(WebhookConfig("crm"), "http://127.0.0.1:9/")
     source = PackageEvents(journal, AUTHOR, topic=TOPIC)
     delivery = EventDelivery(
         EventReceiver(AUTHOR, "crm"), DeliveryPorts(journal, memory, SkippingClock(), source, sender)

@@ -8,13 +8,13 @@ from email import message_from_bytes, policy
 from typing import Any
 
 import pytest
-from mailboat.config.receivers import EventKind, EventSeverity, WebhookFormat
+from mailboat.config.receivers import EventKind, EventSeverity, MailConfig, RelayConfig, WebhookFormat
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.path_patterns import parse_subtree
 from mailboat.model.paths import NodePath
-from mailboat.telemetry.mail_client import MailSender, RelaySettings, compose_mail
+from mailboat.telemetry.mail_client import MailSender, RelayAccess, compose_mail
 from mailboat.telemetry.notice_formats import encode_notice, plain_text
 from mailboat.telemetry.notices import EventFilter
 from mailboat.telemetry.package_events import package_notice
@@ -123,13 +123,13 @@ def test_repeat_of_a_mail_has_the_same_message_id() -> None:
 )
 def test_address_that_is_not_one_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="not a mail address"):
-        MailSender(RelaySettings("relay", 25, "a@example.org"), "ops", [address], 60.0)
+        MailSender(MailConfig("ops", (address,)), RelayConfig("relay", "a@example.org"), RelayAccess())
 
 
 @pytest.mark.parametrize("host", ["", "a b", "http://relay", "relay\r\nx"])
 def test_relay_host_that_is_not_one_is_refused(host: str) -> None:
     with pytest.raises(UsageError, match="not a host name"):
-        MailSender(RelaySettings(host, 25, "a@example.org"), "ops", ["b@example.org"], 60.0)
+        MailSender(MailConfig("ops", ("b@example.org",)), RelayConfig(host, "a@example.org"), RelayAccess())
 
 
 def test_plain_text_says_empty_for_nothing() -> None:

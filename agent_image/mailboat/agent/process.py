@@ -33,6 +33,7 @@ from mailboat.composition.job_rules import job_rules
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
+from mailboat.control.lag_history import LagHistory
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.subscriber.figures import SubscriberStatistics
@@ -40,7 +41,6 @@ from mailboat.workers import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home
-    from mailboat.control.lag_history import LagHistory
     from mailboat.control.service import ControlService
 
 
@@ -161,7 +161,6 @@ class AgentProcess:
 
     def _start_publishers(self) -> None:
         """The control service, and the journal's upkeep: retention by age, and by consumption."""
-        from mailboat.control.lag_history import LagHistory
         from mailboat.control.service import ControlService
 
         self._control = ControlService(self.workspace, self.config.agents.publishers)

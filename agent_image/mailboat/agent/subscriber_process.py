@@ -40,6 +40,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.paths import NodePath, parse_path
+from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import (
     Processors,
@@ -349,8 +350,6 @@ def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
     """The publishers that the home and recent messages know of."""
     known = frozenset(workspace.publisher_names())
     try:
-        from mailboat.operations.journal_inspection import recent_publishers
-
         # Also from the log itself: a home lists only the publishers that run or ran in it.
         return known | frozenset(recent_publishers(workspace.journal, workspace.package_topic))
     except MailboatError:  # what is wrong with the log, the import tells

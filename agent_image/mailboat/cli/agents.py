@@ -11,8 +11,8 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,7 +74,7 @@ def run(
 
     Prints one line when it is ready. Ends with the exit code of the first subscriber that stopped in a named state.
     """
-    from mailboat.http.agent_server import server_of
+    from mailboat.http.agent_server import probes_during, server_of  # not for `agent health`
 
     home = _checked(session, config, subscriber)
     startup = Startup(home.config.agents, SystemClock(), random.Random())  # noqa: S311  # it spreads retries
@@ -82,7 +82,7 @@ def run(
         received = opened.enter_context(
             stopped_by_signals(startup.ask_to_stop, home.config.subscriber.shutdown_seconds)
         )
-        process = _started(startup, home, config, opened)
+        process = _started(startup, home, config, opened, lambda: probes_during(startup, home))
         if process is None:
             _end(0, received)
             return
@@ -100,9 +100,14 @@ def run(
     _end(code, received)
 
 
-def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStack) -> AgentProcess | None:
-    """The process, closed with `opened`; None if a signal came first. Probes are answered while it has to wait."""
-    from mailboat.http.agent_server import probes_during
+def _started(
+    startup: Startup,
+    home: Home,
+    config: Path | None,
+    opened: ExitStack,
+    probes: Callable[[], AbstractContextManager[None]],
+) -> AgentProcess | None:
+    """The process, closed with `opened`; None if a signal came first. `probes` are answered while it has to wait."""
 
     def attempt() -> AgentProcess:
         prepare(home)
@@ -115,7 +120,7 @@ def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStac
         return process
 
     with ExitStack() as waiting:
-        return startup.run(attempt, lambda: waiting.enter_context(probes_during(startup, home)))
+        return startup.run(attempt, lambda: waiting.enter_context(probes()))
 
 
 def _end(code: int, received: set[int]) -> None:

@@ -12,10 +12,9 @@ import typer
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, NotImportedView, document_of
 from mailboat.cli.colours import state_style
-from mailboat.cli.completion import publisher_names
 from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import remote_command
+from mailboat.cli.options import PackagePublisherOption, WaitOption, remote_command
 from mailboat.cli.output import Block, Report, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
@@ -61,25 +60,8 @@ def get(
     package: Annotated[
         str, typer.Argument(metavar="ID", help="A package id, the request id, or an item or offset from `queues show`.")
     ],
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0,
-            help="Wait for all subscribers. Exits 1 if one gave it up, dropped or skipped it, 3 on timeout or if"
-            " none is known.",
-        ),
-    ] = None,
-    publisher: Annotated[
-        str | None,
-        typer.Option(
-            "--publisher",
-            metavar="NAME",
-            help="Publisher of the package. Default: the configured or only publisher.",
-            autocompletion=publisher_names,
-        ),
-    ] = None,
+    wait: WaitOption = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the outcome of a request at each subscriber: imported, pending, skipped, dropped, given up."""
     name = session.default_publisher(publisher)
@@ -114,15 +96,7 @@ def list_distributions(
     before: Annotated[
         int | None, typer.Option("--before", metavar="OFFSET", min=0, help="Only those before this offset.")
     ] = None,
-    publisher: Annotated[
-        str | None,
-        typer.Option(
-            "--publisher",
-            metavar="NAME",
-            help="Publisher of the packages. Default: the configured or only publisher.",
-            autocompletion=publisher_names,
-        ),
-    ] = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """List requests, newest first, with the number of subscribers that imported each."""
     name = session.default_publisher(publisher)

@@ -14,7 +14,13 @@ from contextlib import suppress
 from typing import Final, TextIO
 
 from mailboat.cli.tables import printable
-from mailboat.errors import InternalDefectError, MailboatError, OutputFailedError, PermissionMissingError
+from mailboat.errors import (
+    InternalDefectError,
+    MailboatError,
+    OutputFailedError,
+    PermissionMissingError,
+    PlaceUnusableError,
+)
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """Ctrl-C, as shells report it: 128 + SIGINT."""
@@ -105,8 +111,6 @@ def named_failure(error: Exception) -> MailboatError:
         if error.filename is None and error.errno in _OF_OUTPUT:
             return OutputFailedError(f"standard output can't be written: {error.strerror}")
         if error.filename is not None and error.errno in _OF_NAMES:
-            from mailboat.composition.places import PlaceUnusableError
-
             return PlaceUnusableError(f"{str(error.filename)[:_TOLD]}: {error.strerror}")
         if error.filename is not None and isinstance(error, PermissionError):
             return PermissionMissingError(f"{error.filename}: {error.strerror}")

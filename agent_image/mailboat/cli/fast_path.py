@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mailboat.cli.output import Output
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
 from mailboat.composition.environment import current_settings
-
-if TYPE_CHECKING:
-    from mailboat.config.document import Expose
+from mailboat.config.document import Expose
 
 COMMAND: Final = "subscribe"
 
@@ -96,12 +94,6 @@ def _until(text: str) -> str:
     return text
 
 
-def _expose(text: str) -> Expose:
-    from mailboat.config.document import Expose
-
-    return Expose(text)
-
-
 _SHARING: Final = MappingProxyType({"--shared": True, "--alone": False})
 _BEFORE: Final[Readers] = MappingProxyType({"--home": Path})
 _BEHIND: Final[Readers] = MappingProxyType(
@@ -113,7 +105,7 @@ _BEHIND: Final[Readers] = MappingProxyType(
         "--follow": str,
         "--max-retries": int,
         "--until": _until,
-        "--expose": _expose,
+        "--expose": Expose,
     }
 )
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from mailboat.cli.completion import publisher_names
 from mailboat.cli.error_report import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.output import Output
 from mailboat.cli.session import Defaults, Session, SharedOptions, session_from
@@ -42,6 +43,26 @@ TokenFileOption = Annotated[
 ]
 PublisherOption = Annotated[
     str | None, typer.Option("--publisher", metavar="NAME", help="Publisher name. Default: the configured publisher.")
+]
+
+PackagePublisherOption = Annotated[
+    str | None,
+    typer.Option(
+        "--publisher",
+        metavar="NAME",
+        help="Publisher of the packages. Default: the configured or only publisher.",
+        autocompletion=publisher_names,
+    ),
+]
+WaitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="Wait for all subscribers. Exits 1 if one gave it up, dropped or skipped it, 3 on timeout or if none is"
+        " known.",
+    ),
 ]
 
 

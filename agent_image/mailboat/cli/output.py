@@ -13,113 +13,12 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TextIO
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from mailboat.cli.tables import ABSENT, INDENT, PIPE_WIDTH, Table, printable
+from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table, printable
 from mailboat.frozen import Frozen
-
-_WIDE_GAP: Final = 3
-_NARROW_GAP: Final = 1
-_LEAST_FOLDED_WIDTH: Final = 32
-"""With less room a text is a tower of single words."""
-
-_LEAST_CUT_WIDTH: Final = 12
-
-
-def table_text(table: Table, stream: TextIO) -> str:
-    """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise.
-
-    Where a terminal leaves too little room for the column that folds, its texts stand below their rows instead.
-    """
-    console = Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
-    table = _without_silent_columns(table, console.width)
-    is_folding = bool(table.columns) and table.columns[-1].can_fold
-    if not is_folding or _width(table, _NARROW_GAP) <= console.width:
-        lines = _lines(table, console)
-    else:
-        rest = Table(table.columns[:-1], [row[:-1] for row in table.rows])
-        has_room = console.width - _width(rest, _NARROW_GAP) - _NARROW_GAP >= _LEAST_FOLDED_WIDTH
-        lines = _lines(table, console) if has_room else list(_with_texts_below(table, rest, console))
-    return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def _without_silent_columns(table: Table, width: int) -> Table:
-    """The table; where it is too wide, without the columns that say nothing."""
-    if _width(table, _NARROW_GAP) <= width:
-        return table
-    kept = [
-        index
-        for index, column in enumerate(table.columns)
-        if not column.can_hide or any(row[index] != ABSENT for row in table.rows)
-    ]
-    columns = [table.columns[index] for index in kept]
-    return Table(columns, [[row[index] for index in kept] for row in table.rows], table.empty)
-
-
-def _widths(table: Table) -> list[int]:
-    """Columns of the terminal that each column needs when nothing is folded or cut."""
-    rows = [[column.title for column in table.columns], *table.rows]
-    return [max(cell_len(printable(row[index])) for row in rows) for index in range(len(table.columns))]
-
-
-def _width(table: Table, gap: int) -> int:
-    return sum(_widths(table)) + gap * (len(table.columns) - 1)
-
-
-def _with_texts_below(table: Table, rest: Table, console: Console) -> Iterator[str]:
-    """The rows without their last column, each followed by what stood in it."""
-    title, *lines = _lines(rest, console)
-    yield title
-    for line, row in zip(lines, table.rows, strict=True):
-        yield line
-        text = Text(printable(row[-1]))
-        room = max(1, console.width - len(INDENT))
-        yield from (f"{INDENT}{part.plain}" for part in text.wrap(console, room) if part.plain.strip())
-
-
-def _cut(table: Table, width: int) -> list[int]:
-    """The widths of columns that fit `width`: what can be cut goes first, then whatever is widest but no number."""
-    widths = _widths(table)
-    excess = sum(widths) + _NARROW_GAP * (len(widths) - 1) - width
-    while excess > 0:
-        numbered = list(enumerate(table.columns))
-        first = [index for index, one in numbered if one.can_cut and widths[index] > _LEAST_CUT_WIDTH]
-        index = max(first or [index for index, one in numbered if not one.is_number], key=widths.__getitem__, default=0)
-        if widths[index] <= 1:
-            break
-        widths[index] -= 1
-        excess -= 1
-    return widths
-
-
-def _lines(table: Table, console: Console) -> list[str]:
-
-    gap = _WIDE_GAP if _width(table, _WIDE_GAP) <= console.width else _NARROW_GAP
-    can_fold = any(column.can_fold for column in table.columns)
-    widths: Sequence[int | None] = [None] * len(table.columns) if can_fold else _cut(table, console.width)
-    rich_table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column, width in zip(table.columns, widths, strict=True):
-        rich_table.add_column(
-            Text(column.title),
-            justify="right" if column.is_number else "left",
-            no_wrap=not column.can_fold,
-            overflow="fold" if column.can_fold else "ellipsis",
-            width=width,
-        )
-    for row in table.rows:
-        cells = zip(table.columns, row, strict=True)
-        rich_table.add_row(*(Text(printable(cell), style=column.style(cell)) for column, cell in cells))
-    with console.capture() as capture:
-        console.print(rich_table)
-    return capture.get().splitlines()
-
 
 _TITLE: Final = re.compile(r"[a-z]+ {2,}")
 """What begins a line of a page of facts: `journal    `."""
@@ -220,6 +119,7 @@ def _block_text(block: Block, stream: TextIO) -> str:
         return "".join(f"{line}\n" for line in _wrapped(printable(block), stream))
     if not block.rows:
         return block.empty + "\n"
+    from mailboat.cli.table_layout import table_text  # with rich
 
     return table_text(block, stream)
 

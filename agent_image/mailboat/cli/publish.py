@@ -14,7 +14,7 @@ import typer
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
-from mailboat.cli.options import PublisherOption, remote_command
+from mailboat.cli.options import PublisherOption, WaitOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text
 from mailboat.cli.publish_requests import open_publisher, publish_through
 from mailboat.cli.session import Publishing, Session
@@ -92,16 +92,7 @@ class Delivery(NamedTuple):
     new_publisher: Annotated[
         bool, typer.Option("--new-publisher", help="Allow a --publisher that has not published from this home before.")
     ] = False
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0,
-            help="Wait for all subscribers. Exits 1 if one gave it up, dropped or skipped it, 3 on timeout or if"
-            " none is known.",
-        ),
-    ] = None
+    wait: WaitOption = None
 
 
 def register(app: typer.Typer) -> None:

@@ -11,10 +11,10 @@ from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView, QueuePage, QueueView, document_of
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.command_results import AnswerOption, show_commands
-from mailboat.cli.completion import publisher_names, queue_names
+from mailboat.cli.completion import queue_names
 from mailboat.cli.confirmation import ask
 from mailboat.cli.help_page import command_group
-from mailboat.cli.options import remote_command
+from mailboat.cli.options import PackagePublisherOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
@@ -26,15 +26,6 @@ QueueArgument = Annotated[
     typer.Argument(metavar="QUEUE", help="A subscriber's name, or a queue's full name.", autocompletion=queue_names),
 ]
 SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-PublisherNameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--publisher",
-        metavar="NAME",
-        help="Publisher of the packages. Default: the configured or only publisher.",
-        autocompletion=publisher_names,
-    ),
-]
 LIST_COLUMNS: Final = (
     Column("QUEUE"),
     Column("STATE", style=state_style),
@@ -73,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
 
 @remote_command
-def list_queues(session: Session, publisher: PublisherNameOption = None) -> None:
+def list_queues(session: Session, publisher: PackagePublisherOption = None) -> None:
     """List the queues of a publisher: one per subscriber, and its error queue if it has one."""
     name = session.default_publisher(publisher)
     with session.control() as control:
@@ -120,7 +111,7 @@ def show(
     queue: QueueArgument,
     start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset to show.")] = 0,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of packages.")] = 20,
-    publisher: PublisherNameOption = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the packages in a queue, oldest first."""
     name = session.default_publisher(publisher)
@@ -178,7 +169,7 @@ def clear(
     ] = None,
     yes: SureOption = False,
     wait: AnswerOption = 10.0,
-    publisher: PublisherNameOption = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """Drop all packages in a queue of an editable subscriber, which goes on without their content."""
     name = session.default_publisher(publisher)
@@ -202,7 +193,7 @@ def remove(
     ],
     yes: SureOption = False,
     wait: AnswerOption = 10.0,
-    publisher: PublisherNameOption = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """Drop packages from the head of a queue, up to the last one named."""
     name = session.default_publisher(publisher)
@@ -229,7 +220,7 @@ def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
 def command(
     session: Session,
     command_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the command.")],
-    publisher: PublisherNameOption = None,
+    publisher: PackagePublisherOption = None,
 ) -> None:
     """Show the result of a command that was sent to a subscriber."""
     name = session.default_publisher(publisher)

@@ -14,9 +14,12 @@ import threading
 import tty
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from mailboat.api.control import Control
 from mailboat.api.records import StatusView, document_of
@@ -27,10 +30,6 @@ from mailboat.cli.status_board import changed_lines, fitted_blocks, status_repor
 from mailboat.cli.status_selection import Order, Selection
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
 
 _KEYS: Final = 64
 
@@ -157,9 +156,6 @@ class _Watch:
 
     def run(self, selection: Selection) -> None:
         """Refresh until Ctrl-C or `q`. Keys act at once, on the last status."""
-        from rich.console import Console
-        from rich.live import Live
-
         console = Console(highlight=False)
         due = self._clock.monotonic()
         try:
@@ -190,8 +186,6 @@ class _Watch:
         return ""
 
     def _rendered(self, selection: Selection, room: int) -> Text:
-        from rich.text import Text
-
         now = self._clock.now()
         head = f"{now.astimezone().strftime('%H:%M:%S')}   every {seconds_text(self._every)}"
         blocks: list[Block] = [self._problem] if self._problem else []

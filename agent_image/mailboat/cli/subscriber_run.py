@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.subscriber_process import SubscriberProcess, Subscription
 from mailboat.cli.output import Output, Report, count_text
 from mailboat.cli.progress_line import ProgressLine, cause_text
@@ -36,6 +35,7 @@ from mailboat.subscriber.subscriber import Until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mailboat.agent.pool_member import PoolMemberProcess
     from mailboat.composition.workspace import Workspace
     from mailboat.config.document import Expose
     from mailboat.model.messages import BulkPart
@@ -84,6 +84,8 @@ def run_subscriber(session: Session, asked: SubscriptionOptions) -> int:
         listener = _listener(session, known.name)
         process: SubscriberProcess | PoolMemberProcess
         if subscription.is_shared:
+            from mailboat.agent.pool_member import PoolMemberProcess  # with the engine of jobs
+
             process = PoolMemberProcess(workspace, subscription, listener)
         else:
             process = SubscriberProcess(workspace, subscription, listener)

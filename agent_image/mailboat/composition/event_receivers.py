@@ -26,9 +26,9 @@ from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.model.jobs import parse_pattern
 from mailboat.model.path_patterns import parse_subtree
-from mailboat.telemetry.mail_client import MailSender, RelaySettings, parse_address, parse_relay_host
+from mailboat.telemetry.mail_client import MailSender, RelayAccess, parse_address, parse_relay_host
 from mailboat.telemetry.notices import EventFilter
-from mailboat.telemetry.webhook_client import WebhookClient, WebhookSender, WebhookSettings
+from mailboat.telemetry.webhook_client import WebhookClient, WebhookSender
 
 _RELAY: Final = "events.relay"
 
@@ -52,7 +52,7 @@ def webhook_sender(config: WebhookConfig, key: str, folder: Path) -> WebhookSend
     if url is None:
         raise ConfigInvalidError(f"{key} needs either url or secret_url", key=key)
     token = None if config.token is None else read_secret(config.token, f"{key}.token", folder)
-    return WebhookSender(WebhookSettings(url, token, config.timeout_seconds, config.format))
+    return WebhookSender(config, url, token)
 
 
 def mail_sender(config: MailConfig, relay: RelayConfig, folder: Path) -> MailSender:
@@ -61,17 +61,8 @@ def mail_sender(config: MailConfig, relay: RelayConfig, folder: Path) -> MailSen
     if relay.user_from is not None:
         user = read_secret(relay.user_from, f"{_RELAY}.user_from", folder)
     password = "" if relay.password is None else read_secret(relay.password, f"{_RELAY}.password", folder)
-    settings = RelaySettings(
-        relay.host,
-        relay.port,
-        relay.sender,
-        relay.security,
-        user,
-        password,
-        relay.timeout_seconds,
-        _tls_context(relay, folder),
-    )
-    return MailSender(settings, config.name, config.to, config.every_seconds)
+    access = RelayAccess(None if user is None else (user, password), _tls_context(relay, folder))
+    return MailSender(config, relay, access)
 
 
 def _tls_context(relay: RelayConfig, folder: Path) -> ssl.SSLContext | None:

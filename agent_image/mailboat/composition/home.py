@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from mailboat.composition.environment import expanded_path
 from mailboat.composition.places import check_folder_place
 from mailboat.config.decoder import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
+from mailboat.config.documentation import commented_yaml
 from mailboat.content.locations import TARGET_KINDS
 from mailboat.durable_file import Draft, replaced_file
 from mailboat.errors import MailboatError, StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
@@ -214,8 +216,6 @@ def create_home(path: Path, config: Config) -> Home:
         HomeExistsError: There is one already.
         StorageReadOnlyError, StorageFullError.
     """
-    from mailboat.config.documentation import commented_yaml
-
     has_own = (path / CONFIG_FILE).exists()
     if has_own and not (path / INSTANCE_FILE).exists():
         home = Home(path)
@@ -286,8 +286,6 @@ def make_identity(path: Path) -> None:
 
     Raises: StorageReadOnlyError, StorageFullError.
     """
-    import uuid
-
     if (path / INSTANCE_FILE).exists():
         return
     with (

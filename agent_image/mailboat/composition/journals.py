@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock
+from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.places import check_folder_place
 from mailboat.config.storage import KafkaConfig, RetentionConfig, TopicRetentionConfig
 from mailboat.errors import JournalMissingError, UsageError
@@ -105,8 +106,6 @@ def _open_file(home: Home, clock: Clock) -> Journal:
 
 
 def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
-    from mailboat.composition.kafka_login import kafka_settings
-
     try:
         from mailboat.journal.kafka import KafkaJournal
     except ImportError as error:

@@ -15,14 +15,7 @@ from mailboat.composition.environment import expanded_path
 from mailboat.content import locations
 from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.port import Target
-from mailboat.errors import UsageError
-
-
-class PlaceUnusableError(UsageError):
-    """A file or folder cannot be created there: the place is taken, or the name is invalid. Nothing was changed.
-
-    Name another place.
-    """
+from mailboat.errors import PlaceUnusableError
 
 
 def absolute_target(text: str) -> str:

@@ -6,6 +6,7 @@ each with its line where the document is a file.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -149,8 +150,6 @@ def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[
 
 
 def _unknown_key(prefix: str, name: str, known: list[str]) -> _MistakeError:
-    import difflib  # noqa: PLC0415  # for the unlucky only
-
     new = _RENAMED.get(name)
     if new in known:
         return _MistakeError(f"{prefix}{name}", f"{prefix}{name} was renamed: use {prefix}{new}")

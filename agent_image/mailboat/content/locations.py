@@ -2,7 +2,6 @@
 
 A text without one of these words before a colon is a folder, or something that a format opener accepts (a FileVault
 checkout or package; those live above this package and are passed in). Called by the command line and the agents.
-Each kind is imported when it is opened: a subscriber's restart should not pay for the targets that it does not have.
 """
 
 from __future__ import annotations
@@ -15,8 +14,13 @@ from typing import Final
 
 from mailboat.content.layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source, Target
+from mailboat.content.sources.folder import FolderSource
+from mailboat.content.sources.sqlite import SqliteSource
 from mailboat.content.targets.database import check_database, connect_database
+from mailboat.content.targets.files import open_files_target
+from mailboat.content.targets.generations import open_generations_source, open_generations_target
 from mailboat.content.targets.ledger import TargetLedger
+from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.failpoints import Failpoints
 from mailboat.frozen import Frozen
@@ -69,15 +73,9 @@ def open_target(text: str, failpoints: Failpoints | None = None, *, is_known: bo
     """
     location = parse_target(text)
     if location.kind == SQLITE:
-        from mailboat.content.targets.sqlite import open_sqlite_target
-
         return open_sqlite_target(location.path, is_known=is_known)
     if location.kind == FILES:
-        from mailboat.content.targets.files import open_files_target
-
         return open_files_target(location.path, failpoints, is_known=is_known)
-    from mailboat.content.targets.generations import open_generations_target
-
     return open_generations_target(location.path, failpoints)
 
 
@@ -120,20 +118,12 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
             " generations:DIR or sqlite:FILE; a tree package is not a source",
             next_step=f"what is in a package: mailboat packages inspect {shlex.quote(text)}",
         )
-    from mailboat.content.sources.folder import FolderSource
-
     return FolderSource(path)
 
 
 def _open_target_source(location: TargetLocation) -> Source:
     if location.kind == SQLITE:
-        from mailboat.content.sources.sqlite import SqliteSource
-
         return SqliteSource(location.path)
     if location.kind == GENERATIONS:
-        from mailboat.content.targets.generations import open_generations_source
-
         return open_generations_source(location.path)
-    from mailboat.content.sources.folder import FolderSource
-
     return FolderSource(location.path, uri=str(location))

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.token_bucket import TokenBucket
 
 MAX_CALLERS: Final = 1000
 """Limit of remembered callers; the one silent for longest is evicted and starts with a full bucket."""
@@ -37,15 +38,18 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = burst
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, caller: str) -> float:
         """Count a request. Returns 0.0 when it may go on, else the seconds until the next one may."""
         now = self._clock.monotonic()
-        level, since = self._buckets.pop(caller, (float(self._burst), now))
-        level = min(float(self._burst), level + (now - since) * self._per_second)
-        is_allowed = level >= 1.0
-        self._buckets[caller] = (level - 1.0 if is_allowed else level, now)
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._buckets[caller] = TokenBucket(self._per_second, self._burst)
+        self._buckets.move_to_end(caller)
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)
-        return 0.0 if is_allowed else (1.0 - level) / self._per_second
+        delay = bucket.delay_seconds(now)
+        if delay == 0.0:
+            bucket.take(now)
+        return delay

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -116,8 +117,6 @@ class SqliteJournal:
         wanted = (settings.retention_seconds, settings.max_message_bytes, settings.retention_bytes)
         if self._settings_row(topic) == wanted:
             return
-        import uuid  # noqa: PLC0415  # most starts make no topic
-
         with self._writer.transaction() as connection:
             # Another process may have made the topic since `_settings_row`: then no row returns, and only settings
             # change.

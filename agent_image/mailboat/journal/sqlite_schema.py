@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -108,8 +109,6 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
 
 
 def _fill(draft: Path, clock: Clock) -> None:
-    import uuid  # noqa: PLC0415  # a journal is made once
-
     # Before SQLite opens it: SQLite would give the file a mode that other users can read.
     make_file(draft)
     connection = sqlite3.connect(draft, isolation_level=None)

@@ -7,10 +7,10 @@ adds no time. Little content is hashed where it is. Used for content of any size
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
     from hashlib import _Hash
 
 _BESIDE_FROM_BYTES: Final = 4 * 1024 * 1024
@@ -51,7 +51,5 @@ class ContentHash:
 
     def _thread(self) -> ThreadPoolExecutor:
         if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most starts meet little content
-
             self._executor = ThreadPoolExecutor(1, "hash")
         return self._executor

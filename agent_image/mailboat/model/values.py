@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Final
 
 from mailboat.errors import ValueRefusedError
@@ -83,8 +84,6 @@ def _days_of(year: int, month: str) -> int:
 
 
 def _decimal(text: str) -> str:
-    from decimal import Decimal  # noqa: PLC0415  # a third of a millisecond, for few values
-
     return str(Decimal(_number(text)))  # the rules of java.math.BigDecimal.toString
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
@@ -156,8 +157,6 @@ class Payloads:
                 f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
                 limit=self._max_bytes,
             )
-        from tempfile import SpooledTemporaryFile  # noqa: PLC0415  # most starts fetch nothing
-
         spool = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
         try:
             with (

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
@@ -336,6 +337,4 @@ def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:
 
 def _spool() -> BinaryIO:
     """A temporary file, to be closed by its owner."""
-    from tempfile import SpooledTemporaryFile  # noqa: PLC0415  # most starts meet no pieces
-
     return cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))

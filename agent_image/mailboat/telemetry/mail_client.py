@@ -14,15 +14,14 @@ import ssl
 import threading
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 from hashlib import sha256
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 from mailboat.clock import Deadline, SystemClock
-from mailboat.config.receivers import EventSeverity, MailSecurity
+from mailboat.config.receivers import EventSeverity, MailConfig, MailSecurity, RelayConfig
 from mailboat.errors import RetryableError, UsageError
 from mailboat.telemetry.notice_formats import plain_text
 from mailboat.telemetry.notices import Notice
@@ -47,18 +46,19 @@ class MailRelayUnreachableError(RetryableError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class RelaySettings:
-    """The relay, and how to log in; without a context for TLS, nothing is encrypted."""
+class RelayAccess(NamedTuple):
+    """What a connection to the relay needs besides its configuration.
 
-    host: str
-    port: int
-    sender: str
-    security: MailSecurity = MailSecurity.STARTTLS
-    user: str | None = None
-    password: str = field(default="", repr=False)
-    timeout_seconds: float = 30.0
+    Attributes:
+        login: User and password; None where the relay needs no login.
+        tls: For the relay's certificate; None where nothing is encrypted.
+    """
+
+    login: tuple[str, str] | None = None
     tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return f"RelayAccess(has_login={self.login is not None})"
 
 
 def parse_address(text: str) -> str:
@@ -80,22 +80,23 @@ class MailSender:
 
     max_notices = _MAX_NOTICES
 
-    def __init__(self, relay: RelaySettings, name: str, recipients: Sequence[str], every_seconds: float) -> None:
+    def __init__(self, mail: MailConfig, relay: RelayConfig, access: RelayAccess) -> None:
         """Connect to nothing yet. Raises: UsageError for an address or a host that is not one."""
         parse_relay_host(relay.host)
-        for address in (relay.sender, *recipients):
+        for address in (relay.sender, *mail.to):
             parse_address(address)
         self._relay = relay
-        self._name = name
-        self._recipients = tuple(recipients)
-        self.pause_seconds = every_seconds
+        self._access = access
+        self._name = mail.name
+        self._recipients = mail.to
+        self.pause_seconds = mail.every_seconds
         self.place = f"smtp://{relay.host}:{relay.port}"
 
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:
         """One message with all notices."""
         message = compose_mail(notices, self._name, self._relay.sender, self._recipients, now)
         deadline = Deadline(SystemClock(), self._relay.timeout_seconds)
-        with _Session(self._relay) as session:
+        with _Session(self._relay, self._access) as session:
             try:
                 refused = session.hand_over(message, self._relay.sender, self._recipients)
             except smtplib.SMTPDataError as error:
@@ -125,10 +126,11 @@ class _Session(smtplib.SMTP):
 
     file: Any
 
-    def __init__(self, relay: RelaySettings) -> None:
+    def __init__(self, relay: RelayConfig, access: RelayAccess) -> None:
         # a name that needs no resolver, which `smtplib` would ask otherwise
         super().__init__(local_hostname=socket.gethostname() or "localhost", timeout=relay.timeout_seconds)
         self._relay = relay
+        self._access = access
         self._host = relay.host  # the name that STARTTLS verifies; set by the constructor only, which would connect
         self._line: socket.socket | None = None
         self._timer = threading.Timer(relay.timeout_seconds, self._abort)
@@ -151,9 +153,9 @@ class _Session(smtplib.SMTP):
         if code != _READY:
             raise smtplib.SMTPConnectError(code, answer)
         if relay.security is MailSecurity.STARTTLS:
-            self.starttls(context=relay.tls)  # raises where the relay does not offer it: never sent unencrypted
-        if relay.user is not None:
-            self.login(relay.user, relay.password)
+            self.starttls(context=self._access.tls)  # raises where the relay does not offer it: never sent unencrypted
+        if self._access.login is not None:
+            self.login(*self._access.login)
         refused = self.send_message(message, sender, list(recipients))
         with suppress(OSError):
             self.quit()
@@ -169,8 +171,8 @@ class _Session(smtplib.SMTP):
         # called by `connect`, also in the standard library's own class for TLS
         line = socket.create_connection((host, port), timeout)
         self._line = line.dup()  # TLS detaches the socket, so the deadline ends the connection by another handle
-        if self._relay.security is MailSecurity.TLS and self._relay.tls is not None:
-            return self._relay.tls.wrap_socket(line, server_hostname=host)
+        if self._relay.security is MailSecurity.TLS and self._access.tls is not None:
+            return self._access.tls.wrap_socket(line, server_hostname=host)
         return line
 
     def _abort(self) -> None:

@@ -12,14 +12,13 @@ import ssl
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mailboat.clock import Deadline, SystemClock
-from mailboat.config.receivers import WebhookFormat
+from mailboat.config.receivers import WebhookConfig
 from mailboat.errors import RetryableError, UsageError
 from mailboat.telemetry.notice_formats import encode_notice, media_type
 from mailboat.telemetry.notices import Notice
@@ -141,32 +140,25 @@ class WebhookClient:
         self._connection.close()
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """Where to post, and in which format; `token` is sent as a bearer token."""
-
-    url: str
-    token: str | None = None
-    timeout_seconds: float = 10.0
-    format: WebhookFormat = WebhookFormat.CLOUDEVENTS
-
-    def __repr__(self) -> str:
-        return f"WebhookSettings(format={self.format!r})"  # URL and token may be secrets
-
-
 class WebhookSender:
     """`EventSender` of a webhook."""
 
     max_notices = 1
     pause_seconds = 0.0
 
-    def __init__(self, settings: WebhookSettings) -> None:
-        """Connect to nothing yet. Raises: UsageError for a URL that can't be posted to."""
-        headers = {"Content-Type": media_type(settings.format), "User-Agent": "mailboat"}
-        if settings.token is not None:
-            headers["Authorization"] = f"Bearer {settings.token}"
-        self._format = settings.format
-        self._client = WebhookClient(settings.url, headers, settings.timeout_seconds)
+    def __init__(self, config: WebhookConfig, url: str, token: str | None = None) -> None:
+        """Connect to nothing yet. Raises: UsageError for a URL that can't be posted to.
+
+        Args:
+            config: Format and timeout.
+            url: Where to post; of the configuration or of its secret.
+            token: Sent as a bearer token.
+        """
+        headers = {"Content-Type": media_type(config.format), "User-Agent": "mailboat"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._format = config.format
+        self._client = WebhookClient(url, headers, config.timeout_seconds)
         self.place = self._client.place
 
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:

@@ -20,6 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for, source_of
@@ -40,7 +41,6 @@ from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.paths import parse_path
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -103,8 +103,6 @@ def bins_frame(session: SparkSession, source: str, home: str = ".mailboat", **op
         HomeMissingError, UsageError: As the command.
         SourceMissingError, SparkJobFailedError: As `SparkPipeline.cut`.
     """
-    import pyarrow as pa
-
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
     order = sink_order({**texts, "path": home, "source": source})
     fingerprint = recipe_fingerprint(order.recipe)

@@ -23,6 +23,7 @@ from mailboat.bulk.source_branches import Branch, outermost, plan_branches
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
 from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
+from mailboat.bulk.spark.sink import PackageWriter, sink_order
 from mailboat.bulk.spark.stages import runs_of
 from mailboat.composition.environment import expanded_path
 from mailboat.composition.places import absolute_target, opened_ledger
@@ -162,8 +163,6 @@ class MailboatFormat(BatchFormat):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # PySpark's signature
         """A writer that builds packages of bins and publishes them; see `sink.py`. Raises: UsageError."""
         chosen(CUT_COLUMNS, schema.names)
-        from mailboat.bulk.spark.sink import PackageWriter, sink_order
-
         if overwrite:
             raise UsageError('a log is appended to: .mode("append")')
         return PackageWriter(sink_order(self.options))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, OpenCommand, PendingStatus, ReportStarts
 from mailboat.content.targets.ledger_tables import (
+    LedgerConnection,
     TargetCommands,
     TargetHookCalls,
     TargetJobs,
     TargetPoolImports,
+    cause_text,
     note_calls,
     note_done,
     note_jobs,
@@ -44,158 +44,145 @@ class TargetLedger:
 
     def __init__(self, connection: sqlite3.Connection, uri: str) -> None:
         """Serve from a connection that has no other user."""
-        self._connection = connection
-        self._uri = uri
-        self._lock = threading.Lock()
-        self.commands = TargetCommands(connection, self._lock, uri)
-        self.hook_calls = TargetHookCalls(connection, self._lock, uri)
-        self.jobs = TargetJobs(connection, self._lock, uri)
-        self.pool = TargetPoolImports(connection, self._lock, uri)
+        self._connection = shared = LedgerConnection(connection, uri)
+        self.commands = TargetCommands(shared)
+        self.hook_calls = TargetHookCalls(shared)
+        self.jobs = TargetJobs(shared)
+        self.pool = TargetPoolImports(shared)
 
     def position(self) -> Position | None:
-        row = self._rows("SELECT cluster_id, topic_id, next_offset, leader_epoch FROM state")[0]
+        row = self._connection.rows("SELECT cluster_id, topic_id, next_offset, leader_epoch FROM state")[0]
         return None if row[2] is None else Position(LogIdentity(row[0], row[1]), Offset(row[2]), row[3])
 
     def subscriber(self) -> AgentName | None:
-        owner = self._rows("SELECT owner FROM state")[0][0]
+        owner = self._connection.rows("SELECT owner FROM state")[0][0]
         return None if owner is None else AgentName(owner)
 
     def claim(self, name: AgentName) -> None:
         owner = self.subscriber()
         if owner is not None and owner != name:
             raise TargetOwnedError(
-                f"{self._uri} belongs to the subscriber {owner}, not to {name}",
+                f"{self._connection.uri} belongs to the subscriber {owner}, not to {name}",
                 next_step=f"subscribe as {owner}, or choose another target",
             )
         if owner is None:
-            self._write("UPDATE state SET owner = ?", (name,))
+            self._connection.write("UPDATE state SET owner = ?", (name,))
 
     def reset_position(
         self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
     ) -> None:
         for publisher in accepted:
-            self._write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
+            self._connection.write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
         if report_starts is None:
-            self._write(_STORE_POSITION, _position_row(position, 0))
+            self._connection.write(_STORE_POSITION, _position_row(position, 0))
             return
         starts = {
             name or "": None if one is None else [one.offset, one.is_first, one.until]
             for name, one in report_starts.items()
         }
-        self._write(f"{_STORE_POSITION}, reports = ?", (*_position_row(position, 0), json.dumps(starts)))
+        self._connection.write(f"{_STORE_POSITION}, reports = ?", (*_position_row(position, 0), json.dumps(starts)))
 
     @property
     def report_starts(self) -> ReportStarts:
-        text = self._rows("SELECT reports FROM state")[0][0]
+        text = self._connection.rows("SELECT reports FROM state")[0][0]
+        starts = self._connection.decoded(text, "report starts")
         try:
             return {
                 AgentName(name) if name else None: None if found is None else ReportStart(*found)
-                for name, found in json.loads(text).items()
+                for name, found in starts.items()
             }
-        except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise TargetCorruptError(f"{self._uri} holds report starts that can't be read: {text[:100]!r}") from error
+        except (TypeError, AttributeError) as error:
+            raise self._connection.corrupt(text, "report starts") from error
 
     def attempt(self) -> Attempt | None:
-        rows = self._rows("SELECT at_offset, count, cause, next_try_ms FROM attempt")
+        rows = self._connection.rows("SELECT at_offset, count, cause, next_try_ms FROM attempt")
         if not rows:
             return None
         offset, count, cause, next_try_ms = rows[0]
-        return Attempt(Offset(offset), count, self._cause(cause), next_try_ms)
+        return Attempt(Offset(offset), count, self._connection.cause(cause), next_try_ms)
 
     def store_attempt(self, attempt: Attempt | None) -> None:
         if attempt is None:
-            self._write("DELETE FROM attempt", ())
+            self._connection.write("DELETE FROM attempt")
             return
-        row = (attempt.offset, attempt.count, _cause_text(attempt.cause), attempt.next_try_ms)
-        self._write("INSERT OR REPLACE INTO attempt VALUES (1, ?, ?, ?, ?)", row)
+        row = (attempt.offset, attempt.count, cause_text(attempt.cause), attempt.next_try_ms)
+        self._connection.write("INSERT OR REPLACE INTO attempt VALUES (1, ?, ?, ?, ?)", row)
 
     @property
     def passed_over(self) -> frozenset[str]:
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'passed_over'"):
-            return frozenset()  # a reader's look at a target of an older version
-        return frozenset(row[0] for row in self._rows("SELECT publisher FROM passed_over"))
+        if not self._connection.has_table("passed_over"):
+            return frozenset()
+        return frozenset(row[0] for row in self._connection.rows("SELECT publisher FROM passed_over"))
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
-        rows = self._rows("SELECT sequence, kind, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,))
+        rows = self._connection.rows(
+            "SELECT sequence, kind, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,)
+        )
         return [PendingStatus(sequence, self._status(kind, message)) for sequence, kind, message in rows]
 
     def forget_statuses(self, up_to_sequence: int) -> None:
-        self._write("DELETE FROM pending_status WHERE sequence <= ?", (up_to_sequence,))
+        self._connection.write("DELETE FROM pending_status WHERE sequence <= ?", (up_to_sequence,))
 
     def given_up(self) -> Sequence[GivenUp]:
         return self._entries("")
 
     @property
     def given_up_count(self) -> int:
-        ((count,),) = self._rows("SELECT count(*) FROM given_up")
+        ((count,),) = self._connection.rows("SELECT count(*) FROM given_up")
         return int(count)
 
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
-        rows = self._rows("SELECT pub_agent_name, build_id, done, total, last_ms FROM open_build ORDER BY 1, 2")
+        rows = self._connection.rows(
+            "SELECT pub_agent_name, build_id, done, total, last_ms FROM open_build ORDER BY 1, 2"
+        )
         return [OpenBuild(AgentName(row[0]), BuildId(row[1]), *row[2:]) for row in rows]
 
     def redrives(self) -> Sequence[GivenUp]:
         return self._entries("WHERE is_redrive")
 
     def request_redrive(self, offset: Offset) -> None:
-        if self._write("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (offset,)) == 0:
-            raise UsageError(f"no package at the offset {offset} is in the error queue of {self._uri}")
+        if self._connection.write("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (offset,)) == 0:
+            raise UsageError(f"no package at the offset {offset} is in the error queue of {self._connection.uri}")
 
     def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
-        self._write(
+        self._connection.write(
             "UPDATE given_up SET is_redrive = 0, attempts = attempts + 1, cause = ? WHERE at_offset = ?",
-            (_cause_text(cause), offset),
+            (cause_text(cause), offset),
         )
 
-    def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        with self._lock, TranslatedFailures(self._uri):
-            return self._connection.execute(sql, parameters).fetchall()
-
-    def _write(self, sql: str, parameters: tuple[object, ...]) -> int:
-        with self._lock, TranslatedFailures(self._uri):
-            return self._connection.execute(sql, parameters).rowcount
-
     def _entries(self, where: str) -> list[GivenUp]:
-        rows = self._rows(
+        rows = self._connection.rows(
             "SELECT at_offset, package_id, pub_agent_name, paths, cause, attempts, given_up_ms FROM given_up "
             f"{where} ORDER BY at_offset"
         )
         return [self._entry(row) for row in rows]
 
     def _entry(self, row: Sequence[Any]) -> GivenUp:
-        paths = self._json(row[3])
+        paths = self._paths(row[3])
         more = paths.pop() if paths and isinstance(paths[-1], int) else 0
         return GivenUp(
             Offset(row[0]),
             PackageId(row[1]),
             None if row[2] is None else AgentName(row[2]),
             tuple(NodePath(path) for path in paths),
-            self._cause(row[4]),
+            self._connection.cause(row[4]),
             row[5],
             row[6],
             more,
         )
 
+    def _paths(self, text: str) -> list[Any]:
+        found = self._connection.decoded(text, "paths")
+        if not isinstance(found, list):
+            raise self._connection.corrupt(text, "paths")
+        return found
+
     def _status(self, kind: int, message: bytes) -> StatusMessage | CommandResult:
         decoded = decode_message(headers.headers_for(kind), message)
         if not isinstance(decoded, StatusMessage | CommandResult):
-            raise TargetCorruptError(f"{self._uri} contains an invalid confirmation")
+            raise TargetCorruptError(f"{self._connection.uri} contains an invalid confirmation")
         return decoded
-
-    def _cause(self, text: str) -> FailureCause:
-        fields = self._json(text)
-        try:
-            return FailureCause(*fields)
-        except TypeError as error:
-            raise TargetCorruptError(f"{self._uri} holds a cause that can't be read: {text[:100]!r}") from error
-
-    def _json(self, text: str) -> list[Any]:
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise TargetCorruptError(f"{self._uri} holds an entry that can't be read: {text[:100]!r}") from error
-        return found if isinstance(found, list) else []
 
 
 class BatchLedger:
@@ -256,7 +243,7 @@ class BatchLedger:
                     entry.package_id,
                     entry.pub_agent_name,
                     json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths),
-                    _cause_text(entry.cause),
+                    cause_text(entry.cause),
                     entry.attempts,
                     entry.given_up_ms,
                 ),
@@ -278,7 +265,3 @@ class BatchLedger:
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:
     identity = position.identity
     return identity.cluster_id, identity.topic_id, position.next_offset, position.leader_epoch, changes
-
-
-def _cause_text(cause: FailureCause) -> str:
-    return json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated])

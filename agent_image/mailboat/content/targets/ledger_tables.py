@@ -25,6 +25,61 @@ from mailboat.wire.headers import JOBS_ADDED, headers_for
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat.wire.messages import decode_message, encode_message
 
+
+class LedgerConnection:
+    """The connection of a target's ledger, which one thread uses at a time; SQLite's errors become the target's."""
+
+    def __init__(self, connection: sqlite3.Connection, uri: str) -> None:
+        """Serve from a connection that has no other user; `uri` names the target in errors."""
+        self._connection = connection
+        self._lock = threading.Lock()
+        self.uri = uri
+
+    def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        """All rows of a query."""
+        with self._lock, TranslatedFailures(self.uri):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def write(self, sql: str, parameters: tuple[object, ...] = ()) -> int:
+        """Execute a statement; returns how many rows it changed."""
+        with self._lock, TranslatedFailures(self.uri):
+            return self._connection.execute(sql, parameters).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Several statements that count together."""
+        with self._lock, TranslatedFailures(self.uri), transaction(self._connection):
+            yield self._connection
+
+    def has_table(self, name: str) -> bool:
+        """Whether the target's version has the table: a reader opens those of older versions as they are."""
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
+
+    def decoded(self, text: str, what: str) -> Any:
+        """A value that was stored as JSON. Raises: TargetCorruptError, which names `what`."""
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise self.corrupt(text, what) from error
+
+    def cause(self, text: str) -> FailureCause:
+        """What `cause_text` stored. Raises: TargetCorruptError."""
+        fields = self.decoded(text, "a cause")
+        try:
+            return FailureCause(*fields)
+        except TypeError as error:
+            raise self.corrupt(text, "a cause") from error
+
+    def corrupt(self, text: str, what: str) -> TargetCorruptError:
+        """The error for a stored value that cannot be read."""
+        return TargetCorruptError(f"{self.uri} holds {what} that cannot be read: {text[:100]!r}")
+
+
+def cause_text(cause: FailureCause) -> str:
+    """A cause as it is stored; `LedgerConnection.cause` reads it."""
+    return json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated])
+
+
 AFTER_SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS after_call (
         at_offset INTEGER PRIMARY KEY, attempts INTEGER NOT NULL DEFAULT 0, cause TEXT,
@@ -35,20 +90,19 @@ AFTER_SCHEMA: Final = (
 
 
 class TargetHookCalls:
-    """See `HookCallLedger`. Shares connection and lock with the target's ledger."""
+    """See `HookCallLedger`. Shares the connection of the target's ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that is used under the lock only."""
+    def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._lock = lock
-        self._uri = uri
 
     def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
         rows = self._rows(
             "SELECT at_offset, attempts, cause FROM after_call WHERE is_set_aside = ? ORDER BY at_offset LIMIT ?",
             (is_set_aside, limit),
         )
-        return [AfterCall(Offset(row[0]), row[1], self._cause(row[2]), is_set_aside) for row in rows]
+        return [
+            AfterCall(Offset(row[0]), row[1], row[2] and self._connection.cause(row[2]), is_set_aside) for row in rows
+        ]
 
     def counts(self) -> tuple[int, int]:
         rows = self._rows("SELECT count(*) - total(is_set_aside), total(is_set_aside) FROM after_call")
@@ -56,41 +110,24 @@ class TargetHookCalls:
 
     def store(self, call: AfterCall) -> None:
         cause = call.cause
-        text = None
-        if cause is not None:
-            text = json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated])
-        row = (call.offset, call.attempts, text, call.is_set_aside)
-        with self._lock, TranslatedFailures(self._uri):
-            self._connection.execute("INSERT OR REPLACE INTO after_call VALUES (?, ?, ?, ?)", row)
+        row = (call.offset, call.attempts, None if cause is None else cause_text(cause), call.is_set_aside)
+        self._connection.write("INSERT OR REPLACE INTO after_call VALUES (?, ?, ?, ?)", row)
 
     def forget(self, offsets: Iterable[Offset]) -> None:
-        with self._lock, TranslatedFailures(self._uri):
-            rows = [(offset,) for offset in offsets]
-            with transaction(self._connection):
-                self._connection.executemany("DELETE FROM after_call WHERE at_offset = ?", rows)
+        rows = [(offset,) for offset in offsets]
+        with self._connection.transaction() as connection:
+            connection.executemany("DELETE FROM after_call WHERE at_offset = ?", rows)
 
     def resume(self) -> None:
-        with self._lock, TranslatedFailures(self._uri):
-            self._connection.execute("UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE is_set_aside")
+        self._connection.write("UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE is_set_aside")
 
     def retry(self, offset: Offset) -> bool:
         sql = "UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE at_offset = ?"
-        with self._lock, TranslatedFailures(self._uri):
-            return self._connection.execute(sql, (offset,)).rowcount > 0
+        return self._connection.write(sql, (offset,)) > 0
 
     def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        with self._lock, TranslatedFailures(self._uri):
-            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'after_call'").fetchall():
-                return []  # a reader's look at a target of an older version
-            return self._connection.execute(sql, parameters).fetchall()
-
-    def _cause(self, text: str | None) -> FailureCause | None:
-        if text is None:
-            return None
-        try:
-            return FailureCause(*json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise TargetCorruptError(f"{self._uri} holds a cause that cannot be read: {text[:100]!r}") from error
+        # a reader's look at a target of an older version finds no table
+        return self._connection.rows(sql, parameters) if self._connection.has_table("after_call") else []
 
 
 def note_calls(connection: sqlite3.Connection, offsets: Iterable[Offset]) -> None:
@@ -113,39 +150,32 @@ def note_done(connection: sqlite3.Connection, done: Mapping[Offset, Token], posi
 
 
 class TargetPoolImports:
-    """See `PoolImports`. Shares connection and lock with the target's ledger."""
+    """See `PoolImports`. Shares the connection of the target's ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that no other code uses without the lock."""
+    def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._lock = lock
-        self._uri = uri
 
     def marker(self) -> str | None:
         """See `PoolImports.marker`."""
-        ((marker,),) = self._execute("SELECT pool FROM state")
+        ((marker,),) = self._connection.rows("SELECT pool FROM state")
         return None if marker is None else str(marker)
 
     def mark(self, marker: str) -> None:
         """See `PoolImports.mark`."""
-        self._execute("UPDATE state SET pool = ?", (marker,))
+        self._connection.write("UPDATE state SET pool = ?", (marker,))
 
     def is_done(self, offset: Offset) -> bool:
         """See `PoolImports.is_done`."""
-        return bool(self._execute("SELECT 1 FROM pool_done WHERE at_offset = ?", (offset,)))
+        return bool(self._connection.rows("SELECT 1 FROM pool_done WHERE at_offset = ?", (offset,)))
 
     def end(self) -> Offset | None:
         """See `PoolImports.end`."""
-        ((last,),) = self._execute("SELECT max(at_offset) FROM pool_done")
+        ((last,),) = self._connection.rows("SELECT max(at_offset) FROM pool_done")
         return None if last is None else Offset(last + 1)
 
     def forget(self) -> None:
         """See `PoolImports.forget`."""
-        self._execute("DELETE FROM pool_done")
-
-    def _execute(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        with self._lock, TranslatedFailures(self._uri):
-            return self._connection.execute(sql, parameters).fetchall()
+        self._connection.write("DELETE FROM pool_done")
 
 
 JOB_SCHEMA: Final = ("CREATE TABLE pending_job (sequence INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",)
@@ -159,31 +189,27 @@ def note_jobs(connection: sqlite3.Connection, jobs: Iterable[NewJob]) -> None:
 
 
 class TargetJobs:
-    """See `PendingJobs`. Shares connection and lock with the target's ledger."""
+    """See `PendingJobs`. Shares the connection of the target's ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that no other code uses without the lock."""
+    def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._lock = lock
-        self._uri = uri
 
     def pending(self, limit: int) -> Sequence[PendingJob]:
         sql = "SELECT sequence, record FROM pending_job ORDER BY sequence LIMIT ?"
-        with self._lock, TranslatedFailures(self._uri):
-            rows = self._connection.execute(sql, (limit,)).fetchall()
-        return [PendingJob(sequence, self._job(record)) for sequence, record in rows]
+        return [PendingJob(sequence, self._job(record)) for sequence, record in self._connection.rows(sql, (limit,))]
 
     def forget(self, up_to_sequence: int) -> None:
-        with self._lock, TranslatedFailures(self._uri):
-            self._connection.execute("DELETE FROM pending_job WHERE sequence <= ?", (up_to_sequence,))
+        self._connection.write("DELETE FROM pending_job WHERE sequence <= ?", (up_to_sequence,))
 
     def _job(self, record: bytes) -> NewJob:
         try:
             decoded = decode_job_record(headers_for(JOBS_ADDED), record)
         except MessageCorruptError as error:
-            raise TargetCorruptError(f"{self._uri} holds a job that cannot be read: {error.message}") from error
+            raise TargetCorruptError(
+                f"{self._connection.uri} holds a job that cannot be read: {error.message}"
+            ) from error
         if not isinstance(decoded, JobsAdded):
-            raise TargetCorruptError(f"{self._uri} holds a job that cannot be read")
+            raise TargetCorruptError(f"{self._connection.uri} holds a job that cannot be read")
         return decoded.jobs[0]
 
 
@@ -213,23 +239,20 @@ _HEADERS: Final = headers.headers_for(headers.COMMAND_RESULT)
 
 
 class TargetCommands:
-    """See `CommandLedger`. Shares connection and lock with the target's ledger."""
+    """See `CommandLedger`. Shares the connection of the target's ledger."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock, uri: str) -> None:
-        """Serve from a connection that is used under the lock only."""
+    def __init__(self, connection: LedgerConnection) -> None:
         self._connection = connection
-        self._lock = lock
-        self._uri = uri
 
     def position(self) -> Position | None:
-        for cluster_id, topic_id, next_offset in self._rows(
+        for cluster_id, topic_id, next_offset in self._connection.rows(
             "SELECT cluster_id, topic_id, next_offset FROM command_position"
         ):
             return Position(LogIdentity(cluster_id, topic_id), Offset(next_offset))
         return None
 
     def suspension(self) -> Suspension | None:
-        for row in self._rows("SELECT since_ms, until_ms FROM suspension"):
+        for row in self._connection.rows("SELECT since_ms, until_ms FROM suspension"):
             return Suspension(*row)
         return None
 
@@ -240,7 +263,7 @@ class TargetCommands:
         position: Position,
         suspension: Suspension | None = None,
     ) -> None:
-        with self._transaction() as connection:
+        with self._connection.transaction() as connection:
             for one in opened:
                 connection.execute(
                     # A command id that comes again is the same command; its first entry counts.
@@ -263,37 +286,30 @@ class TargetCommands:
     def open_commands(self) -> Sequence[OpenCommand]:
         return [
             OpenCommand(sequence, self._verb(verb), Offset(offset), name and AgentName(name), command_id, removed)
-            for sequence, verb, offset, name, command_id, removed in self._rows(
+            for sequence, verb, offset, name, command_id, removed in self._connection.rows(
                 "SELECT sequence, verb, at_offset, pub_agent_name, command_id, removed FROM command"
                 " WHERE answer IS NULL ORDER BY sequence"
             )
         ]
 
     def answer_to(self, command_id: str) -> CommandResult | None:
-        for (answer,) in self._rows("SELECT answer FROM command WHERE command_id = ?", (command_id,)):
+        for (answer,) in self._connection.rows("SELECT answer FROM command WHERE command_id = ?", (command_id,)):
             decoded = None if answer is None else decode_message(_HEADERS, answer)
             if isinstance(decoded, CommandResult):
                 return decoded
         return None
 
     def settle(self, command: OpenCommand, answer: CommandResult) -> None:
-        with self._transaction() as connection:
+        with self._connection.transaction() as connection:
             settle_command(connection, command, answer)
 
     def _verb(self, text: str) -> CommandVerb:
         try:
             return CommandVerb(text)
         except ValueError as error:
-            raise TargetCorruptError(f"{self._uri} holds a command that can't be understood: {text[:40]!r}") from error
-
-    def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        with self._lock, TranslatedFailures(self._uri):
-            return self._connection.execute(sql, parameters).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, TranslatedFailures(self._uri), transaction(self._connection):
-            yield self._connection
+            raise TargetCorruptError(
+                f"{self._connection.uri} holds a command that can't be understood: {text[:40]!r}"
+            ) from error
 
 
 def settle_command(connection: sqlite3.Connection, command: OpenCommand, answer: CommandResult | None) -> None:

@@ -9,11 +9,12 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.held_blobs import HeldBlobs, blob_folder
 from mailboat.content.keys import SEPARATOR
+from mailboat.content.sources.sqlite import SqliteSource
 from mailboat.content.targets.database import check_database, connect_database, create_database, open_database
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Held, Row
@@ -24,9 +25,6 @@ from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.wire.nodes import DIGEST_BYTES
-
-if TYPE_CHECKING:
-    from mailboat.content.sources.sqlite import SqliteSource
 
 KIND: Final = "sqlite"
 
@@ -56,14 +54,8 @@ def open_sqlite_target(file: Path, *, is_known: bool = False) -> TreeTarget:
                 lock.release()
                 raise
     return TreeTarget(
-        TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), partial(_open_source, file))
+        TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), partial(SqliteSource, file))
     )
-
-
-def _open_source(file: Path) -> SqliteSource:
-    from mailboat.content.sources.sqlite import SqliteSource  # noqa: PLC0415  # an import reads nothing back
-
-    return SqliteSource(file)
 
 
 def sweep_blobs(file: Path, *, is_dry_run: bool = False) -> int:
