@@ -21,8 +21,8 @@ from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.config.documentation import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description
-from mailboat.telemetry.page import metrics_page
-from mailboat_operator.definition.page import resources_page
+from metrics_page import metrics_page
+from resources_page import resources_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

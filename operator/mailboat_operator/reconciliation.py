@@ -49,7 +49,7 @@ from mailboat_operator.plan.actions import (
     Severity,
     SuspendQueue,
 )
-from mailboat_operator.plan.invalid import plan_invalid, plan_undecodable
+from mailboat_operator.plan.findings import plan_invalid, plan_undecodable
 from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from mailboat_operator.definition.fields import keys_of, rules_of
-from mailboat_operator.definition.page import resources_page
 from mailboat_operator.kinds.registry import KINDS
+from resources_page import resources_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = {

@@ -16,8 +16,7 @@ from mailboat_operator.definition.decoder import decode
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.distribution.plan import PoolSize, plan_progress, plan_refused, plan_waiting
 from mailboat_operator.kinds.registry import KINDS_BY_NAME
-from mailboat_operator.plan.findings import conditions_after, ready, stalled, suspended, under_way
-from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.findings import conditions_after, plan_invalid, ready, stalled, suspended, under_way
 
 ROOT = Path(__file__).resolve().parents[2]
 GITOPS = ROOT / "examples/gitops"

@@ -22,8 +22,7 @@ from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
 from mailboat_operator.plan.children import Live, differing_field
-from mailboat_operator.plan.findings import conditions_after, ready, stalled, under_way
-from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.findings import conditions_after, plan_invalid, ready, stalled, under_way
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.settings import read_settings

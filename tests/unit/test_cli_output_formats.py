@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.cli.error_report import EXIT_CODES, error_lines, print_error
 from mailboat.cli.output import Output, Report, bytes_text, count_text, seconds_text, show, time_text
-from mailboat.cli.table_layout import table_text
+from mailboat.cli.rich_output import table_text
 from mailboat.cli.tables import Column, Table, printable
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
 from mailboat.testing.examples import examples

@@ -32,10 +32,10 @@ from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.meters import FleetFigures, QueueFigures, UpkeepMetrics
-from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
+from metrics_page import metrics_page
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text

@@ -119,7 +119,7 @@ def _block_text(block: Block, stream: TextIO) -> str:
         return "".join(f"{line}\n" for line in _wrapped(printable(block), stream))
     if not block.rows:
         return block.empty + "\n"
-    from mailboat.cli.table_layout import table_text  # with rich
+    from mailboat.cli.rich_output import table_text
 
     return table_text(block, stream)
 

@@ -43,20 +43,9 @@ class Transfer:
 
     def __enter__(self) -> Self:
         if self.is_shown:
-            from rich import progress as rich_progress
-            from rich.console import Console
-            from rich.table import Column
+            from mailboat.cli.rich_output import transfer_progress
 
-            self._progress = rich_progress.Progress(
-                rich_progress.TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-                rich_progress.BarColumn(bar_width=24),
-                rich_progress.DownloadColumn(table_column=Column(no_wrap=True)),
-                rich_progress.TransferSpeedColumn(table_column=Column(no_wrap=True)),
-                rich_progress.TextColumn("ETA", table_column=Column(no_wrap=True)),
-                rich_progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-                console=Console(file=self._into),
-                transient=True,
-            )
+            self._progress = transfer_progress(self._into)
             self._progress.start()
         return self
 

@@ -1,4 +1,4 @@
-"""Lays a table out as lines, with rich. `output.py` imports it for the first table: a quick command prints none."""
+"""What rich draws: tables as lines, and the progress of a transfer. Imported on demand: quick commands need neither."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import Final, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -105,3 +114,17 @@ def _lines(table: Table, console: Console) -> list[str]:
     with console.capture() as capture:
         console.print(rich_table)
     return capture.get().splitlines()
+
+
+def transfer_progress(into: TextIO) -> Progress:
+    """Bytes, rate and remaining time of a transfer, in one line that goes away when it ends."""
+    return Progress(
+        TextColumn("{task.description}", table_column=RichColumn(no_wrap=True)),
+        BarColumn(bar_width=24),
+        DownloadColumn(table_column=RichColumn(no_wrap=True)),
+        TransferSpeedColumn(table_column=RichColumn(no_wrap=True)),
+        TextColumn("ETA", table_column=RichColumn(no_wrap=True)),
+        TimeRemainingColumn(compact=True, table_column=RichColumn(no_wrap=True)),
+        console=Console(file=into),
+        transient=True,
+    )
