@@ -7,8 +7,6 @@ from typing import Any
 
 from grpc_tools import protoc
 
-from tests.benchmarks.conftest import per_item
-
 STEADY = {"MALLOC_MMAP_THRESHOLD_": "268435456", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 """Both sides keep the memory that they free, as a process does that has run for a while. A fresh one gives the state of
 each packer, 256 KiB, back to the system and takes it anew with every entry: page faults that have nothing to do with
@@ -21,19 +19,20 @@ def test_a_tree_package_costs_little_more_than_its_serialisation(bench: Any) -> 
     descriptors = folder / "tree.binpb"
     assert protoc.main(["protoc", f"-I{proto}", f"--descriptor_set_out={descriptors}", str(proto / "tree.proto")]) == 0
     bench.run("arms/build.py", "tree", 1, folder / "sample")
-    samples = bench.ratios(
+    ratio = bench.ratio(
         lambda: bench.run("floors/build_tree.py", folder / "sample", count, descriptors, env=STEADY),
         lambda: bench.run("arms/build.py", "tree", count, env=STEADY),
-        bench.length(3, 6),
+        bench.length(4, 7),
     )
-    bench.report_ratio("build-tree", samples, target=2.0, gate=5.0, count=count)
+    bench.report_ratio("build-tree", [ratio], target=2.0, gate=5.0, count=count)
 
 
 def test_a_filevault_package_costs_little_more_than_its_zip(bench: Any) -> None:
     folder, count = bench.folder("build-filevault"), bench.length(2_000, 6_000)
     bench.run("arms/build.py", "filevault", 1, folder / "sample")
-    # Neighbours on the machine double the CPU time of a run this short, and never shorten it: the least of each side.
-    runs = range(bench.length(6, 8))
-    floor = [per_item(bench.run("floors/build_filevault.py", folder / "sample", count, env=STEADY)) for _ in runs]
-    built = [per_item(bench.run("arms/build.py", "filevault", count, env=STEADY)) for _ in runs]
-    bench.report_ratio("build-filevault", [min(built) / min(floor)], target=1.5, gate=2.0, count=count)
+    ratio = bench.ratio(
+        lambda: bench.run("floors/build_filevault.py", folder / "sample", count, env=STEADY),
+        lambda: bench.run("arms/build.py", "filevault", count, env=STEADY),
+        bench.length(6, 8),
+    )
+    bench.report_ratio("build-filevault", [ratio], target=1.5, gate=2.0, count=count)

@@ -231,7 +231,7 @@ class Costs:
         stop_server()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.is_worker or (len(self.tests) <= SHOWN and not self.again):
+        if self.is_worker or self.config.getoption(AGAIN) or (len(self.tests) <= SHOWN and not self.again):
             return
         slow = f"{self.pace.slowness:.2f} x the time of the reference"
         terminalreporter.section(f"CPU seconds of tests, on a machine that takes {slow} (test-costs.json has all)")
@@ -244,7 +244,7 @@ class Costs:
         if self.again:
             terminalreporter.line("FAILED: tests beyond their limits, measured once more and alone:", red=True)
             terminalreporter.line(self.again)
-        elif not self.config.getoption(AGAIN):
+        else:
             for name, reason in self.excesses.items():
                 terminalreporter.line(f"{name}: {reason}; within its limit when measured once more")
         for folder, allowed in self.beyond().items():

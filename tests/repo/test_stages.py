@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -35,18 +36,52 @@ def test_slices_that_passed_longest_ago_run_first() -> None:
     assert [name for name, _ in stages.plan_due({"a": "2", "b": "2", "c": "2"}, passed)] == ["c", "b", "a"]
 
 
+@pytest.mark.parametrize(("first", "expected"), [(0, "abc"), (1, "bca"), (5, "cab")])
+def test_slices_without_records_begin_where_the_commit_says(first: int, expected: str) -> None:
+    assert "".join(name for name, _ in stages.plan_due(dict.fromkeys("abc", "1"), {}, first)) == expected
+
+
+def test_the_first_slice_is_not_moved_before_those_that_the_limit_ended() -> None:
+    records = {"a": stages.Record(seconds=60, is_unfinished=True), "b": stages.Record("1", "2026-01-01")}
+    due = stages.plan_due(dict.fromkeys("abc", "1"), records, 2)
+    assert [name for name, _ in due] == ["a", "c", "b"]
+
+
+def test_the_commit_chooses_a_slice() -> None:
+    assert stages.commit_number() == stages.commit_number() > 0
+
+
+def test_e2e_runs_again_when_its_sources_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = list[str]()
+
+    def run(stage: stages.Stage) -> stages.Cost:
+        ran.append(" ".join(stage.command))
+        return stages.Cost(stage.name, 1.0, 2.0, len(ran) - 1)  # the first run passes
+
+    monkeypatch.setattr(stages, "RECORDS", tmp_path / "slices.json")
+    monkeypatch.setattr(stages, "run", run)
+    monkeypatch.setattr(stages, "read_table", lambda: {"e2e": {"sources": ["Makefile"]}})
+    assert [stages.run_e2e(), stages.run_e2e(), len(ran)] == [0, 0, 1]
+    assert "it passed on these sources" in capsys.readouterr().out
+    monkeypatch.setattr(stages, "read_table", lambda: {"e2e": {"sources": ["Makefile", "README.md"]}})
+    assert [stages.run_e2e(), stages.run_e2e(), len(ran)] == [1, 1, 3], "what failed is not recorded"
+
+
 @pytest.mark.parametrize(
     ("cpu", "wall", "others", "expected"),
     [
         (1.0, 1.0, 0.0, ""),
         (1.1, 0.5, 0.0, "CPU"),
-        (1.1, 0.5, 0.4, ""),
-        (1.4, 0.5, 0.4, "CPU"),
+        (1.1, 0.5, 0.9, "CPU"),
         (0.5, 1.1, 0.0, "time"),
         (0.5, 1.1, 0.4, ""),
     ],
 )
-def test_budgets_grow_with_what_other_processes_use(cpu: float, wall: float, others: float, expected: str) -> None:
+def test_time_is_limited_on_a_quiet_machine_and_cpu_on_every_one(
+    cpu: float, wall: float, others: float, expected: str
+) -> None:
     found = stages.excess(cpu * stages.CPU_BUDGET_SECONDS, wall * stages.WALL_BUDGET_SECONDS, others)
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
@@ -162,10 +197,28 @@ def test_the_pace_of_a_machine_is_measured_while_others_work() -> None:
     assert 1.0 <= pace.slowness < 20.0
 
 
-def test_a_block_too_short_for_a_sample_has_the_slowness_of_now() -> None:
-    with yardstick.Pace(interval_seconds=60.0) as pace:
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        pytest.param([2.0] * 20, 2.0, id="slow-all-the-time"),
+        pytest.param([1.0] * 10 + [2.0] * 10, 1.5, id="slow-half-of-the-time"),
+        pytest.param([1.0, 1.1, 1.2, 1.3, 7.5], 1.2, id="one-false-sample-of-five"),
+        pytest.param([1.0] * 8 + [7.5] * 2, 1.0, id="a-fifth-of-the-samples-false"),
+        pytest.param([0.5] * 5, 1.0, id="a-faster-machine"),
+    ],
+)
+def test_the_pace_follows_lasting_slowness_and_no_single_sample(samples: list[float], expected: float) -> None:
+    seconds = [sample * yardstick.REFERENCE_SECONDS for sample in samples]
+    assert yardstick.slowness_of(seconds) == pytest.approx(expected)
+    assert yardstick.slowness_of(seconds) <= max(1.0, statistics.fmean(samples) + 1e-9)
+
+
+def test_a_block_too_short_for_samples_takes_them_at_its_end() -> None:
+    ahead = iter([7.5, 1.5, 1.5, 1.5, 1.5])
+    with yardstick.Pace(60.0, lambda: next(ahead) * yardstick.REFERENCE_SECONDS) as pace:
         pass
-    assert pace.slowness == yardstick.slowness()
+    assert pace.slowness == pytest.approx(1.5)
+    assert pace.cpu_seconds == pytest.approx(13.5 * yardstick.REFERENCE_SECONDS)
 
 
 def test_assertions_are_rewritten_once_for_each_text_of_a_module(tmp_path: Path) -> None:

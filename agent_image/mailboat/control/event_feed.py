@@ -187,9 +187,10 @@ def differences(before: StatusView, now: StatusView) -> Iterator[tuple[EventType
     for publisher in now.publishers:
         if publishers.get(publisher.name) != publisher:
             yield EventType.PUBLISHER, publisher
-    known = {_key(subscriber): _without_time(subscriber) for subscriber in before.subscribers}
+    known = {_key(subscriber): subscriber for subscriber in before.subscribers}
     for subscriber in now.subscribers:
-        if known.pop(_key(subscriber), None) != _without_time(subscriber):
+        earlier = known.pop(_key(subscriber), None)
+        if earlier is None or not _is_same(earlier, subscriber):
             yield EventType.SUBSCRIBER, subscriber
     for name, sling_id in known:
         yield EventType.SUBSCRIBER_REMOVED, {"name": name, "sling_id": sling_id}
@@ -199,6 +200,7 @@ def _key(one: SubscriberStatusView) -> tuple[str, str | None]:
     return one.name, one.sling_id
 
 
-def _without_time(one: SubscriberStatusView) -> SubscriberStatusView:
+def _is_same(before: SubscriberStatusView, now: SubscriberStatusView) -> bool:
     """Every announcement has another time: an event for each would be 500 events every few seconds."""
-    return replace(one, announced_at=None)
+    # Compared first: most subscribers announced nothing since the last look, and a copy costs several comparisons.
+    return before == now or replace(before, announced_at=now.announced_at) == now
