@@ -102,7 +102,7 @@ lock: dev ## Resolve requirements/*.txt anew from pyproject.toml
 	$(BIN)/python tools/lock_requirements.py
 
 clean: ## Remove everything that the targets made, .venv too
-	rm -rf .venv .venv.lock .cache .mailboat .coverage .coverage.* htmlcov bench-results test-costs.json dist build
+	rm -rf .venv .venv.lock .cache .mailboat .coverage .coverage.* htmlcov bench-results test-costs*.json dist build
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent_image operator tests tools -name __pycache__ -prune -exec rm -rf {} +
 

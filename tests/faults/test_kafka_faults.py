@@ -71,6 +71,16 @@ def test_a_broker_that_is_killed_in_mid_append_loses_and_doubles_nothing(
         assert [record.offset for record in found] == offsets
 
 
+def test_a_broker_that_rested_has_kept_its_records(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    journal.append(topic, some_records(2))
+    kafka_broker.rest()
+    kafka_broker.ensure_running()
+    reader = once_available(lambda: journal.reader(topic, Edge.EARLIEST))
+    assert values_of(patient_read(reader, 2)) == [record.value for record in some_records(2)]
+
+
 def test_while_the_broker_is_down_calls_say_so_and_afterwards_all_goes_on(
     kafka_broker: KafkaBroker, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName
 ) -> None:

@@ -128,6 +128,9 @@ class ApiServer:
             f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}",
             "--endpoint-reconciler-type=none",
+            # with it, an idle server takes 4 % of a core instead of 1.6 %
+            "--enable-priority-and-fairness=false",
+            "--profiling=false",
             f"--audit-policy-file={self._folder / 'audit.json'}",
             f"--audit-log-path={self._folder / 'requests.log'}",
         ]

@@ -1,10 +1,11 @@
 """Counts the CPU seconds of every test, with those of its processes, and holds tests and folders to `budgets.toml`.
 
-What a run cost is written to `test-costs.json` and summed up at its end. CPU time, too, grows on a busy machine, as
-processes share caches and cores, and on a slower one: budgets grow with the pace of `tools/yardstick.py` while the
-tests run. A test beyond its limit runs once more at the end, in a process of its own that takes the pace around it, and
-fails the run if it is beyond it again: threads of servers' clients, a collection of the garbage of a thousand tests and
-virtual machines beside ours can triple the cost of a test that happens to run then.
+What a run cost is written to `test-costs.json`, that of one folder to `test-costs-FOLDER.json`, and summed up at its
+end. CPU time, too, grows on a busy machine, as processes share caches and cores, and on a slower one: budgets grow with
+the pace of `tools/yardstick.py` while the tests run. A test beyond its limit runs once more at the end, in a process of
+its own that takes the pace around it, and fails the run if it is beyond it again: threads of servers' clients, a
+collection of the garbage of a thousand tests and virtual machines beside ours can triple the cost of a test that
+happens to run then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,12 @@ def folders_beyond(sums: Mapping[str, float], budgets: Mapping[str, float], slow
     """Folders that cost more than their budget on a machine that is so many times as slow, with what they may."""
     allowed = {folder: budgets[folder] * slowness for folder in sums if folder in budgets}
     return {folder: seconds for folder, seconds in allowed.items() if sums[folder] > seconds}
+
+
+def file_of(root: Path, folders: Collection[str]) -> Path:
+    """Where a run of these folders writes its costs: `make test` and a single file must not overwrite each other's."""
+    names = set(folders) - {SERVERS}
+    return root / (f"test-costs-{names.pop()}.json" if len(names) == 1 else "test-costs.json")
 
 
 def folder_of(nodeid: str) -> str:
@@ -213,7 +220,7 @@ class Costs:
         if not self.tests:
             return
         document = {"slowness": round(self.pace.slowness, 2), "folders": self.sums(), "tests": self.tests}
-        (self.config.rootpath / "test-costs.json").write_text(json.dumps(document, indent=1) + "\n")
+        file_of(self.config.rootpath, self.sums()).write_text(json.dumps(document, indent=1) + "\n")
         if self.excesses:
             self.again = self.measure_again()
         if (self.beyond() or self.again) and session.exitstatus == pytest.ExitCode.OK:
@@ -234,7 +241,8 @@ class Costs:
         if self.is_worker or self.config.getoption(AGAIN) or (len(self.tests) <= SHOWN and not self.again):
             return
         slow = f"{self.pace.slowness:.2f} x the time of the reference"
-        terminalreporter.section(f"CPU seconds of tests, on a machine that takes {slow} (test-costs.json has all)")
+        file = file_of(self.config.rootpath, self.sums()).name
+        terminalreporter.section(f"CPU seconds of tests, on a machine that takes {slow} ({file} has all)")
         for folder, seconds in self.sums().items():
             budget = BUDGETS["folders"].get(folder)
             terminalreporter.line(f"{seconds:8.1f}  {folder}" + (f", of {budget}" if budget else ""))

@@ -32,9 +32,8 @@ SERVERS = (
 )
 """Fixtures in the order in which their tests begin; a test of several belongs to the first."""
 CHECKED = tuple(name for name in SERVERS if name != "spark")
-RESTED = ("spare_api_server", "api_server")
-"""They compute while nothing is asked: 3 CPU seconds in a hundred seconds. So do brokers, but clients that tests keep
-would connect to them again and again."""
+RESTED = ("spare_api_server", "api_server", "kafka_broker")
+"""They compute while nothing is asked: two to four CPU seconds in a hundred seconds."""
 APART = "replicas"
 """Tests of this fixture use the API server of another worker: all tests of one server would take longer than the rest
 of the suite on the other workers, and a second server costs 4 CPU seconds."""

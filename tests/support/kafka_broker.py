@@ -43,6 +43,15 @@ _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     # a line for each try to reach a dead node
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
 )
+_FEW_THREADS: Final = {
+    # A broker is prepared for hundreds of clients, and each of its threads wakes up several times a second.
+    "num.io.threads": "2",
+    "num.network.threads": "1",
+    "background.threads": "2",
+    "group.coordinator.threads": "1",
+    "metadata.max.idle.interval.ms": "10000",  # by default the controller writes a record every 500 ms
+    "metric.reporters": "",
+}
 _ARCHIVING: Final = "-XX:ArchiveClassesAtExit"
 _STARTED: Final = "Kafka Server started"
 _LOOK_SECONDS: Final = 0.02
@@ -132,6 +141,7 @@ class KafkaBroker:
         self._jars: Path | None = None
         self._archive: Path | None = None
         self._seen_bytes = 0
+        self._is_resting = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -163,13 +173,16 @@ class KafkaBroker:
         self.await_start()
 
     def ensure_running(self) -> None:
-        """Start the broker unless its process runs; one that stands still goes on. Raises: as `start`."""
+        """Start the broker unless its process runs; one that a test stopped goes on. Raises: as `start`."""
+        if self._is_resting:
+            self.kill()  # its session is over, and it would be out of service for a while
         self.signal(signal.SIGCONT)
         if self._process is None or self._process.poll() is not None:
             self.start()
 
     def launch(self, quorum: Quorum | None = None) -> None:
         """Begin to start; of a new cluster, none answers before the others are launched too."""
+        self._is_resting = False
         self._jars = self._jars or resolve_jars(self._settings.cache)
         if self._archive is None:
             self._archive = self._class_archive(self._jars)
@@ -192,6 +205,8 @@ class KafkaBroker:
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """Ask the broker to end, and kill it when it does not in time. Without a running broker it does nothing."""
+        if self._is_resting:
+            self.kill()
         if self._process is not None:
             self._process.terminate()
             try:
@@ -217,6 +232,11 @@ class KafkaBroker:
         self.signal(signal.SIGSTOP)
         if self._process is not None:  # the signal is on its way: a busy machine goes on serving for a while
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
+    def rest(self) -> None:
+        """Use no CPU until `ensure_running`, with connections open, so that clients do not connect again and again."""
+        self.pause()
+        self._is_resting = True
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the broker's log."""
@@ -292,6 +312,7 @@ class KafkaBroker:
             "broker.session.timeout.ms": "1500",
             "broker.heartbeat.interval.ms": "300",
             "log.cleaner.dedupe.buffer.size": "2097152",
+            **_FEW_THREADS,
             **of_listeners,
         }
 
