@@ -32,7 +32,7 @@ def retention(
     session: Session,
     apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
 ) -> None:
-    """Show the subscribers that hold packages back, and where retention by consumption would put the head."""
+    """Show the subscribers that hold packages back, and the first offset that retention by consumption keeps."""
     with session.archive() as archive:
         document = _document(archive.retention(is_applied=apply))
     session.show(Report(document, [str(document["head"])], lambda: [*_lines(document), _table(document)]))

@@ -118,7 +118,8 @@ class _QuietServer(uvicorn.Server):
 
     def end(self, seconds: float) -> None:
         """End within some seconds. From any thread."""
-        self.config.timeout_graceful_shutdown = max(0, int(seconds))
+        # at least a second: with 0 uvicorn logs an error also where no request is under way
+        self.config.timeout_graceful_shutdown = max(1, int(seconds))
         # before the event: a loop that begins meanwhile reads it before it waits
         self.should_exit = True
         if self._loop is not None and self._ended is not None:

@@ -167,7 +167,7 @@ async def remove_expired(ports: Ports) -> ExpiryView:
 
 @router.get("/journal/retention", **operation(Verb.VIEW, "Retention by consumption", example=RETENTION))
 def show_retention(ports: Ports) -> RetentionView:
-    """The subscribers that hold packages back, and where retention by consumption would put the head."""
+    """The subscribers that hold packages back, and the first offset that retention by consumption keeps."""
     return ports.archive.retention()
 
 
