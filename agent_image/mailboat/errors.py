@@ -48,6 +48,11 @@ class MailboatError(Exception):
         self.where = {**where, **self.where}
         return self
 
+    def with_next_step(self, next_step: str) -> Self:
+        """Add a next step that only a caller has; an existing one stays."""
+        self.next_step = self.next_step or next_step
+        return self
+
     def __str__(self) -> str:
         facts = " ".join(f"{key}={value}" for key, value in self.where.items())
         return f"{self.name}: {self.message}" + (f" ({facts})" if facts else "")

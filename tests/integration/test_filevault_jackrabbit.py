@@ -261,6 +261,36 @@ def test_nodes_that_rules_leave_out_are_made_above_covered_ones(
     assert_same(dumped(jackrabbit), site)
 
 
+def test_a_directory_and_a_file_that_rules_leave_out_are_made_above_covered_ones(
+    jackrabbit: Any, tmp_path: Path
+) -> None:
+    """The file is made with its bytes where it is missing, and keeps others where it is there."""
+    page, file = trees.a_page(f"{ROOT}/x/y"), trees.a_file(f"{ROOT}/f.txt", b"mine")
+    policy = Node(NodePath(f"{file.path}/rep:policy"), "rep:ACL")
+    rules = tuple(FilterRule(True, re.compile(f"{ROOT}/{name}")) for name in ("x/y", "f.txt/rep:policy"))
+    package = tmp_path / "package.zip"
+    with package.open("wb") as into:
+        owned = WorkspaceFilter((FilterSet(ROOT, rules=rules),))
+        contents = PackageContents(
+            owned,
+            [policy, page],
+            (trees.a_page(ROOT), file),
+            is_self_contained=True,
+            is_for_repositories=True,
+            properties={"acHandling": "overwrite"},
+            directories=[NodePath(f"{ROOT}/x")],
+        )
+        FilevaultCodec().write(contents, into)
+    seed = write(tmp_path / "seed.zip", [trees.a_page(ROOT), trees.a_file(file.path, b"theirs")])
+    for before, expected in (((), b"mine"), ((seed,), b"theirs")):
+        jackrabbit.reset()
+        for one in (*before, package):
+            assert jackrabbit.ask("install", one) == []
+        found = dumped(jackrabbit)
+        assert {page.path, f"{ROOT}/f.txt/rep:policy"} < found.keys()
+        assert found[f"{file.path}/{CONTENT_NODE}"][2][DATA_PROPERTY][2] == [Binary(expected).digest.hex()]
+
+
 def test_a_file_without_the_content_that_a_rule_leaves_out_fails_as_we_say(jackrabbit: Any, tmp_path: Path) -> None:
     rules = (FilterRule(False, re.compile(".*/jcr:content(/.*)?")),)
     owned = WorkspaceFilter((FilterSet(ROOT, rules=rules),))
@@ -284,6 +314,9 @@ class PolicySource(MemorySource):
 
     def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
         return (node for path in ancestors_of(owned.sets[0].root) if (node := self.node(path)) is not None)
+
+    def directories(self, owned: WorkspaceFilter) -> Sequence[NodePath]:  # noqa: ARG002  # part of the port
+        return ()
 
     def package_properties(self) -> dict[str, str]:
         return {"acHandling": "overwrite"}

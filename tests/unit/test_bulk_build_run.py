@@ -405,7 +405,7 @@ def test_limits_of_the_configuration_hold_for_packages(engine: Engine, site: Pat
     whole = Bin(BinKind.CONTENT, (NodePath("/a"),), 0, 1, b"")
     problem = BinBuilder(recipe, ports).build(whole)
     assert isinstance(problem, Problem)
-    assert (problem.name, "more nodes than max_entries" in problem.message) == ("LimitExceeded", True)
+    assert (problem.name, "more nodes than limits.max_entries" in problem.message) == ("LimitExceeded", True)
 
 
 def test_the_handling_of_access_control_of_a_source_is_kept(engine: Engine, tmp_path: Path) -> None:

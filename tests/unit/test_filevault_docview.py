@@ -62,10 +62,10 @@ def test_values_as_filevault_reads_them(
 @pytest.mark.parametrize(
     "text",
     [
-        "{Long}forty-two",
         "{Long}[1,x]",
-        "{Date}today",
-        "{Double}",
+        "{Double}0x1p3",
+        "{Decimal}1f",
+        "{Date}2020-01-02T03:04Z",
         "{Nothing}1",
         "{Long",
         "{hello, world}",
@@ -76,6 +76,14 @@ def test_values_as_filevault_reads_them(
 def test_what_filevault_guesses_at_is_refused(text: str) -> None:
     with pytest.raises(ValueRefusedError):
         parse_values(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["{Long}forty-two", "{Long}9223372036854775808", "{Date}today", "{Double}", "{Decimal}x"]
+)
+def test_a_value_that_is_not_of_its_type_is_a_string(text: str) -> None:
+    """As in FileVault, which does so for a value that stands alone."""
+    assert parse_values(text)[:3] == (PropertyType.STRING, False, (text.partition("}")[2],))
 
 
 @pytest.mark.parametrize(

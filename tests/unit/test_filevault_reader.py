@@ -222,7 +222,18 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "encoding": ({"c/.content.xml": '<?xml version="1.0" encoding="nothing"?>' + document()}, "can't be"),
     "root": ({"c/.content.xml": "<other/>"}, "root is not jcr:root"),
     "prefix": ({"c/.content.xml": document(f'{UNSTRUCTURED} x:y="1"')}, "can't be parsed"),
-    "rebound": ({"c/.content.xml": '<jcr:root xmlns:jcr="urn:evil" jcr:primaryType="a"/>'}, "two namespaces"),
+    "rebound": ({"c/.content.xml": '<jcr:root xmlns:jcr="urn:evil" jcr:primaryType="a"/>'}, "root is not jcr:root"),
+    "prefix twice": (
+        {"c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1"', '<q:a xmlns:q="urn:2" q:b="1"/>')},
+        "declares the prefix 'q' twice",
+    ),
+    "prefix of a directory": (
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:b="1"'),
+            "c/_q_a/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2"'),
+        },
+        "'q' has two namespaces in the package",
+    ),
     "default": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns="urn:x" b="1"/>')}, "without prefix"),
     "odd uri": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns:q="urn: x" b="1"/>')}, "can't be parsed"),
     "surrogate": ({"c/.content.xml": document(f'{UNSTRUCTURED} _xd800_="1"')}, "is not a name"),
@@ -232,11 +243,6 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "order": ({"c/.content.xml": document(UNSTRUCTURED, "<_x002e__x002e_/>")}, "can't name a node"),
     "property": ({"c/.content.xml": document(f'{UNSTRUCTURED} a_x002f_b="1"')}, "is not a property's name"),
     "type": ({"c/.content.xml": document('jcr:primaryType=""')}, "is not a node type"),
-    "two documents": ({"c/a.xml": document(UNSTRUCTURED), "c/a/.content.xml": document(UNSTRUCTURED)}, "two documents"),
-    "two definitions": (
-        {"c/.content.xml": document(UNSTRUCTURED, f"<a {UNSTRUCTURED}/>"), "c/a/.content.xml": document(UNSTRUCTURED)},
-        "defined by two documents",
-    ),
     "two directories": ({"c/a/x": b"", "c/a.dir/y": b""}, "two directories"),
     "two files": ({"c/%61": b"", "c/a": b""}, "two entries"),
     "two bytes": (
@@ -286,9 +292,51 @@ def test_a_document_of_more_attributes_than_the_limit_is_refused() -> None:
     assert caught.value.where == {"entry": "jcr_root/c/.content.xml", "limit": MAX_DOCUMENT_ATTRIBUTES}
 
 
+def test_a_node_in_two_documents_is_refused_with_a_mode_that_merges() -> None:
+    """In FileVault the second would be merged into the first. In the mode replace it takes its place."""
+    files = {"c/.content.xml": document(UNSTRUCTURED, f'<a {UNSTRUCTURED} v="1" w="1"/>')}
+    files["c/a/.content.xml"] = document(f'{UNSTRUCTURED} v="2"')
+    assert [one.name for one in read(files)["/c/a"].properties] == ["v"]
+    with pytest.raises(PackageCorruptError, match="two documents, and the mode of the filter merges"):
+        read(files, FILTER.replace('root="/c"', 'root="/c" mode="update_properties"'))
+
+
+def test_a_document_next_to_the_directory_of_its_node_counts() -> None:
+    found = read({f"c/a{name}": document(f'{UNSTRUCTURED} v="{name}"') for name in (".xml", "/.content.xml", "/b.xml")})
+    assert value(found["/c/a"], "v") == ".xml"
+    assert value(found["/c/a/b"], "v") == "/b.xml"
+
+
+def test_a_second_namespace_of_a_prefix_gets_another_prefix() -> None:
+    names = 'q:x="1" n="{Name}[q:a,r:q:b]" p="{Path}/q:c/q:d" s="q:e"'
+    files = {
+        "c/.content.xml": document(
+            f'{UNSTRUCTURED} xmlns:q="urn:1" q:x="1"',
+            f'<j:a xmlns:j="http://www.jcp.org/jcr/1.0" {UNSTRUCTURED} n="{{Name}}j:v"/>',
+        ),
+        "c/b/.content.xml": document(
+            f'{UNSTRUCTURED} xmlns:q="urn:2" jcr:mixinTypes="[q:m]" {names}', '<q:k q:y="1"/>'
+        ),
+        "c/d/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2" q:y="1"'),
+    }
+    change = FilevaultCodec().read_bytes(package(files), LIMITS, None)
+    found = {one.path: decode_node(one.path, one.body) for one in change.records}
+    assert change.namespaces == {"q": ("urn:1",), "q0": ("urn:2",)}
+    node = found[NodePath("/c/b")]
+    assert {one.name: one.values for one in node.properties} == {
+        "n": ("q0:a", "r:q:b"),
+        "p": ("/q0:c/q0:d",),
+        "q0:x": ("1",),
+        "s": ("q:e",),
+    }
+    assert (node.mixin_types, node.child_order) == (("q0:m",), ("q0:k",))
+    assert value(found[NodePath("/c/b/q0:k")], "q0:y") == value(found[NodePath("/c/d")], "q0:y") == "1"
+    assert value(found[NodePath("/c/jcr:a")], "n") == "jcr:v"
+
+
 def test_a_value_that_is_none_is_refused_with_entry_path_and_property() -> None:
     with pytest.raises(ValueRefusedError) as caught:
-        read({"c/a/.content.xml": document(f'{UNSTRUCTURED} n="{{Long}}forty-two"')})
+        read({"c/a/.content.xml": document(f'{UNSTRUCTURED} n="{{Long}}[forty-two]"')})
     assert caught.value.where == {"entry": "jcr_root/c/a/.content.xml", "path": "/c/a", "property": "n"}
 
 

@@ -59,12 +59,24 @@ def test_a_rule_must_match_the_whole_path() -> None:
     assert not over(include("c/a")).covers(path("/c/a"))
 
 
-def test_entries_of_an_access_control_list_are_covered_with_it() -> None:
-    rules = over(include("/c/rep:policy"), include("/c/a"))
+def test_an_access_control_list_is_covered_with_its_node_or_by_itself() -> None:
+    rules = over(include("/c/rep:policy"), include("/c/a"), exclude("/c/a/rep:policy"))
     assert rules.covers(path("/c/rep:policy/allow/rep:restrictions"))
-    assert not rules.covers(path("/c/a/rep:policy"))
-    assert not rules.covers(path("/c/a/rep:policy/allow"))
+    assert rules.covers(path("/c/a/rep:policy"))
+    assert rules.covers(path("/c/a/rep:policy/allow"))
+    assert not rules.covers(path("/c/b/rep:policy/allow"))
     assert not rules.covers(path("/c/rep:policy2/allow"))
+
+
+def test_an_access_control_list_that_a_rule_excludes_is_never_removed() -> None:
+    owned = WorkspaceFilter((FilterSet(path("/c"), rules=(exclude(".*/rep:policy"),)),))
+    assert not owned.replaces(path("/c/rep:policy"))
+    assert not owned.replaces(path("/c/rep:policy/allow"))
+    assert owned.imports_list(path("/c/rep:policy"))
+    assert not owned.imports_list(path("/c/rep:policy/allow"))
+    everything = WorkspaceFilter((FilterSet(path("/c")),))
+    assert everything.replaces(path("/c/rep:policy/allow"))
+    assert not everything.imports_list(path("/c/rep:policy"))
 
 
 def test_a_path_is_covered_if_any_set_covers_it() -> None:

@@ -13,7 +13,7 @@ from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.port import Source
 from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import LimitExceededError, UsageError
+from mailboat.errors import LimitExceededError, SourceMissingError, UntrustedInputError, UsageError
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter, filter_for
@@ -267,7 +267,7 @@ def test_a_package_beyond_a_limit_is_refused_with_file_key_and_next_step(
     )
     with pytest.raises(LimitExceededError, match=r"more (nodes )?than limits\.max_entries") as caught:
         PackageFiles(package_registry(), LimitsConfig(max_entries=1)).inspect(file, reads_binaries=False)
-    assert caught.value.where["file"] == file
+    assert caught.value.where["file"] == str(file)
     assert caught.value.next_step == "if you trust the package, raise that limit in the configuration of the home"
 
 
@@ -347,6 +347,65 @@ def test_what_only_the_second_of_two_filters_covers_arrives(
     assert model.nodes[NodePath("/content/pp/b")].primary_type == "nt:unstructured"
 
 
+@pytest.fixture
+def emptied(tmp_path: Path) -> VaultSource:
+    """A checkout with a page at one of three roots."""
+    folder = tmp_path / "emptied"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/content/kept"/><filter root="/content/gone"/>'
+        '<filter root="/etc/old" type="cleanup"/></workspaceFilter>'
+    )
+    (folder / "jcr_root/content/kept").mkdir(parents=True)
+    (folder / "jcr_root/content/kept/.content.xml").write_text(PAGE)
+    return open_checkout_source(folder)
+
+
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+@pytest.mark.parametrize(
+    ("paths", "left", "deletes"),
+    [
+        (None, ["/content", "/content/kept", "/etc"], 2),
+        (["/"], ["/content", "/content/kept", "/etc"], 2),
+        (["/content/gone"], ["/content", "/etc", "/etc/old"], 1),
+        (["/etc"], ["/content", "/content/gone", "/content/gone/a", "/etc"], 1),
+    ],
+)
+def test_a_root_without_content_removes_what_is_there(
+    emptied: VaultSource,
+    package_type: str,
+    paths: list[NodePath] | None,
+    left: list[str],
+    deletes: int,
+    tmp_path: Path,
+) -> None:
+    parts = EngineParts(codecs={"filevault": FilevaultCodec(), "tree": TreeCodec()})
+    model = ModelTree()
+    before = [folder_node(NodePath(path)) for path in ("/content/gone", "/content/gone/a", "/etc/old")]
+    model.apply(before, filter_for([], [NodePath("/content"), NodePath("/etc")]))
+    request = add_request(own_roots(emptied) if paths is None else paths)
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type=package_type))
+        assert publisher.plan(request, emptied).deletes == deletes
+        publisher.publish(request, emptied)
+        (change,) = (published_change(parts, record) for record in engine.records())
+    model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
+    assert sorted(model.nodes) == left
+
+
+def test_a_package_keeps_that_a_root_needs_no_content(emptied: VaultSource, tmp_path: Path) -> None:
+    with built(emptied, "/", tmp_path / "x.zip") as package:
+        assert package.filter == emptied.filter
+        assert package.filter is not None
+        assert [one.is_cleanup for one in package.filter.sets] == [False, False, True]
+
+
+@pytest.mark.parametrize(("path", "is_deep"), [("/content/gone/a", True), ("/content/gone", False), ("/x", True)])
+def test_a_path_without_content_and_root_is_missing(emptied: VaultSource, path: str, is_deep: bool) -> None:
+    with pytest.raises(SourceMissingError, match=f"has nothing at {path}"):
+        shipment_of(add_request([NodePath(path)], is_deep=is_deep), emptied)
+
+
 def test_a_path_that_no_root_of_the_source_concerns_is_owned(several: VaultSource, tmp_path: Path) -> None:
     with built(several, "/content/other", tmp_path / "x.zip") as package:
         assert package.filter == WorkspaceFilter((FilterSet(NodePath("/content/other")),))
@@ -395,3 +454,74 @@ def test_a_name_that_jcr_does_not_know_is_refused_and_no_package_is_left(tmp_pat
     ):
         pass
     assert not (tmp_path / "x.zip").exists()
+
+
+HEAD = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured"'
+DEFECTS = {
+    "xml": ({"jcr_root/a/.content.xml": "<jcr:root"}, "can't be parsed", {"entry": "jcr_root/a/.content.xml"}),
+    "value": (
+        {"jcr_root/a/.content.xml": f'{HEAD} n="{{Long}}[1,x]"/>'},
+        "'x' is not a LONG",
+        {"property": "n", "path": "/a"},
+    ),
+    "name": ({"jcr_root/a/.content.xml": f"{HEAD}><_x002f_/></jcr:root>"}, "can't name a node", {"path": "/a"}),
+    "property": ({"jcr_root/a/.content.xml": f'{HEAD} _x002f_="1"/>'}, "not a property's name", {"path": "/a"}),
+    "entries": ({"jcr_root/a/b": "1", "jcr_root/a/b/c": "2"}, "both a file and a directory", {"entry": "jcr_root/a/b"}),
+    "entry": ({"jcr_root/../a": ""}, "not a name that an entry may have", {"entry": "jcr_root/../a"}),
+    "rule": (
+        {
+            "META-INF/vault/filter.xml": FILTER.replace("/home/groups", "/a").replace(
+                "/></w", '><include pattern="(a"/></filter></w'
+            )
+        },
+        "expression can't be understood",
+        {"entry": "META-INF/vault/filter.xml", "root": "/a", "pattern": "(a"},
+    ),
+    "root": (
+        {"META-INF/vault/filter.xml": FILTER.replace("/home", "home")},
+        "'home/groups' is not a content path",
+        {"entry": "META-INF/vault/filter.xml"},
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("way", ["read", "build", "verify"])
+def test_what_is_refused_names_package_place_and_next_step(defect: str, way: str, tmp_path: Path) -> None:
+    entries, message, facts = DEFECTS[defect]
+    file, files = tmp_path / "x.zip", PackageFiles(package_registry(), LimitsConfig())
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, text in {"META-INF/vault/filter.xml": FILTER.replace("/home/groups", "/a"), **entries}.items():
+            archive.writestr(name, text)
+
+    def build() -> None:
+        with closing(open_archive_source(file)) as source:
+            files.build(add_request([NodePath("/a")]), source, tmp_path / "y.zip", FILEVAULT, {})
+
+    ways = {
+        "read": lambda: files.inspect(file, reads_binaries=False),
+        "build": build,
+        "verify": lambda: files.verify(file),
+    }
+    with pytest.raises(UntrustedInputError, match=message) as caught:
+        ways[way]()
+    assert caught.value.where == {**caught.value.where, "file": str(file), **facts}
+    assert caught.value.next_step == "correct it in the package or its source, then repeat the command"
+
+
+def test_names_that_differ_in_case_are_packed_and_not_published(tmp_path: Path) -> None:
+    """A zip holds both; a file system of a subscriber may not."""
+    file = tmp_path / "x.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("META-INF/vault/filter.xml", FILTER.replace("/home/groups", "/a"))
+        archive.writestr("jcr_root/a/.content.xml", PAGE.replace("/>", "><x/><X/></jcr:root>"))
+        for name in "xX":
+            archive.writestr(f"jcr_root/a/{name}/.content.xml", PAGE)
+    with closing(open_archive_source(file)) as source, memory_engine(tmp_path) as engine:
+        with built(source, "/a", tmp_path / "y.zip") as package:
+            assert [node.path for node in package.walk(NodePath("/a"))] == ["/a", "/a/x", "/a/X"]
+        with pytest.raises(LimitExceededError, match="differ in case") as caught:
+            engine.publisher().publish(add_request([NodePath("/a")]), source)
+        assert caught.value.where["limit"] == "limits.refuse_collisions"
+        assert "set limits.refuse_collisions to false" in (caught.value.next_step or "")
+        assert engine.records() == []

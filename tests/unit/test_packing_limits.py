@@ -150,7 +150,7 @@ def test_publisher_refuses_what_its_own_limits_refuse_before_it_appends(package_
     with memory_engine(tmp_path, parts) as engine:
         limits = LimitsConfig(max_entry_bytes=5_000)
         publisher = engine.publisher(engine.publishing_with(package_type=package_type, limits=limits))
-        with pytest.raises(LimitExceededError, match="max_entry_bytes") as caught:
+        with pytest.raises(LimitExceededError, match=r"limits\.max_entry_bytes") as caught:
             publisher.publish(add_request([ROOT]), source)
         assert (caught.value.where["path"], engine.records()) == (ROOT, [])
 
@@ -159,7 +159,7 @@ def test_publisher_refuses_what_its_own_limits_refuse_before_it_appends(package_
 def test_both_formats_count_nodes(codec: TreeCodec | FilevaultCodec) -> None:
     """Also where a FileVault document holds several nodes in one entry."""
     nodes, few = pages(5), LimitsConfig(max_entries=5)
-    with pytest.raises(LimitExceededError, match="more nodes than max_entries"):
+    with pytest.raises(LimitExceededError, match=r"more nodes than limits\.max_entries"):
         written(codec, nodes, few)
     package = written(codec, nodes, LimitsConfig())
     with pytest.raises(LimitExceededError, match=r"more (nodes )?than limits\.max_entries"):

@@ -698,9 +698,9 @@ def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Cal
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"limits": LimitsConfig(max_entries=4)}, "than max_entries"),
-        ({"limits": LimitsConfig(max_entry_bytes=2_000)}, "than max_entry_bytes"),
-        ({"limits": LimitsConfig(max_total_bytes=4_000)}, "than max_total_bytes"),
+        ({"limits": LimitsConfig(max_entries=4)}, "than limits.max_entries"),
+        ({"limits": LimitsConfig(max_entry_bytes=2_000)}, "than limits.max_entry_bytes"),
+        ({"limits": LimitsConfig(max_total_bytes=4_000)}, "than limits.max_total_bytes"),
         ({"transfer": Transfer.INLINE, "inline_package_bytes": 5_000}, "fit a message"),
         ({"max_message_bytes": 100}, "need a message"),
     ],

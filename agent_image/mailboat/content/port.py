@@ -214,6 +214,9 @@ class DescribedSource(NamedSource, Protocol):
         They lie above roots, or below one whose rules leave them out. Mere directories are not among them.
         """
 
+    def directories(self, owned: WorkspaceFilter) -> Sequence[NodePath]:
+        """The mere directories among the nodes above covered ones: no document says what they are."""
+
     def package_properties(self) -> Mapping[str, str]:
         """What of `properties.xml` changes how the content is imported; a package of the content keeps it."""
 

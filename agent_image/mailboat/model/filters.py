@@ -52,6 +52,7 @@ class FilterSet(NamedTuple):
         rules: Ordered includes and excludes for paths; empty covers the whole subtree (or the root, when shallow).
         property_rules: The same for properties: paths `<node>/<property>`.
         mode: How covered content combines with existing nodes.
+        is_cleanup: A package needs no content at the root (`type="cleanup"`): it is there to be removed.
     """
 
     root: NodePath
@@ -59,6 +60,7 @@ class FilterSet(NamedTuple):
     rules: tuple[FilterRule, ...] = ()
     property_rules: tuple[FilterRule, ...] = ()
     mode: ImportMode = ImportMode.REPLACE
+    is_cleanup: bool = False
 
     def contains(self, path: NodePath) -> bool:
         """Whether the path lies within the root, covered or not."""
@@ -68,7 +70,17 @@ class FilterSet(NamedTuple):
         """Whether the path lies within the root and the rules include it."""
         if self.is_shallow:
             return path == self.root
-        return is_within(path, self.root) and _decide(self.rules, _governing(path))
+        if not is_within(path, self.root):
+            return False
+        policy = policy_of(path) if self.rules else None
+        if policy is None:
+            return _decide(self.rules, path)
+        # FileVault imports an access control list with all its entries, and with its node whatever rules say of it.
+        return self.includes(policy) or self.includes(parent_of(policy))
+
+    def includes(self, path: NodePath) -> bool:
+        """Whether the path lies within the root and the rules include this very path."""
+        return is_within(path, self.root) and _decide(self.rules, path)
 
     def covers_property(self, path: NodePath, name: str) -> bool:
         """Whether a property of a covered node is covered."""
@@ -135,7 +147,19 @@ class WorkspaceFilter:
 
     def replaces(self, path: NodePath) -> bool:
         """Whether the path is removed from the target if the package does not contain it."""
-        return self.covers(path) and self.mode_of(path) is ImportMode.REPLACE
+        if self.mode_of(path) is not ImportMode.REPLACE:
+            return False
+        policy = policy_of(path)
+        if policy is None:
+            return self.covers(path)
+        # FileVault removes no access control list that a rule excludes, also where it would import one.
+        return any(one.covers(path) and one.includes(policy) for one in self.sets_above(policy))
+
+    def imports_list(self, path: NodePath) -> bool:
+        """Whether the path is an access control list that replaces another one, though a rule excludes it."""
+        if policy_of(path) != path or self.mode_of(path) is not ImportMode.REPLACE:
+            return False
+        return self.covers(path) and not self.replaces(path)
 
     def first_uncovered(self, paths: Iterable[NodePath]) -> NodePath | None:
         """The first path that the package does not own; None when it owns all of them."""
@@ -273,11 +297,6 @@ def policy_of(path: NodePath) -> NodePath | None:
     """The access control list that is at or above the path."""
     found = _POLICY.search(path)
     return None if found is None else NodePath(path[: found.end()])
-
-
-def _governing(path: NodePath) -> NodePath:
-    """The path that rules decide by: FileVault imports an access control list with all its entries or not at all."""
-    return policy_of(path) or path
 
 
 def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:

@@ -21,7 +21,6 @@ from mailboat.content.progress import Watch, description_of, unwatched, watched_
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
-    LimitExceededError,
     MailboatError,
     SourceMissingError,
     UnknownPackageTypeError,
@@ -39,7 +38,7 @@ from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
-from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary
+from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary, refusals_of
 from mailboat.publisher.builder import shipment_of
 
 BY_HAND: Final = AgentName("package-install")
@@ -48,7 +47,6 @@ BY_HAND: Final = AgentName("package-install")
 BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
 """Stands for the log where there is none: the position counts packages."""
 
-_RAISE_LIMIT: Final = "if you trust the package, raise that limit in the configuration of the home"
 _CHUNK_BYTES: Final = 1024 * 1024
 _HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
 """Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
@@ -115,6 +113,7 @@ class PackageFiles:
             namespaces=shipment.namespaces,
             is_for_repositories=package_type == FILEVAULT,
             limits=self._limits,
+            directories=shipment.directories,
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
@@ -152,9 +151,11 @@ class PackageFiles:
         """
         try:
             facts = self.inspect(file, reads_binaries=True)
-            self._read_entries(file)
+            with refusals_of(file):
+                self._read_entries(file)
         except UntrustedInputError as error:
-            others = "\n".join(str(problem) for problem in self._problems_of(file) if str(problem) != str(error))
+            problems = [problem.with_facts(file=str(file)) for problem in self._problems_of(file)]
+            others = "\n".join(_described(problem) for problem in problems if str(problem) != str(error))
             if others:
                 error.where["also"] = others
             raise
@@ -208,13 +209,14 @@ class PackageFiles:
             raise SourceMissingError(f"{file} does not exist or is not a file", file=file)
         with io.BufferedReader(open_regular_file(file)) as stream:
             codec = self._codec_of(file, stream)
-            try:
-                with closing(codec.open(stream, self._limits, self._open_blob)) as reader:
-                    yield codec.package_type, reader
-            except LimitExceededError as error:
-                next_step = error.next_step or (_RAISE_LIMIT if "limits." in error.message else None)
-                facts = {"file": file, **error.where}
-                raise LimitExceededError(error.message, next_step=next_step, **facts) from error
+            with refusals_of(file), closing(codec.open(stream, self._limits, self._open_blob)) as reader:
+                yield codec.package_type, reader
+
+
+def _described(problem: MailboatError) -> str:
+    """A further problem of a file that the first one names."""
+    problem.where.pop("file", None)
+    return str(problem)
 
 
 def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:

@@ -7,11 +7,14 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from mailboat.config.document import LimitsConfig
+from mailboat.errors import LimitExceededError, UntrustedInputError
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable
@@ -31,6 +34,7 @@ class PackageContents:
         filter: What the package will own.
         nodes: Covered nodes, parents first. Read once.
         ancestors: The nodes above the roots that a target may have to make, from the top down.
+        directories: Paths above covered nodes that a target may have to make, of whatever type fits there.
         inline_binary_bytes: Binaries up to this size travel inside the node; None means all travel in the package.
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
@@ -53,6 +57,7 @@ class PackageContents:
     namespaces: NamespaceTable | None = None
     is_for_repositories: bool = False
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    directories: Sequence[NodePath] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,21 @@ class PackageSummary:
     tree_digest: bytes
     node_count: int
     content_bytes: int
+
+
+_CORRECT: Final = "correct it in the package or its source, then repeat the command"
+_RAISE: Final = "if you trust the package, raise that limit in the configuration of the home"
+
+
+@contextmanager
+def refusals_of(file: Path | str) -> Iterator[None]:
+    """Name the package, checkout or source in what is refused of it, and what to do about it."""
+    try:
+        yield
+    except UntrustedInputError as error:
+        is_limit = isinstance(error, LimitExceededError) and "limits." in error.message
+        error.with_facts(file=str(file)).with_next_step(_RAISE if is_limit else _CORRECT)
+        raise
 
 
 class PackageReader(Protocol):

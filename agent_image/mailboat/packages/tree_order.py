@@ -15,6 +15,7 @@ from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.paths import NodePath, folded_name
 
 RECENT_NAMES: Final = 65_536
+ALLOW_COLLISIONS: Final = "rename one of them, or set limits.refuse_collisions to false at publisher and subscribers"
 
 
 class SiblingNames:
@@ -99,8 +100,8 @@ class PathOrder:
         raise LimitExceededError(
             f"the names {other!r} and {name!r} in one folder differ in case or Unicode form only",
             path=path,
-            next_step="rename one of them, or allow it by limits.refuse_collisions at publisher and subscribers",
-            limit="refuse_collisions",
+            next_step=ALLOW_COLLISIONS,
+            limit="limits.refuse_collisions",
         )
 
 

@@ -154,14 +154,14 @@ class TreePackageWriter:
         self._node_count += 1
         limits = self._contents.limits
         if self._node_count > limits.max_entries:
-            raise _beyond("the package has more nodes than max_entries", node.path, limits.max_entries)
+            raise _beyond("the package has more nodes than limits.max_entries", node.path, limits.max_entries)
         self._check_total(node.path)
 
     def _check_total(self, path: NodePath | None) -> None:
         """As readers count: the package and the binaries that are elsewhere."""
         limit = self._contents.limits.max_total_bytes
         if self._length_bytes + self._pending_bytes + self._elsewhere_bytes > limit:
-            raise _beyond("the package holds more bytes than max_total_bytes", path, limit)
+            raise _beyond("the package holds more bytes than limits.max_total_bytes", path, limit)
 
     def _place(self, path: NodePath, binaries: list[Binary]) -> list[bytes | None]:
         """Write the pieces of those that travel so; the data of those that go into the node, None for others."""
@@ -172,7 +172,7 @@ class TreePackageWriter:
             length = binary.length_bytes
             if length > self._contents.limits.max_entry_bytes:
                 limit = self._contents.limits.max_entry_bytes
-                raise _beyond(f"a binary of {length} bytes is larger than max_entry_bytes", path, limit)
+                raise _beyond(f"a binary of {length} bytes is larger than limits.max_entry_bytes", path, limit)
             inline = None
             if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
                 if length <= MAX_INLINE_BYTES and length <= room:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -69,6 +69,7 @@ class Shipment:
         ancestors: The nodes above.
         namespaces: Of the source's prefixes, complete once the nodes were read; None for a source without any.
         properties: What the source says of how its content is imported.
+        directories: Mere directories above covered nodes.
     """
 
     filter: WorkspaceFilter
@@ -76,6 +77,7 @@ class Shipment:
     ancestors: tuple[Node, ...] = ()
     namespaces: NamespaceTable | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    directories: Sequence[NodePath] = ()
 
 
 class PackageBuilder:
@@ -202,6 +204,7 @@ class PackageBuilder:
             properties=shipped_properties(shipment.properties),
             namespaces=shipment.namespaces,
             limits=self._settings.limits,
+            directories=shipment.directories,
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
@@ -319,17 +322,32 @@ def _trace_parent_of(request: DistributionRequest, package_id: PackageId) -> str
 def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNode | None = None) -> Shipment:
     """What the ADD ships. `observe` sees every node as it is read.
 
+    A path that has nothing in the source ships if the source's own filter has a root at or below it: the package then
+    removes what a target has there, as in FileVault.
+
     Raises:
-        SourceMissingError: A path is not in the source. A removal is published by DELETE.
+        SourceMissingError: Any other path is not in the source. A removal is published by DELETE.
     """
-    for path in request.paths:
-        if path != ROOT and source.node(path) is None:
+    declared = _declared(request.deep_paths, source)
+    absent = [path for path in request.paths if path != ROOT and source.node(path) is None]
+    for path in absent:
+        if path not in declared:
             raise _missing(path, source)
     owned = owned_of(request, source)
-    nodes = _walk(request.filter, source)
+    # Decided once: a path that vanishes from here on is an error, and no removal.
+    nodes = _walk(request.filter, source, declared.intersection((*absent, ROOT)))
     if owned != request.filter:
-        nodes = _covered(nodes, owned, source)
+        nodes = _covered(nodes, owned, source, may_be_empty=bool(declared))
     return shipment_from(source, owned, nodes if observe is None else _observed(nodes, observe))
+
+
+def _declared(paths: Iterable[NodePath], source: Source) -> frozenset[NodePath]:
+    """The paths with a root of the source's own filter at or below them."""
+    described = description_of(source)
+    if described is None or described.filter is None:
+        return frozenset()
+    roots = {filter_set.root for filter_set in described.filter.sets}
+    return frozenset(paths) & {ROOT, *roots, *(above for root in roots for above in ancestors_of(root))}
 
 
 def owned_of(request: DistributionRequest, source: Source) -> WorkspaceFilter:
@@ -344,7 +362,8 @@ def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node])
     described = description_of(source)
     if described is None:
         return Shipment(owned, nodes, ancestors, namespaces)
-    return Shipment(owned, nodes, ancestors, namespaces, described.package_properties())
+    properties, directories = described.package_properties(), described.directories(owned)
+    return Shipment(owned, nodes, ancestors, namespaces, properties, directories)
 
 
 def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -373,8 +392,8 @@ def _observed(nodes: Iterable[Node], observe: ObserveNode) -> Iterator[Node]:
         yield node
 
 
-def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
-    is_empty = True
+def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source, *, may_be_empty: bool) -> Iterator[Node]:
+    is_empty = not may_be_empty
     for node in nodes:
         if owned.covers(node.path):
             is_empty = False
@@ -387,9 +406,9 @@ def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> I
         )
 
 
-def _walk(owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
+def _walk(owned: WorkspaceFilter, source: Source, emptied: frozenset[NodePath]) -> Iterator[Node]:
     for filter_set in sorted(owned.sets, key=lambda filter_set: key_of(filter_set.root)):
-        is_empty = True
+        is_empty = filter_set.root not in emptied
         for node in source.walk(filter_set.root, is_deep=not filter_set.is_shallow):
             is_empty = False
             yield node

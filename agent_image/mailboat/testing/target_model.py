@@ -40,7 +40,7 @@ class ModelTree:
     def apply(self, carried: Sequence[Node], workspace_filter: WorkspaceFilter) -> None:
         """Put and remove what a package with these nodes and this filter says."""
         before = set(self.nodes)
-        new_files = []
+        emptied = []
         for node in carried:
             if workspace_filter.covers(node.path):
                 present = self.nodes.get(node.path)
@@ -52,15 +52,17 @@ class ModelTree:
                     and merged.is_plain_file
                     and not was_file
                 ):
-                    new_files.append(node.path)
+                    emptied.append(node.path)
+                if workspace_filter.imports_list(node.path):
+                    emptied.append(node.path)
                 self._put(merged)
             elif node.path != "/" and node.path not in self.nodes:
                 self._put(node)
         paths = {node.path for node in carried}
         self._drop({path for path in before - paths if workspace_filter.replaces(path)})
         kept = {path for path in paths if workspace_filter.covers(path)} | (self.nodes.keys() - before)
-        for file in new_files:
-            self._drop({path for path in self.nodes if is_within(path, file) and path != file} - kept)
+        for above in emptied:
+            self._drop({path for path in self.nodes if is_within(path, above) and path != above} - kept)
 
     def _drop(self, gone: Collection[NodePath]) -> None:
         """Remove nodes, but for those that have others below them."""

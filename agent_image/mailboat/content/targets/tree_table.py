@@ -326,9 +326,9 @@ class TreeTable:
         return row is None or not decode_node(record.path, row[0]).is_plain_file
 
     def delete_below(self, path: NodePath, stamp: int) -> int:
-        """Remove what lay below a folder that a change has made a file, but for what the same change put there.
+        """Remove what lay below a node, but for what the same change put there. How many were removed.
 
-        A file has no children, so those of the folder are gone from the source too. How many were removed.
+        For a folder that became a file, and an access control list that another one replaces.
         """
         return sum(self.delete_alone(key) for key in self.uncarried(key_of(path), stamp))
 

@@ -274,19 +274,21 @@ class TreeBatch:
 def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCount:
     """Put and remove what a change says, whatever its filter is."""
     put = size = 0
-    new_files: list[NodePath] = []
+    emptied: list[NodePath] = []  # nodes below which nothing stays that the change does not carry
     for record in change.records:
         if not change.filter.covers(record.path):
             put += table.make_ancestor(record, stamp, change.filter.covers)
             continue
         merged = _merged(table, record, change.filter)
         if change.filter.covers_alone(record.path) and table.is_new_file(merged, (key_of(record.path),)):
-            new_files.append(record.path)
+            emptied.append(record.path)
+        if change.filter.imports_list(record.path):
+            emptied.append(record.path)
         table.put([merged], stamp, change.filter.covers)
         put += 1
         size += len(merged.body) + sum(binary.length_bytes for binary in record.binaries)
     removed = _remove_uncarried(table, change.filter, stamp)
-    removed += sum(table.delete_below(path, stamp) for path in new_files)
+    removed += sum(table.delete_below(path, stamp) for path in emptied)
     return ChangeCount(put, removed, size)
 
 

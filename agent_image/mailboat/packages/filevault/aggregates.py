@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from unicodedata import normalize
 
 from mailboat.errors import PackageCorruptError, PathRefusedError
+from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -25,8 +26,8 @@ from mailboat.model.nodes import (
     NodeRecord,
     ordered_names,
 )
-from mailboat.model.paths import ROOT, NodePath, child_of, parse_path, reason_against_name
-from mailboat.packages.filevault.attributes import TYPE_ONLY, plan_attributes
+from mailboat.model.paths import ROOT, NodePath, child_of, name_of, parse_path, reason_against_name
+from mailboat.packages.filevault.attributes import TYPE_ONLY, AttributePlan, plan_attributes
 from mailboat.packages.filevault.document import PROBE_BYTES, DocumentReader, Element, is_docview
 from mailboat.packages.filevault.elements import (
     DEFAULT_TYPE,
@@ -46,6 +47,7 @@ from mailboat.packages.filevault.names import (
 )
 from mailboat.packages.filevault.records import build_record
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
+from mailboat.packages.tree_order import ALLOW_COLLISIONS
 
 _BINARY_TYPES: Final = ("{Binary}", "{BinaryRef}")
 
@@ -100,14 +102,24 @@ class Aggregates:
     """Reads nodes from the files of one package or checkout."""
 
     def __init__(
-        self, documents: DocumentReader, make_binary: MakeBinary, refer: Refer, *, refuse_collisions: bool
+        self,
+        documents: DocumentReader,
+        make_binary: MakeBinary,
+        refer: Refer,
+        owned: WorkspaceFilter | None,
+        *,
+        refuse_collisions: bool,
     ) -> None:
-        """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`."""
+        """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`.
+
+        `owned` is the filter of the package; `refuse_collisions` see `LimitsConfig`.
+        """
         self._documents = documents
         self.namespaces = documents.namespaces
         self._resolve = documents.namespaces.resolve
         self._make_binary = make_binary
         self.refer = refer
+        self._owned = owned
         self.refuse_collisions = refuse_collisions
 
     def node(self, said: NodeText) -> Node:
@@ -117,6 +129,13 @@ class Aggregates:
     def record(self, said: NodeText) -> NodeRecord:
         """The same, encoded. Raises: the same."""
         return build_record(said, self.refer)
+
+    def plan(self, element: Element, path: NodePath, entry: str) -> AttributePlan:
+        """What the attributes of a node's element mean. Raises: PackageCorruptError."""
+        try:
+            return self.namespaces.plan(tuple(element.attributes[::2]), entry)
+        except PackageCorruptError as error:
+            raise error.with_facts(path=path) from None
 
     def bare_children(self, place: Place) -> list[Place] | None:
         """The places below a mere directory that has no files; None for any other place."""
@@ -163,7 +182,8 @@ class Aggregates:
         else:
             own = self.own_document(place)
             if own is not None and outer is not None and own.attributes and outer.attributes:
-                raise PackageCorruptError("a node is defined by two documents", entry=place.entry, path=place.path)
+                self._check_twice(place)
+                outer = _order_before(outer, own)
         found = self._around(place, [one for one in (outer, own) if one is not None])
         definition = next((one for one in (own, outer) if one is not None and one.attributes), None)
         return self._expanded(place, definition, found)
@@ -174,14 +194,30 @@ class Aggregates:
         """The document of a place; None when it has none of its own. Raises: as `expand`."""
         found = place.directory.files().get(CONTENT_XML) if place.directory is not None else None
         if place.document is not None:
-            if found is not None:
-                raise PackageCorruptError("a node has two documents", entry=found.entry, path=place.path)
-            found = place.document
+            found = place.document  # FileVault does not look at a second one in the directory
         if found is None:
             return None
         self._documents.check_size(found.size_bytes, found.entry)
         place.entry = found.entry
-        return self._documents.read(found.read(), found.entry)
+        element = self._documents.read(found.read(), found.entry)
+        prefix, colon, _ = name_of(place.path).partition(":")
+        if colon and prefix in self._documents.renamed:
+            raise PackageCorruptError(
+                f"the prefix {prefix!r} has two namespaces in the package, and is in the name of a file or directory",
+                next_step="use another prefix for one of the namespaces in its documents",
+                entry=found.entry,
+                path=place.path,
+            )
+        return element
+
+    def _check_twice(self, place: Place) -> None:
+        if self._owned is not None and self._owned.mode_of(place.path) is not ImportMode.REPLACE:
+            raise PackageCorruptError(
+                "a node is defined by two documents, and the mode of the filter merges",
+                next_step="define it in one of them, or use the mode replace",
+                entry=place.entry,
+                path=place.path,
+            )
 
     def _around(self, place: Place, defining: Sequence[Element]) -> _Found:
         children: dict[str, Place] = {}
@@ -239,7 +275,7 @@ class Aggregates:
         return NodeText(place.path, place.entry, TYPE_ONLY, (kind,), data)
 
     def _said(self, place: Place, definition: Element, found: _Found) -> NodeText:
-        plan = self.namespaces.plan(tuple(definition.attributes[::2]), place.entry)
+        plan = self.plan(definition, place.path, place.entry)
         texts = definition.attributes[1::2]
         return NodeText(place.path, place.entry, plan, texts, found.binaries, found.elements, definition.marks)
 
@@ -318,7 +354,10 @@ def refuse_collisions(path: NodePath, names: Iterable[str]) -> None:
         other = folded.setdefault(plain, name)
         if other != name:
             raise PathRefusedError(
-                f"{name!r} and {other!r} differ in case or Unicode form only", path=path, limit="refuse_collisions"
+                f"{name!r} and {other!r} differ in case or Unicode form only",
+                next_step=ALLOW_COLLISIONS,
+                path=path,
+                limit="limits.refuse_collisions",
             )
 
 
@@ -331,6 +370,17 @@ def _imported_over(before: Element, element: Element) -> Element:
     merged = Element(element.name, [text for pair in attributes.items() for text in pair])
     merged.children, merged.marks = element.children, element.marks
     return merged
+
+
+def _order_before(outer: Element, own: Element) -> Element:
+    """What stays of an element whose node has a document, too, which FileVault imports later and in its place.
+
+    Children that only the element names, and that are not removed as they have documents, keep their place.
+    """
+    named = {child.name for child in own.children}
+    rest = Element(outer.name, [])
+    rest.children.extend(Element(child.name, []) for child in outer.children if child.name not in named)
+    return rest
 
 
 def _child(place: Place, children: dict[str, Place], name: str, entry: str) -> Place:

@@ -101,9 +101,14 @@ def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
 
 
 def is_all_below(archive: Archive, top: str) -> bool:
-    """Whether all content of a package is below one directory."""
-    below = f"{top}/"
-    return all(name.startswith(below) for name in archive.entries if name.startswith(f"{CONTENT_ROOT}/"))
+    """Whether a package has content, and all of it is below one directory."""
+    below, is_any = f"{top}/", False
+    for name in archive.entries:
+        if name.startswith(below):
+            is_any = True
+        elif name.startswith(f"{CONTENT_ROOT}/"):
+            return False
+    return is_any
 
 
 def platform_path(path: NodePath) -> str:

@@ -211,11 +211,13 @@ class ArchiveWriter:
         limits = self._limits
         self._content_bytes += size
         if size > limits.max_entry_bytes:
-            raise _beyond(f"an entry of {size} bytes is larger than max_entry_bytes", name, limits.max_entry_bytes)
+            raise _beyond(
+                f"an entry of {size} bytes is larger than limits.max_entry_bytes", name, limits.max_entry_bytes
+            )
         if len(self._central) >= limits.max_entries:
-            raise _beyond("the package has more entries than max_entries", name, limits.max_entries)
+            raise _beyond("the package has more entries than limits.max_entries", name, limits.max_entries)
         if self._content_bytes > limits.max_total_bytes:
-            raise _beyond("the package unpacks to more bytes than max_total_bytes", name, limits.max_total_bytes)
+            raise _beyond("the package unpacks to more bytes than limits.max_total_bytes", name, limits.max_total_bytes)
 
     def _begin(self, name: str, method: int, crc: int, packed: int, size: int) -> None:
         self._check_limits(name, size)

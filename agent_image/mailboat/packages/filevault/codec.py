@@ -177,7 +177,8 @@ class FilevaultCodec:
                 self._packed_properties.clear()
             self._packed_properties[key] = packed
         archive.add_packed(PROPERTIES_XML, packed)
-        written = with_roots_in_between(contents.filter, (node.path for node in contents.ancestors))
+        above = (*(node.path for node in contents.ancestors), *contents.directories)
+        written = with_roots_in_between(contents.filter, above)
         archive.add(FILTER_XML, format_filter(written).encode())
 
 
@@ -194,7 +195,7 @@ def check_size(node: Node, limits: LimitsConfig) -> None:
             for value in prop.values:
                 if isinstance(value, Binary) and value.length_bytes > limits.max_entry_bytes:
                     raise LimitExceededError(
-                        f"{prop.name} has {value.length_bytes} bytes, more than max_entry_bytes",
+                        f"{prop.name} has {value.length_bytes} bytes, more than limits.max_entry_bytes",
                         next_step="leave the node out, or raise the limit at publisher and subscribers",
                         path=node.path,
                         limit=limits.max_entry_bytes,
@@ -221,7 +222,7 @@ class _Total:
         self.node_count += 1
         if self.node_count > self._max_nodes:
             raise LimitExceededError(
-                "the package has more nodes than max_entries",
+                "the package has more nodes than limits.max_entries",
                 next_step="publish smaller parts, or raise the limit at publisher and subscribers",
                 path=node.path,
                 limit=self._max_nodes,

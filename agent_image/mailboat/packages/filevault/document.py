@@ -8,6 +8,7 @@ processing instruction `mailboat` says what a DocView can't, and what Jackrabbit
 from __future__ import annotations
 
 import enum
+import re
 from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
@@ -17,6 +18,11 @@ from mailboat.packages.filevault.namespaces import Namespaces
 PROBE_BYTES: Final = 1024
 ROOT_NAME: Final = "jcr:root"
 INSTRUCTION: Final = "mailboat"
+
+_NAMING: Final = ("{Name}", "{Path}")
+_IN_VALUES: Final = re.compile(r"(?<![^\[,/}])([^:\[\],/{}]+):")
+"""A prefix in values that are names or paths."""
+_TYPE_NAMES: Final = frozenset({"primaryType", "mixinTypes"})
 
 MAX_DOCUMENT_BYTES: Final = 8 * 1024 * 1024
 MAX_DOCUMENT_ELEMENTS: Final = 100_000
@@ -57,12 +63,19 @@ class Element:
 
 
 class DocumentReader:
-    """Reads the documents of one package or checkout."""
+    """Reads the documents of one package or checkout.
+
+    Attributes:
+        namespaces: Known prefixes, and the names resolved with them.
+        bindings: Prefixes met so far that are not generally known, with their namespaces.
+        renamed: Prefixes that the document read last has for another namespace than documents before it.
+    """
 
     def __init__(self, namespaces: Namespaces, max_depth: int, max_bytes: int) -> None:
         """Read with the codec's namespaces; `max_depth` counts nested elements, `max_bytes` one document."""
         self.namespaces = namespaces
         self.bindings: dict[str, str] = {}
+        self.renamed: set[str] = set()
         self._max_depth = max_depth
         self._max_bytes = max_bytes
 
@@ -82,6 +95,7 @@ class DocumentReader:
         stack = [holder]
         limit = self._max_depth
         elements = attributes_seen = 0
+        prefixes = _Prefixes(namespaces, self.bindings, entry)
 
         def start(name: str, attributes: list[str]) -> None:
             nonlocal elements, attributes_seen
@@ -91,6 +105,8 @@ class DocumentReader:
                 raise _too_many("elements", entry, MAX_DOCUMENT_ELEMENTS)
             if attributes_seen > MAX_DOCUMENT_ATTRIBUTES:
                 raise _too_many("attributes", entry, MAX_DOCUMENT_ATTRIBUTES)
+            if prefixes.renamed:
+                name, attributes = prefixes.element(name, attributes)
             element = Element(name, attributes)
             stack[-1].children.append(element)
             stack.append(element)
@@ -100,22 +116,66 @@ class DocumentReader:
         def end(_: str) -> None:
             stack.pop()
 
-        def declare(prefix: str | None, uri: str | None) -> None:
-            namespaces.check_binding(prefix or "", uri or "", self.bindings, entry)
-
         def instruct(target: str, data: str) -> None:
             if target == INSTRUCTION:
                 stack[-1].marks += tuple(data.split())
 
         parser.StartElementHandler = start
         parser.EndElementHandler = end
-        parser.StartNamespaceDeclHandler = declare
+        parser.StartNamespaceDeclHandler = prefixes.declare
         parser.ProcessingInstructionHandler = instruct
         parse_all(parser, content, entry)
+        self.renamed = prefixes.doubled
         root = holder.children[0]
         if namespaces.resolve(root.name, entry) != ROOT_NAME:
             raise PackageCorruptError(f"the document's root is not {ROOT_NAME}", entry=entry)
         return root
+
+
+class _Prefixes:
+    """The prefixes of one document, and those that their namespaces have in the whole package.
+
+    Attributes:
+        renamed: Those that differ.
+        doubled: Those of them that stand for another namespace in the documents before.
+    """
+
+    def __init__(self, namespaces: Namespaces, bindings: dict[str, str], entry: str) -> None:
+        self._namespaces = namespaces
+        self._bindings = bindings
+        self._entry = entry
+        self._declared: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
+        self.doubled: set[str] = set()
+
+    def declare(self, declared: str | None, of_namespace: str | None) -> None:
+        """Take note of a declaration. Raises: PackageCorruptError."""
+        prefix, uri = declared or "", of_namespace or ""
+        used = self._namespaces.bound(prefix, uri, self._bindings, self._entry)
+        is_first = self._declared.setdefault(prefix, uri) == uri
+        if used == prefix and is_first:
+            return
+        if not is_first:
+            raise PackageCorruptError(f"a document declares the prefix {prefix!r} twice", entry=self._entry)
+        self.renamed[prefix] = used
+        if self._bindings.get(used) == uri:
+            self.doubled.add(prefix)
+
+    def element(self, name: str, attributes: list[str]) -> tuple[str, list[str]]:
+        """An element with all of its names."""
+        names = [self._name(one) for one in attributes[::2]]
+        pairs = zip(names, attributes[1::2], strict=True)
+        return self._name(name), [text for one, value in pairs for text in (one, self._value(one, value))]
+
+    def _name(self, expanded: str) -> str:
+        head, _, prefix = expanded.rpartition(" ")
+        used = self.renamed.get(prefix) if " " in head else None
+        return expanded if used is None else f"{head} {used}"
+
+    def _value(self, name: str, text: str) -> str:
+        if not text.startswith(_NAMING) and name.partition(" ")[2].partition(" ")[0] not in _TYPE_NAMES:
+            return text
+        return _IN_VALUES.sub(lambda match: f"{self.renamed.get(match[1], match[1])}:", text)
 
 
 def _too_many(what: str, entry: str, limit: int) -> LimitExceededError:

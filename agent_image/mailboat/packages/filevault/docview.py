@@ -60,6 +60,16 @@ _OPENING: Final = frozenset("[{")
 _MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
 
 
+_NUMBER: Final = re.compile(r"(?=.*\d)[\s0-9+\-.a-fA-FxXpP]+\Z")
+_PERHAPS_JAVA: Final = {
+    PropertyType.LONG: re.compile(r"(?![ -~]*\Z)[+-]?\d+\Z"),
+    PropertyType.DOUBLE: _NUMBER,
+    PropertyType.DECIMAL: _NUMBER,
+    PropertyType.DATE: re.compile(r"[+-]?\d{4,}-\d\d-\d\dT"),
+}
+"""Values that Java might take for one of the type, though no value here: what FileVault makes of them is not known."""
+
+
 class ParsedValues(NamedTuple):
     """What an attribute says.
 
@@ -99,7 +109,12 @@ def parse_values(text: str) -> ParsedValues:
     if kind is PropertyType.BOOLEAN:
         values = tuple(["true" if value.lower() == "true" else "false" for value in values])
     elif kind not in _UNCHECKED:
-        values = tuple([canonical_value(kind, value) for value in values])
+        try:
+            values = tuple([canonical_value(kind, value) for value in values])
+        except ValueRefusedError:
+            if is_multiple or _PERHAPS_JAVA[kind].match(values[0]):
+                raise
+            kind = PropertyType.STRING  # FileVault makes a String of one value that is not of its type
     return ParsedValues(kind, is_multiple, values, is_reference)
 
 

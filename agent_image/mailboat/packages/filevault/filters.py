@@ -1,9 +1,9 @@
 r"""`filter.xml`: what a package owns, both ways.
 
 Source: filter.md, importmode.md and workspacefilter-1.0.xsd of FileVault. `merge` and `update`, deprecated there,
-become `merge_properties` and `update_properties`: neither ever deletes. A set of `type="cleanup"` is an ordinary set
-whose content is missing. A root with the single include `\Q<root>\E`, as Sling writes for a path that is not deep, is
-a shallow set of ours.
+become `merge_properties` and `update_properties`: neither ever deletes. A set of `type="cleanup"` is imported like any
+other; FileVault's validator accepts that it has no content. A root with the single include `\Q<root>\E`, as Sling
+writes for a path that is not deep, is a shallow set of ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError, UntrustedInputError
 from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.markup import XML_HEAD, attribute_pairs, escape, parse_small
@@ -26,7 +26,8 @@ _MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
     {mode.value: mode for mode in ImportMode}
     | {"merge": ImportMode.MERGE_PROPERTIES, "update": ImportMode.UPDATE_PROPERTIES}
 )
-_TYPES: Final = frozenset({"cleanup", ""})
+_CLEANUP: Final = "cleanup"
+_TYPES: Final = frozenset({_CLEANUP, ""})
 _HEAD: Final = f'{XML_HEAD}<workspaceFilter version="1.0">\n'
 _ROOT: Final = '    <filter root="'
 _TAIL: Final = "</workspaceFilter>\n"
@@ -58,8 +59,9 @@ def format_filter(workspace: WorkspaceFilter) -> str:
     for filter_set in workspace.sets:
         mode = "" if filter_set.mode is ImportMode.REPLACE else f' mode="{filter_set.mode.value}"'
         rules = _format_rules(filter_set)
+        kind = f' type="{_CLEANUP}"' if filter_set.is_cleanup else ""
         end = f">\n{rules}    </filter>\n" if rules else "/>\n"
-        lines.append(f'{_ROOT}{escape(filter_set.root)}"{mode}{end}')
+        lines.append(f'{_ROOT}{escape(filter_set.root)}"{mode}{kind}{end}')
     lines.append(_TAIL)
     return "".join(lines)
 
@@ -80,22 +82,28 @@ def _format_rule(rule: FilterRule, suffix: str) -> str:
 class _SetReading:
     """One `filter` element while its rules come."""
 
-    def __init__(self, root: NodePath, mode: ImportMode) -> None:
+    def __init__(self, root: NodePath, mode: ImportMode, *, is_cleanup: bool) -> None:
         self.root = root
         self.mode = mode
+        self.is_cleanup = is_cleanup
         self.is_shallow = False
         self.rules: list[FilterRule] = []
         self.property_rules: list[FilterRule] = []
 
     def add(self, pattern: str, *, is_include: bool, matches_properties: bool) -> None:
-        rule = FilterRule(is_include, compile_java(pattern), matches_properties)
+        try:
+            compiled = compile_java(pattern)
+        except UntrustedInputError as error:
+            raise error.with_facts(entry=FILTER_XML, root=self.root) from None
+        rule = FilterRule(is_include, compiled, matches_properties)
         self.is_shallow = not self.rules and is_include and not matches_properties and pattern == quote_java(self.root)
         (self.property_rules if matches_properties else self.rules).append(rule)
 
     def build(self) -> FilterSet:
         if self.is_shallow and len(self.rules) == 1 and not self.property_rules:
-            return FilterSet(self.root, is_shallow=True, mode=self.mode)
-        return FilterSet(self.root, False, tuple(self.rules), tuple(self.property_rules), self.mode)
+            return FilterSet(self.root, is_shallow=True, mode=self.mode, is_cleanup=self.is_cleanup)
+        rules = tuple(self.rules), tuple(self.property_rules)
+        return FilterSet(self.root, False, *rules, self.mode, self.is_cleanup)
 
 
 class _Reading:
@@ -120,12 +128,15 @@ class _Reading:
             raise self._refused(f"the element {name[:40]!r} is not known there")
 
     def _start_set(self, pairs: dict[str, str]) -> None:
-        mode = _MODES.get(pairs.get("mode", "replace").lower())
-        if mode is None or pairs.get("type", "") not in _TYPES or "root" not in pairs:
+        mode, kind = _MODES.get(pairs.get("mode", "replace").lower()), pairs.get("type", "")
+        if mode is None or kind not in _TYPES or "root" not in pairs:
             raise self._refused(f"a filter has no root, or a mode or type that is not known: {pairs!r:.200}")
-        root = pairs["root"]
         self._count()
-        self.sets.append(_SetReading(parse_path(root.rstrip("/") or "/"), mode))
+        try:
+            root = parse_path(pairs["root"].rstrip("/") or "/")
+        except PathRefusedError as error:
+            raise error.with_facts(entry=FILTER_XML) from None
+        self.sets.append(_SetReading(root, mode, is_cleanup=kind == _CLEANUP))
 
     def _start_rule(self, is_include: bool, pairs: dict[str, str]) -> None:  # noqa: FBT001  # one caller, above
         if "pattern" not in pairs:

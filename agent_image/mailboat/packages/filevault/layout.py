@@ -150,8 +150,16 @@ class Layout:
         self._open: list[_Open] = []
 
     def add_ancestor(self, node: Node) -> None:
-        """Add a node above the roots: always a document, since Jackrabbit chooses the type of a mere directory."""
-        self._open.append(self._opened(node, platform_path(node.path), _Document(), 0))
+        """Add a node above the roots: always a document, since Jackrabbit chooses the type of a mere directory.
+
+        The bytes of a file are those of its jcr:content, and no plain entry: an importer would write such an entry over
+        a file that is there already.
+        """
+        data = node.data
+        held = tuple(prop for prop in node.properties if data is None or prop.name != DATA_PROPERTY)
+        outer = replace(node, properties=held)
+        opened = self._opened(outer, platform_path(node.path), _Document(), 0)
+        self._open.append(replace(opened, whole=node, data=data))
         self._open[-1].present.update(node.child_order or ())  # nothing below it is known yet
         self._close()
 

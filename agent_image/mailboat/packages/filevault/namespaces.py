@@ -69,6 +69,7 @@ KNOWN: Final[Mapping[str, str]] = MappingProxyType(
         "plus": "http://ns.useplus.org/ldf/xmp/1.0/",
     }
 )
+MAX_NAMESPACES_OF_PREFIX: Final = 100
 MAX_CACHED_NAMES: Final = 20_000
 MAX_CACHED_PLANS: Final = 2_000
 MAX_CACHED_WIDTH: Final = 64
@@ -91,12 +92,27 @@ class Namespaces:
         """The known namespaces."""
         return self._by_prefix
 
-    def check_binding(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> None:
-        """Take note of a declaration. Raises: PackageCorruptError where one prefix has two namespaces."""
-        if self._by_prefix.get(prefix) == uri:
-            return
-        if uri not in self._by_namespace and (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) != uri:
-            raise PackageCorruptError(f"the prefix {prefix!r} has two namespaces", entry=entry)
+    def bound(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> str:
+        """Take note of a declaration. Returns the prefix that names of this namespace get.
+
+        A second namespace of a prefix gets the next free one (`acme0`), as where FileVault registers it.
+
+        Raises: PackageCorruptError.
+        """
+        known = self._by_namespace.get(uri)
+        if known is not None:
+            return known
+        if (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) == uri:
+            return prefix
+        if not prefix:
+            raise PackageCorruptError("names without prefix have two namespaces", entry=entry)
+        for number in range(MAX_NAMESPACES_OF_PREFIX):
+            free = f"{prefix}{number}"
+            if free not in self._by_prefix and seen.setdefault(free, uri) == uri:
+                return free
+        raise PackageCorruptError(
+            f"the prefix {prefix!r} has more than {MAX_NAMESPACES_OF_PREFIX} namespaces", entry=entry
+        )
 
     def resolve(self, expanded: str, entry: str) -> str:
         """The name of expat's `namespace local prefix`. Raises: PackageCorruptError."""

@@ -82,16 +82,17 @@ class VaultPackage:
         """The folder `jcr_root`."""
         return content_root(self.archive)
 
-    def aggregates(self, open_blob: OpenBinary | None) -> Aggregates:
-        """How to read the nodes."""
+    def aggregates(
+        self, open_blob: OpenBinary | None, owned: WorkspaceFilter | None, *, refuse_collisions: bool
+    ) -> Aggregates:
+        """How to read the nodes; `owned` is the package's filter."""
         settings = self._settings
 
         def make_binary(file: VaultFile) -> Binary:
             return binary_of(file, settings.inline_binary_bytes)
 
         refer = refer_to(settings.references, open_blob)
-        collisions = self.limits.refuse_collisions
-        return Aggregates(self.documents, make_binary, refer, refuse_collisions=collisions)
+        return Aggregates(self.documents, make_binary, refer, owned, refuse_collisions=refuse_collisions)
 
 
 class FilevaultReader:
@@ -105,7 +106,8 @@ class FilevaultReader:
         self._filter = found
         self._check_names = package.archive.check_names
         self._max_nodes = package.limits.max_entries
-        self._aggregates = package.aggregates(open_blob)
+        collisions = package.limits.refuse_collisions
+        self._aggregates = package.aggregates(open_blob, found, refuse_collisions=collisions)
         self._top = _top(package, found, self._aggregates)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -46,7 +46,11 @@ from mailboat.packages.filevault.reader import (
     refer_to,
 )
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
+from mailboat.packages.port import refusals_of
 from mailboat.wire.nodes import OpenBinary
+
+_Above = tuple[NodePath, NodeText | None]
+"""A node above covered ones, and what defines it; None for a mere directory."""
 
 
 class VaultSource:
@@ -60,34 +64,51 @@ class VaultSource:
         self._aggregates = aggregates
         self._directory = directory
         self._stream = stream
+        self._found: tuple[WorkspaceFilter, Sequence[_Above]] | None = None
 
     def node(self, path: NodePath) -> Node | None:
         return next(self.walk(path, is_deep=False), None)
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
-        place = self._find(path)
-        if place is None:
-            return
-        if is_deep:
-            yield from self._aggregates.walk(place)
-            return
-        said = self._aggregates.expand(place).said
-        if said is not None:
-            yield self._aggregates.node(said)
+        with refusals_of(self.uri):
+            place = self._find(path)
+            if place is None:
+                return
+            if is_deep:
+                yield from self._aggregates.walk(place)
+                return
+            said = self._aggregates.expand(place).said
+            if said is not None:
+                yield self._aggregates.node(said)
 
     def child_names(self, path: NodePath) -> list[str]:
-        place = self._find(path)
-        if place is None:
-            return []
-        expansion = self._aggregates.expand(place)
-        order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
-        return ordered_names(order, list(expansion.children))
+        with refusals_of(self.uri):
+            place = self._find(path)
+            if place is None:
+                return []
+            expansion = self._aggregates.expand(place)
+            order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
+            return ordered_names(order, list(expansion.children))
 
     def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
         return asked if self.filter is None else filter_within(asked, self.filter)
 
     def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
-        return _Ancestors(owned, self._aggregates).nodes(self._aggregates.root(self._directory))
+        with refusals_of(self.uri):
+            for _, said in self._above(owned):
+                if said is not None:
+                    yield self._aggregates.node(said)
+
+    def directories(self, owned: WorkspaceFilter) -> Sequence[NodePath]:
+        with refusals_of(self.uri):
+            return [path for path, said in self._above(owned) if said is None]
+
+    def _above(self, owned: WorkspaceFilter) -> Sequence[_Above]:
+        """What is above covered nodes, found once for a filter."""
+        if self._found is None or self._found[0] != owned:
+            place = self._aggregates.root(self._directory)
+            self._found = owned, list(_Ancestors(owned, self._aggregates).above(place))
+        return self._found[1]
 
     def namespaces(self) -> NamespaceTable:
         return SingleNamespaces(self._aggregates.bindings())
@@ -115,24 +136,24 @@ class _Ancestors:
         self._aggregates = aggregates
         self._covers = coverage(owned)
         roots = [filter_set.root for filter_set in owned.sets]
-        self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
+        self._paths_above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
         self._ruled = frozenset(filter_set.root for filter_set in owned.sets if filter_set.rules)
         self._below_ruled = tuple(root.rstrip("/") + "/" for root in self._ruled)
-        self._pending: list[NodeText] = []  # above the current place, with nothing covered below so far
+        self._pending: list[_Above] = []  # above the current place, with nothing covered below so far
 
-    def nodes(self, place: Place) -> Iterator[Node]:
+    def above(self, place: Place) -> Iterator[_Above]:
         """Those at and below a place."""
         expanded, path = self._aggregates.expand(place), place.path
         is_covered = self._covers(path)
-        if not is_covered and expanded.said is not None and expanded.is_defined:
-            self._pending.append(expanded.said)
-        if is_covered or path in self._above:
+        if not is_covered and expanded.said is not None:
+            self._pending.append((path, expanded.said if expanded.is_defined else None))
+        if is_covered or path in self._paths_above:
             pending, self._pending = self._pending, []
-            yield from map(self._aggregates.node, pending)
+            yield from pending
         for child in expanded.children.values():
-            if child.path in self._above or child.path in self._ruled or child.path.startswith(self._below_ruled):
-                yield from self.nodes(child)
-        if self._pending and self._pending[-1] is expanded.said:
+            if child.path in self._paths_above or child.path in self._ruled or child.path.startswith(self._below_ruled):
+                yield from self.above(child)
+        if self._pending and self._pending[-1][0] == path:
             self._pending.pop()
 
 
@@ -143,6 +164,11 @@ def open_checkout_source(folder: Path) -> VaultSource:
         SourceMissingError: There is no `jcr_root`.
         UntrustedInputError: Its filter can't be understood.
     """
+    with refusals_of(folder):
+        return _opened_checkout(folder)
+
+
+def _opened_checkout(folder: Path) -> VaultSource:
     root = os.path.realpath(folder / CONTENT_ROOT)
     if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
         raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
@@ -152,10 +178,12 @@ def open_checkout_source(folder: Path) -> VaultSource:
     def make_binary(file: VaultFile) -> Binary:
         return checkout_binary(file, INLINE_BINARY_BYTES)
 
-    aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), refuse_collisions=False)
-    source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
     content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
-    source.filter = None if content is None else parse_filter(content)
+    owned = None if content is None else parse_filter(content)
+    refer = refer_to(ReferenceCodec(), None)
+    aggregates = Aggregates(documents, make_binary, refer, owned, refuse_collisions=False)
+    source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
+    source.filter = owned
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     source.properties = {} if content is None else parse_properties(content)
     check_properties(source.properties)
@@ -176,15 +204,21 @@ def open_archive_source(
     except OSError as error:
         raise SourceMissingError(f"{file} can't be opened: {error.strerror}") from error
     try:
-        wanted = limits or LimitsConfig()
-        settings = ReadingSettings(Namespaces(), ReferenceCodec())
-        package = VaultPackage(open_archive(stream, wanted), wanted, settings)
-        source = VaultSource(str(file), package.aggregates(open_blob), package.content(), stream)
-        source.filter = package.filter()
-        source.properties = package.properties
+        with refusals_of(file):
+            return _opened_archive(file, stream, limits or LimitsConfig(), open_blob)
     except BaseException:
         stream.close()
         raise
+
+
+def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blob: OpenBinary | None) -> VaultSource:
+    package = VaultPackage(open_archive(stream, limits), limits, ReadingSettings(Namespaces(), ReferenceCodec()))
+    owned = package.filter()
+    # A source may have what some targets can't hold: what is made of it is checked when it is written.
+    aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
+    source = VaultSource(str(file), aggregates, package.content(), stream)
+    source.filter = owned
+    source.properties = package.properties
     return source
 
 

@@ -26,7 +26,7 @@ class SubtreeReader:
     def __init__(self, aggregates: Aggregates) -> None:
         """Read as `aggregates` does."""
         self._aggregates = aggregates
-        self._plan = aggregates.namespaces.plan
+        self._plan = aggregates.plan
         self._resolve = aggregates.namespaces.resolve
 
     def records(self, place: Place) -> list[NodeRecord] | None:
@@ -46,7 +46,7 @@ class SubtreeReader:
 
     def _take(self, element: Element, path: NodePath, entry: str, taken: list[NodeRecord]) -> None:
         attributes = element.attributes
-        plan, texts = self._plan(tuple(attributes[::2]), entry), attributes[1::2]
+        plan, texts = self._plan(element, path, entry), attributes[1::2]
         if not element.children:
             said = NodeText(path, entry, plan, texts, (), _NO_NAMES, element.marks)
             taken.append(build_record(said, self._aggregates.refer))

@@ -1,0 +1,141 @@
+"""Packages made by hand, as no exporter makes them: Oak holds the same after them and after ours made of them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from mailboat.composition.sources import open_source
+from mailboat.config.document import LimitsConfig
+from mailboat.model.requests import add_request
+from mailboat.operations.package_files import PackageFiles
+from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.properties import format_properties
+from mailboat.publisher.publisher import own_roots
+
+HEAD = (
+    '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0" xmlns:rep="internal"'
+    ' xmlns:sling="http://sling.apache.org/jcr/sling/1.0"'
+)
+KIND = 'jcr:primaryType="nt:unstructured"'
+MADE = {"jcr:created", "jcr:createdBy", "jcr:lastModified", "jcr:lastModifiedBy", "jcr:uuid"}
+LIST = (
+    f'{HEAD} jcr:primaryType="rep:ACL"><allow jcr:primaryType="rep:GrantACE" rep:principalName="everyone"'
+    ' rep:privileges="{Name}[jcr:read]"/></jcr:root>'
+)
+GUARDED = 'jcr:mixinTypes="[rep:AccessControllable]"'
+SEED = {
+    "content": f'{HEAD} jcr:primaryType="sling:Folder"/>',
+    "content/a": f'{HEAD} {KIND} {GUARDED} t="old"><x {KIND}/></jcr:root>',
+    "content/a/rep:policy": LIST.replace("everyone", "bob"),
+    "content/b": f"{HEAD} {KIND}><c {KIND}/></jcr:root>",
+}
+SEED_FILTER = '<filter root="/content/a"/><filter root="/content/b"/>'
+A = '<filter root="/content/a"/>'
+
+
+class Odd(NamedTuple):
+    """A package: the documents of nodes by path, other entries, and what it says of itself."""
+
+    documents: Mapping[str, str]
+    filter: str = A
+    files: Mapping[str, str] = {}
+    handling: str | None = None
+
+    def write(self, into: Path) -> Path:
+        """The package as a zip."""
+        properties = {"name": "odd", "group": "g", "version": "1"}
+        if self.handling is not None:
+            properties["acHandling"] = self.handling
+        with zipfile.ZipFile(into, "w") as archive:
+            rules = f'<workspaceFilter version="1.0">{self.filter}</workspaceFilter>'
+            archive.writestr("META-INF/vault/filter.xml", rules)
+            archive.writestr("META-INF/vault/properties.xml", format_properties(properties))
+            for path, text in self.documents.items():
+                name = path.replace("/rep:policy", "/_rep_policy")
+                archive.writestr(f"jcr_root/{name}{'.xml' if name != path else '/.content.xml'}", text)
+            for path, text in self.files.items():
+                archive.writestr(f"jcr_root/{path}", text)
+        return into
+
+
+def node(properties: str = "", children: str = "") -> str:
+    """The document of a node."""
+    return f"{HEAD} {KIND} {properties}>{children}</jcr:root>"
+
+
+ABOVE = {"content": SEED["content"]}
+LISTED = {**ABOVE, "content/a": node(GUARDED), "content/a/rep:policy": LIST}
+CASES = {
+    "root without content": Odd({**ABOVE, "content/a": node()}, A + '<filter root="/content/b"/>'),
+    "roots to clean up": Odd(ABOVE, '<filter root="/content/a/x" type="cleanup"/><filter root="/content/b"/>'),
+    "root to clean up, merged": Odd(ABOVE, '<filter root="/content/b" type="cleanup" mode="merge_properties"/>'),
+    "list excluded": Odd(
+        LISTED, '<filter root="/content/a"><exclude pattern=".*/rep:policy(/.*)?"/></filter>', handling="overwrite"
+    ),
+    "list excluded, and not there": Odd(
+        {**ABOVE, "content/a": node(GUARDED)},
+        '<filter root="/content/a"><exclude pattern=".*/rep:policy(/.*)?"/></filter>',
+        handling="overwrite",
+    ),
+    "list not included": Odd(
+        LISTED, '<filter root="/content/a"><include pattern="/content/a"/></filter>', handling="overwrite"
+    ),
+    "two namespaces of a prefix": Odd(
+        {
+            **ABOVE,
+            "content/a": node('xmlns:acme="urn:1" acme:x="1" n="{Name}acme:v"'),
+            "content/a/b": node(
+                'xmlns:acme="urn:2" acme:x="2" n="{Name}[acme:v,acme:w]" p="{Path}/content/acme:k" s="acme:s"',
+                f"<acme:k {KIND}/>",
+            ),
+        }
+    ),
+    "node in two documents": Odd(
+        {
+            **ABOVE,
+            "content/a": node("", f'<b {KIND} v="outer" w="1"><c {KIND}/><d {KIND} o="1"/></b><e {KIND}/>'),
+            "content/a/b": node('v="own"', f"<f {KIND}/>"),
+            "content/a/b/d": node('own="1"'),
+        }
+    ),
+    "values of another type": Odd(
+        {**ABOVE, "content/a": node('l="{Long}xx" d="{Date}yesterday" f="{Double}one" e="{Long}" b="{Boolean}yes"')}
+    ),
+    "names that differ in case": Odd({**ABOVE, "content/a": node("", f'<x {KIND} v="1"/><X {KIND} v="2"/>')}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_oak_holds_what_it_holds_after_the_original(case: str, jackrabbit: Any, tmp_path: Path) -> None:
+    """In an empty repository, and in one that has other content and another access control list."""
+    original = CASES[case].write(tmp_path / "original.zip")
+    seed = Odd(SEED, SEED_FILTER, handling="overwrite").write(tmp_path / "seed.zip")
+    rebuilt = tmp_path / "rebuilt.zip"
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
+    with closing(open_source(str(original))) as source:
+        files.build(add_request(own_roots(source)), source, rebuilt, FILEVAULT, {"name": "odd", "group": "g"})
+    for before in ((), (seed,)):
+        found = [after(jackrabbit, *before, package) for package in (original, rebuilt)]
+        assert found[0] == found[1]
+        assert before == () or "/content" in found[0]
+
+
+def after(jackrabbit: Any, *packages: Path) -> dict[str, Any]:
+    """What Oak holds below /content after these packages."""
+    jackrabbit.reset()
+    for package in packages:
+        assert jackrabbit.ask("install", package) == []
+    return {one["path"]: shown(one) for one in jackrabbit.ask("dump", "/content")}
+
+
+def shown(one: Mapping[str, Any]) -> tuple[object, ...]:
+    """A node without what the repository makes by itself."""
+    properties = {name: value for name, value in one["properties"].items() if name not in MADE}
+    children = one["children"] if one["is_ordered"] else sorted(one["children"])
+    return one["type"], one["mixins"], children, properties
