@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dist dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs screenshots site generate format lock clean kubebox extensions runtime
+.PHONY: help demo dist dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests release-check docs screenshots site generate format lock clean kubebox extensions runtime
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 	rm -rf dist
 	$(BIN)/hatchling build -t sdist -t wheel
 	$(BIN)/python tools/build_plugin.py
+
+release-check: kubebox ## Run the scripts of the release workflow in a clone of the last commit, without registries and signatures
+	$(PYTEST) --long release tests/operator/test_release_workflow.py
 
 docs: dev-all ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py

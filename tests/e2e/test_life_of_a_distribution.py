@@ -20,6 +20,7 @@ import pytest
 import yaml
 from cluster_client import Manifest, NamespaceClient, eventually, files_of, has_condition, name_of
 from confluent_kafka.admin import AdminClient
+from support.browser import chromium
 from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,8 @@ while pages:
     pages = [found.next_page] if found.next_page else []
 print(json.dumps([[*key, count] for key, count in counts.items()]))
 """
+DASHBOARD_TOKEN = "dashboard-token-0123456789"
+DASHBOARD_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dashboard"}}
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -177,7 +180,7 @@ def quickstart(kafka: str, s3: str) -> str:
 
 
 def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
-    story: Story, cluster: Any, kafka: str, s3: str
+    story: Story, cluster: Any, operator: NamespaceClient, kafka: str, s3: str
 ) -> None:
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
     story.namespace.make_secret("mailboat-s3", keys)
@@ -186,7 +189,10 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
     assert "pathStyle" in present
     story.namespace.apply_text(present.replace("pathStyle", "isPathStyle"))  # as the previous chart calls it
 
-    release(cluster, CHART, "--wait", "--set=replicas=2")
+    operator.apply({**DASHBOARD_SECRET, "stringData": {"token": DASHBOARD_TOKEN}})
+    release(
+        cluster, CHART, "--wait", "--set=replicas=2", "--set=dashboard.enabled=true,dashboard.tokenSecret=dashboard"
+    )
     story.namespace.apply_text(present)
     # a field of this chart; thirty members go one after the other in these tests, two minutes longer by default
     story.change_pool(drain="1s")
@@ -220,6 +226,20 @@ def test_all_kinds_are_listed_with_figures_that_say_how_it_goes(story: Story) ->
         assert "<unset>" not in line
     [pool] = [line.split() for line in listed.splitlines() if line.startswith("subscriberpool.mailboat.dev/edge")]
     assert pool[1:4] == ["True", "AsAskedFor", "3"]
+
+
+def test_the_dashboard_of_the_operator_shows_the_members(story: Story, cluster: Any) -> None:
+    with forwarded(cluster, "service/mailboat", 8081) as url, chromium() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(url)
+        page.get_by_label("Token").fill(DASHBOARD_TOKEN)
+        page.keyboard.press("Enter")
+        for number in range(3):
+            row = page.get_by_role("row", name=f"current {story.namespace.name}/edge-{number} ")
+            row.wait_for()
+        page.get_by_text(f"{story.namespace.name}/author").first.wait_for()
+        page.goto("about:blank")
 
 
 def test_an_upgrade_that_fails_is_rolled_back_and_neither_restarts_a_member(
@@ -510,6 +530,7 @@ def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
     assert left == {"ConfigMap/kube-root-ca.crt", "Secret/mailboat-s3", "ServiceAccount/default"}
 
     uninstall(cluster)
+    operator.delete("Secret", "dashboard")
     operator.wait_gone("Lease/mailboat")
     assert operator.names(*CHILDREN) == {"ConfigMap/kube-root-ca.crt", "ServiceAccount/default"}
     assert any("mailboat.dev" in name for name in cluster.objects.names("CustomResourceDefinition"))
@@ -537,6 +558,18 @@ CHILDREN = (
     *("RoleBinding", "Secret", "Service", "ServiceAccount", "StatefulSet"),
 )
 """Kinds of what the chart and the operator make."""
+
+
+@contextmanager
+def forwarded(cluster: Any, target: str, port: int) -> Iterator[str]:
+    """The URL of a port of this machine that leads to one of the operator's Service."""
+    words = ("kubectl", "--namespace", SYSTEM, "port-forward", target, f":{port}")
+    with subprocess.Popen(words, env=cluster.environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://{process.stdout.readline().split()[2]}/"  # Forwarding from 127.0.0.1:40123 -> 8081
+        finally:
+            process.terminate()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,29 @@ def test_commands_and_subscribers_are_completed(boat: Any) -> None:
     assert completed("mailboat errors ls ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
     assert completed("mailboat errors ls ed", MAILBOAT_HOME="/nowhere") == []
     assert callable(subscriber_names)
+
+
+COMPLETE = """
+eval "$(mailboat completion bash)"
+COMP_WORDS=(mailboat "$@") COMP_CWORD=$#
+complete -p mailboat | grep -o -- '-F [^ ]*' | cut -c4- > "$HOME/function"
+"$(cat "$HOME/function")"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+"""The script is loaded as a user does, and the function that it registers is called as bash does."""
+
+
+def test_bash_completes_by_the_script_that_is_printed(boat: Any, tmp_path: Path) -> None:
+    Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
+    program = tmp_path / "mailboat"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mailboat.cli "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    environment["MAILBOAT_HOME"] = str(boat.home)
+    for words, expected in ((["sta"], "status"), (["errors", "ls", "ed"], "edge-1")):
+        command = ["bash", "--norc", "-c", COMPLETE, "bash", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout.split() == [expected], done.stderr
 
 
 def test_queues_and_publishers_are_completed_from_the_home(boat: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -332,6 +333,76 @@ def test_form_of_another_site_changes_nothing(browser: Browser, serve: Any) -> N
     assert answered.value.status == 403
     assert len(control.ordered) == known
     context.close()
+
+
+@contextmanager
+def other_site(pages: dict[str, str]) -> Iterator[str]:
+    """A site of a stranger without any policy; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(pages.get(self.path, "").encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
+
+
+def test_page_in_a_frame_of_another_site_shows_nothing(browser: Browser, serve: Any) -> None:
+    async def look() -> StatusView:
+        return fleet(2).status()
+
+    agent, page = serve(fleet(2)).url, browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    with operator_page(look, "fleet-token-0123456789") as operator:
+        framed = {"/agent": agent, "/operator": operator, "/own": "/framed"}
+        pages = {path: f'<iframe src="{url}"></iframe>' for path, url in framed.items()}
+        with other_site(pages | {"/framed": "<title>Mailboat</title>"}) as site:
+            shown = []
+            for path in framed:
+                page.goto(site + path)
+                shown += [path] if "<title>Mailboat" in page.frames[1].content() else []
+            page.close()
+    assert shown == ["/own"], "a page without a policy would be shown"
+    refusals = [text for text in said if "frame-ancestors 'none'" in text]
+    assert [url for url in (agent, operator) if any(url in text for text in refusals)] == [agent, operator]
+
+
+FOREIGN_REQUESTS = """async agent => {
+  const api = agent + "/api/v1", requests = api + "/publishers/author/distributions";
+  const json = {"Content-Type": "application/json"}, body = JSON.stringify({action: "DELETE", paths: ["/"]});
+  const outcome = (sent) => sent.then(() => "read", () => "refused");
+  const opened = () => new Promise((done) => {
+    const stream = new EventSource(api + "/events");
+    stream.onopen = () => done("read");
+    stream.onerror = () => done("refused");
+  });
+  return [
+    await outcome(fetch(api + "/status")), await opened(),
+    await outcome(fetch(requests, {method: "POST", headers: json, body})),
+    await outcome(fetch(api + "/subscribers/edge-1", {method: "DELETE"})),
+    await fetch(requests, {method: "POST", mode: "no-cors", body}).then((answer) => answer.type),
+  ];
+}"""
+"""What scripts of a site try; the last one is sent without asking, as a form would be, and its answer is opaque."""
+
+
+def test_scripts_of_another_site_read_and_change_nothing(page: Page, serve: Any) -> None:
+    control = fleet(2)
+    known = len(control.ordered)
+    agent = serve(control).url
+    with other_site({"/": "<title>elsewhere</title>"}) as site:
+        page.goto(site)
+        assert page.evaluate(FOREIGN_REQUESTS, agent) == ["refused"] * 4 + ["opaque"]
+    assert (len(control.ordered), len(control.subscribers)) == (known, 2)
 
 
 def test_rebound_name_shows_nothing(page: Page, serve: Any) -> None:

@@ -122,7 +122,20 @@ def add_a_job(page: Page, url: str) -> None:
     assert barriers(page) == []
 
 
-def test_packages_are_redriven_and_dropped_and_a_job_is_added(agent: tuple[AgentProcess, str], frozen: Path) -> None:
+def see_what_is_stored(page: Page, url: str) -> None:
+    page.goto(f"{url}/#/storage")
+    topics = page.get_by_role("table", name="Topics")
+    expect(topics.get_by_role("row", name="job job 0 1 1")).to_be_visible()
+    accounts = page.get_by_role("table", name="Memory accounts")
+    for name in ("queues", "error queues", "answers to commands", "event stream", "plots of the last hour", "jobs"):
+        expect(accounts.get_by_role("row", name=name).first).to_be_visible()
+    expect(accounts.get_by_role("row", name="jobs")).to_contain_text("grows with the jobs")
+    assert barriers(page) == []
+
+
+def test_packages_are_redriven_and_dropped_a_job_is_added_and_memory_is_shown(
+    agent: tuple[AgentProcess, str], frozen: Path
+) -> None:
     process, url = agent
     control = process.control
     assert control is not None
@@ -141,3 +154,4 @@ def test_packages_are_redriven_and_dropped_and_a_job_is_added(agent: tuple[Agent
         drop_what_waits(page, url)
         assert not (frozen.parent / "edge" / "b.html").exists()
         add_a_job(page, url)
+        see_what_is_stored(page, url)

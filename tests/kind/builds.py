@@ -71,6 +71,7 @@ METRICS_SERVER = Program("metrics-server", "sigs.k8s.io/metrics-server/cmd/metri
 SPARK_OPERATOR = Program("spark-operator", "github.com/kubeflow/spark-operator/v2/cmd/operator")
 SPARK_OPERATOR_MODULE = "github.com/kubeflow/spark-operator/v2"
 
+ARGOCD_LUA = Program("argocd-lua")
 _WITHOUT_DISCOVERY = ("remove_all_sd",)  # of clouds: half of the packages
 PROMETHEUS = Program(
     "prometheus", "github.com/prometheus/prometheus/cmd/prometheus", module="prometheus", tags=_WITHOUT_DISCOVERY
@@ -172,7 +173,17 @@ if __name__ == "__main__":
     cluster = (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)
     known = {
         one.name: one
-        for one in (*cluster, KUBECTL, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR, PROMETHEUS, PROMTOOL)
+        for one in (
+            *cluster,
+            KUBECTL,
+            KEDA,
+            KEDA_METRICS,
+            METRICS_SERVER,
+            SPARK_OPERATOR,
+            PROMETHEUS,
+            PROMTOOL,
+            ARGOCD_LUA,
+        )
     }
     for name in sys.argv[1:] or [name for name in known if name != KUBECTL.name]:
         sys.stdout.write(f"{build(known[name])}\n")

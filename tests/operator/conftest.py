@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -336,8 +337,15 @@ class Replicas:
         self.is_api_new = False
         """Whether the API server was started anew meanwhile: it serves before it knows of any roles."""
 
-    def start(self, name: str, server: str | None = None, version: str | None = None, **settings: object) -> Process:
-        """Start one; `server` may be another URL of the API.
+    def start(
+        self,
+        name: str,
+        server: str | None = None,
+        version: str | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
+        **settings: object,
+    ) -> Process:
+        """Start one; `server` may be another URL of the API, and `names` has addresses of Services.
 
         With a `version` of the operator it is a new Python, otherwise a fork of one that has loaded it.
         """
@@ -356,7 +364,9 @@ class Replicas:
         with log.open("ab") as file:
             if version is None:
                 number = file.fileno()
-                process: Process = ForkedProgram(operator, output=number, errors=number, environment=environment)
+                process: Process = ForkedProgram(
+                    operator, dict(names), output=number, errors=number, environment=environment
+                )
             else:
                 command = [sys.executable, "-W", "error", "-c", PROGRAM, version]
                 process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)

@@ -1,12 +1,16 @@
-"""The examples for Argo CD and Flux: health of each kind in each state, and only values that the chart has."""
+"""The examples for Argo CD and Flux: health of each kind in each state, valid objects, values that the chart has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 from lupa.lua51 import LuaRuntime  # Argo CD runs health checks as Lua 5.1
@@ -20,6 +24,8 @@ from mailboat_operator.plan.findings import conditions_after, plan_invalid, read
 
 ROOT = Path(__file__).resolve().parents[2]
 GITOPS = ROOT / "examples/gitops"
+DEFINITIONS = json.loads((Path(__file__).parent / "gitops-definitions.json").read_text())
+"""Of Flux and Argo CD, under the Apache License 2.0."""
 KEY = "resource.customizations.health.mailboat.dev_"
 BASE = frozenset({"_G", "ipairs", "next", "pairs", "tonumber", "tostring", "type"})
 """What a health check may use: Argo CD opens no library for it."""
@@ -146,3 +152,60 @@ def test_a_kustomization_waits_for_the_conditions() -> None:
     spec = flux["Kustomization", "mailboat"]["spec"]
     assert spec["wait"] is True
     assert (spec["sourceRef"]["kind"], spec["sourceRef"]["name"]) in flux
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with no unknown field allowed, as for `kubectl apply`."""
+    made = dict(schema)
+    if "properties" in schema:
+        made["properties"] = {name: strict(one) for name, one in schema["properties"].items()}
+        made.setdefault("additionalProperties", False)
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            made[name] = strict(schema[name])
+    return made
+
+
+def faults(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What the project that the object is of does not take."""
+    kind = f"{manifest['apiVersion']} {manifest['kind']}"
+    validator = jsonschema_rs.validator_for(strict(DEFINITIONS[kind]))
+    return (f"{kind}: {fault.message}" for fault in validator.iter_errors(manifest))
+
+
+def test_the_examples_are_valid_objects_of_argo_cd_and_flux() -> None:
+    found = [
+        one for folder in ("argocd", "flux") for (kind, _), one in documents(folder).items() if kind != "Namespace"
+    ]
+    assert {f"{one['apiVersion']} {one['kind']}" for one in found} == DEFINITIONS.keys() - {"source", "license"}
+    assert [fault for one in found for fault in faults(one)] == []
+    release = documents("flux")["HelmRelease", "mailboat"]
+    spec = {**release["spec"], "interval": "often", "remediate": True}
+    wrong = [*faults({**release, "spec": spec})]
+    assert len(wrong) == 2
+    assert "remediate" in "".join(wrong)
+
+
+def test_the_health_checks_are_added_to_the_settings_of_argo_cd_by_kubectl(api_server: Any, namespace: str) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm"}, "data": {"url": "kept"}}
+    assert not api_server.kubectl("-n", namespace, "create", "-f", "-", given=json.dumps(settings)).returncode
+    words = ("patch", "configmap", "argocd-cm", "--patch-file", str(GITOPS / "argocd/health.yaml"))
+    assert not api_server.kubectl("-n", namespace, *words).returncode
+    stored = api_server.http.get(f"/api/v1/namespaces/{namespace}/configmaps/argocd-cm").json()["data"]
+    assert stored.keys() == {"url", *(KEY + kind for kind in KINDS_BY_NAME)}
+
+
+@pytest.mark.long("kubernetes-versions")
+def test_the_interpreter_of_argo_cd_agrees(checks: Mapping[str, str]) -> None:
+    """Argo CD runs health checks by gopher-lua, which is another implementation than the one above."""
+    statuses = {state: written(findings) for state, findings in STATES.items()} | {"Unknown": None}
+    asked = [
+        {"script": check, "object": {"metadata": {"generation": 1}, **({"status": status} if status else {})}}
+        for check in checks.values()
+        for status in statuses.values()
+    ]
+    command = [sys.executable, str(ROOT / "tests/kind/builds.py"), "argocd-lua"]
+    program = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run([program], input=json.dumps(asked), capture_output=True, text=True, check=True)
+    expected = [[*health(check, status)] for check in checks.values() for status in statuses.values()]
+    assert json.loads(done.stdout) == expected

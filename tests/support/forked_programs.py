@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -131,10 +132,12 @@ def mailboat(words: list[str]) -> None:
     exit_with(main(words))
 
 
-def operator() -> None:
-    """The program; it ends the process."""
+def operator(names: Mapping[str, str]) -> None:
+    """The program; it ends the process. `names` has addresses by host name, as the DNS of a cluster."""
     from mailboat_operator.main import run  # noqa: PLC0415  # of few tests, and a CPU second
 
+    resolve = socket.getaddrinfo
+    socket.getaddrinfo = lambda host, *more, **options: resolve(names.get(host, host), *more, **options)
     warnings.simplefilter("error")
     sys.exit(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.api.job_records import JobQueueView
+from mailboat.api.records import MemoryAccountView, MemoryView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.changes import Applied, Change
@@ -31,6 +33,7 @@ from mailboat.telemetry.event_delivery import DeliveryStatistics
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.job_metrics import JobMetrics
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 from mailboat.telemetry.meters import FleetFigures, QueueFigures, UpkeepMetrics
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
 from mailboat.testing.clocks import ManualClock
@@ -356,7 +359,39 @@ def test_the_scraper_chooses_the_format(bench: Bench, accept: str, content_type:
     assert "process_cpu_seconds" in names
 
 
-def everything(bench: Bench) -> AgentMetrics:
+def accounts_of(folder: Path) -> MemoryAccounts:
+    """An account, in a container of 256 MiB."""
+    (folder / "memory.max").write_text("268435456\n")
+    (folder / "statm").write_text("9 4 1 1 0 1 0\n")
+    made = MemoryAccounts(folder / "statm", folder)
+    made.add("queues", lambda: 100, 1_000)
+    made.add("jobs", lambda: 7, None)
+    return made
+
+
+def test_memory_accounts_are_those_of_the_dashboard(bench: Bench, tmp_path: Path) -> None:
+    accounts = accounts_of(tmp_path)
+    seen = accounts.view()
+    assert (seen.resident_bytes, seen.limit_bytes) == (4 * resource.getpagesize(), 268_435_456)
+    assert seen.accounts == (MemoryAccountView("queues", 100, 1_000), MemoryAccountView("jobs", 7))
+    bench.metrics.add(accounts)
+    lines = bench.metrics.render().content.decode().splitlines()
+    assert {line for line in lines if line.startswith("mailboat_agent_memory")} == {
+        "mailboat_agent_memory_limit_bytes 2.68435456e+08",
+        'mailboat_agent_memory_account_bytes{account="queues"} 100.0',
+        'mailboat_agent_memory_account_bytes{account="jobs"} 7.0',
+        'mailboat_agent_memory_account_limit_bytes{account="queues"} 1000.0',
+    }
+
+
+@pytest.mark.parametrize("text", ["max", str((1 << 63) - 4096)])
+def test_memory_limit_that_is_none_has_no_sample(tmp_path: Path, text: str) -> None:
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(text)
+    assert MemoryAccounts(tmp_path / "missing", tmp_path).view() == MemoryView()
+
+
+def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     meter, author = bench.subscriber(), bench.metrics.publisher("author")
     meter.failed_announcements = lambda: 0
     meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
@@ -369,6 +404,7 @@ def everything(bench: Bench) -> AgentMetrics:
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
     bench.metrics.requests.record("GET", "/x", 200, 0.1)
     bench.metrics.watch_disk(Path("/"))
+    bench.metrics.add(accounts)
     upkeep = UpkeepMetrics(
         RetentionFigures(), UpkeepFigures(kept={SweepDecision.YOUNG: 1}, kept_bytes={SweepDecision.YOUNG: 9})
     )
@@ -382,8 +418,8 @@ def everything(bench: Bench) -> AgentMetrics:
     return bench.metrics
 
 
-def test_what_is_exposed_is_what_the_catalogue_says(bench: Bench) -> None:
-    text = everything(bench).render(OPENMETRICS).content.decode()
+def test_what_is_exposed_is_what_the_catalogue_says(bench: Bench, tmp_path: Path) -> None:
+    text = everything(bench, accounts_of(tmp_path)).render(OPENMETRICS).content.decode()
     ours = {family.name: family for family in parse_openmetrics(text) if family.name.startswith("mailboat_")}
     assert set(ours) == {metric.name for metric in CATALOGUE}
     for metric in CATALOGUE:

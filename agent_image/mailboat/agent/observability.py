@@ -36,6 +36,7 @@ from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 from mailboat.telemetry.meters import FleetFigures, PublisherMetrics, QueueFigures, RequestRecorder, UpkeepMetrics
 from mailboat.telemetry.notices import EventFilter, NoticeSource
 from mailboat.telemetry.package_events import PackageEvents
@@ -60,6 +61,7 @@ class Observability:
         upkeep: Where the maintenance counts what it did.
         retention: Where the keeper of the head counts what it did.
         tracer: Records spans.
+        memory: The accounts of the process.
     """
 
     def __init__(self, home: Home, clock: Clock) -> None:
@@ -75,6 +77,8 @@ class Observability:
         self.retention: Final = RetentionFigures()
         self._upkeep = UpkeepMetrics(self.retention, self.upkeep)
         self._metrics.add(self._upkeep)
+        self.memory: Final = MemoryAccounts()
+        self._metrics.add(self.memory)
         self.tracer: Final = self._open_tracer()
 
     @property

@@ -27,7 +27,7 @@ class TopicView:
     """A topic of the journal.
 
     Attributes:
-        role: What it is for: package, status, discovery, command or event.
+        role: What it is for: package, status, discovery, command, event or job.
         name: Its name in the journal.
         earliest_offset: The oldest record.
         next_offset: The offset of the next record.

@@ -205,6 +205,38 @@ class HistoryView:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryAccountView:
+    """A structure in the memory of an agent's process.
+
+    Attributes:
+        name: `queues` (the view of the package topic), `error-queues`, `command-answers`, `event-stream` (events kept
+            for its clients), `history` (samples of lag) or `jobs`.
+        used_bytes: What it holds.
+        limit_bytes: Beyond it the oldest entries are dropped or read from the journal again; None: it grows with the
+            number of jobs.
+    """
+
+    name: str
+    used_bytes: int
+    limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    """The memory of an agent's process.
+
+    Attributes:
+        resident_bytes: Resident memory of the process; None if unknown.
+        limit_bytes: Limit of its control group, as of a container; None: none, or unknown.
+        accounts: Its bounded structures. The process needs more than their sum.
+    """
+
+    resident_bytes: int | None = None
+    limit_bytes: int | None = None
+    accounts: tuple[MemoryAccountView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FailureView:
     """A subscriber that gave a package up.
 

@@ -88,6 +88,7 @@ class EventFeed:
         self._distributed = distributed
         self._seen: StatusView | None = None
         self._problem: dict[str, Any] | None = None
+        self._snapshots: dict[bool, bytes] = {}
         self._kept: deque[_Kept] = deque()
         self._kept_bytes = 0
         self._next = 1  # so that the id before the first event is one, too
@@ -115,8 +116,7 @@ class EventFeed:
             if self._seen is not None:
                 events.extend(differences(self._seen, status))
             events.extend((EventType.DISTRIBUTED, document) for document in documents)
-            self._problem = None
-            self._keep(events, status)
+            self._keep(events, status, None)
             return bool(events)
 
     def place_after(self, last_id: str | None) -> int | None:
@@ -130,11 +130,13 @@ class EventFeed:
             return number if self._first() <= number <= self._next else None
 
     def snapshot(self, *, is_gap: bool) -> tuple[int, bytes]:
-        """The place after the whole status, and its bytes. Call `poll` once before."""
+        """The place after the whole status, and its bytes: the same object until the next poll. Poll once before."""
         with self._lock:
-            number = self._next
-            known = {"gap": is_gap, "status": self._seen, "problem": self._problem}
-        return number, encode_event(f"{self._epoch}-{number - 1}", EventType.SNAPSHOT, known)
+            if is_gap not in self._snapshots:
+                known = {"gap": is_gap, "status": self._seen, "problem": self._problem}
+                frame = encode_event(f"{self._epoch}-{self._next - 1}", EventType.SNAPSHOT, known)
+                self._snapshots[is_gap] = frame
+            return self._next, self._snapshots[is_gap]
 
     def after(self, number: int, max_bytes: int) -> tuple[int, bytes] | None:
         """The events from a number on, up to about so many bytes, and the number after them; None if some are lost."""
@@ -161,14 +163,16 @@ class EventFeed:
         document = problem_of(error).document()
         if self._problem is not None and self._problem["title"] == document["title"]:
             return False
-        self._problem = document
-        self._keep([(EventType.PROBLEM, document)], self._seen)
+        self._keep([(EventType.PROBLEM, document)], self._seen, document)
         return True
 
-    def _keep(self, events: Sequence[tuple[EventType, Any]], seen: StatusView | None) -> None:
+    def _keep(
+        self, events: Sequence[tuple[EventType, Any]], seen: StatusView | None, problem: dict[str, Any] | None
+    ) -> None:
         """Add the events that lead to a status, in one step with it: a snapshot never holds half of a difference."""
         with self._lock:
-            self._seen = seen
+            self._seen, self._problem = seen, problem
+            self._snapshots.clear()
             for kind, data in events:
                 frame = encode_event(f"{self._epoch}-{self._next}", kind, data)
                 self._kept.append(_Kept(self._next, frame))

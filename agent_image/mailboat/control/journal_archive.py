@@ -50,7 +50,7 @@ from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep,
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 from mailboat.maintenance.schedule import remove_expired
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import PackageMessage, TopicRole
+from mailboat.model.messages import JOB_TOPIC, PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
 from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
@@ -156,17 +156,17 @@ class JournalArchive:
         self._whole = threading.Lock()
 
     def topics(self) -> Sequence[TopicView]:
-        found = []
+        found, journal = list[TopicView](), self._workspace.journal
         missing: TopicMissingError | None = None
-        for role in TopicRole:
-            name = self._workspace.topic(role)
+        # the log of durable jobs is made with the first job, and has no role: an agent without jobs needs none
+        named = [*((role.value, self._workspace.topic(role)) for role in TopicRole), (JOB_TOPIC, JOB_TOPIC)]
+        for role, name in named:
             try:
-                bounds = self._workspace.journal.bounds(name)
-                identity = str(self._workspace.journal.identity(name))
+                bounds, identity = journal.bounds(name), str(journal.identity(name))
             except TopicMissingError as error:
                 missing = missing or error
                 continue
-            found.append(TopicView(role.value, name, bounds.earliest_offset, bounds.next_offset, identity))
+            found.append(TopicView(role, name, bounds.earliest_offset, bounds.next_offset, identity))
         if missing is not None and not found:
             raise missing  # a journal without any topic was not set up; an empty list would hide that
         return found

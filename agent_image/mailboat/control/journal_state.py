@@ -44,6 +44,11 @@ class CommandAnswers:
         self._lock = threading.Lock()
         self._answers: OrderedDict[tuple[str, QueueName], CommandResult] = OrderedDict()
 
+    @property
+    def size_bytes(self) -> int:
+        """What the answers cost, estimated from above; `MAX_BYTES` at most."""
+        return self._bytes
+
     def apply(self, status: Message) -> None:
         """Take in an answer; of several to one command by one subscriber the first counts."""
         if not isinstance(status, CommandResult):

@@ -19,6 +19,8 @@ from mailboat.errors import AgentMissingError
 SAMPLE_SECONDS: Final = 10.0
 SAMPLES: Final = 360
 MAX_SUBSCRIBERS: Final = 1_000
+_SAMPLE_BYTES: Final = 3 * 8
+MAX_BYTES: Final = MAX_SUBSCRIBERS * SAMPLES * _SAMPLE_BYTES
 
 _SHARE: Final = 20
 """Pauses are at least this many times as long as reading the status takes: sampling costs at most 5 % of a core."""
@@ -72,6 +74,12 @@ class LagHistory:
         with self._lock:
             self._add(status, now_ms)
         return max(SAMPLE_SECONDS, _SHARE * (self._clock.monotonic() - began))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the samples of subscribers take; `MAX_BYTES` at most."""
+        with self._lock:
+            return sum(len(series.times) for series in self._series.values()) * _SAMPLE_BYTES
 
     def total(self) -> HistoryView:
         """Lag and throughput of all subscribers."""

@@ -35,6 +35,7 @@ from mailboat.control.builds import BuildProgress, BuildsSeen
 from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
 from mailboat.control.distributions import Distributions
 from mailboat.control.job_service import JobService
+from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
 from mailboat.control.journal_state import JournalState
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
 from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal
@@ -52,10 +53,12 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.publisher.appender import Receipt
+from mailboat.queues.error_queues import MAX_BYTES as MAX_FAILED_BYTES
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MOST_COUNTED: Final = 5_000
 """Messages of the past that are read to count packages; a larger lag is an upper bound."""
@@ -174,6 +177,14 @@ class ControlService:
         self.jobs.close()
         self._others.close()
         self._journal_state.close()
+
+    def account_for(self, memory: MemoryAccounts) -> None:
+        """Add what this service holds of the journal, once it is started."""
+        known, settings = self._journal_state, self._workspace.home.config.publisher
+        memory.add("queues", lambda: known.view.size_bytes, settings.queue_cache_bytes)
+        memory.add("error-queues", lambda: known.failed.size_bytes, MAX_FAILED_BYTES)
+        memory.add("command-answers", lambda: known.answers.size_bytes, MAX_ANSWERS_BYTES)
+        memory.add("jobs", lambda: self.jobs.size_bytes, None)
 
     def status(self) -> StatusView:
         self._hear_announcements()

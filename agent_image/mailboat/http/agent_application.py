@@ -6,8 +6,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 from mailboat.clock import SystemClock
+from mailboat.control.event_feed import MAX_BYTES as MAX_FEED_BYTES
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.control.journal_archive import AgentArchive
+from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
 from mailboat.control.lag_history import LagHistory
 from mailboat.control.service import ControlService
 from mailboat.http.application import create_app
@@ -26,6 +28,10 @@ def agent_application(process: AgentProcess, control: ControlService, history: L
     workspace, clock = process.workspace, SystemClock()
     topic = EventTopic(workspace.journal, workspace.topic(TopicRole.EVENT))
     feed = EventFeed(control.status, uuid.uuid4().hex[:8], topic)
+    memory = process.observability.memory
+    control.account_for(memory)
+    memory.add("event-stream", lambda: feed.buffered_bytes, MAX_FEED_BYTES)
+    memory.add("history", lambda: history.size_bytes, MAX_HISTORY_BYTES)
     ports = ApiPorts(
         control,
         control.jobs,
@@ -37,5 +43,6 @@ def agent_application(process: AgentProcess, control: ControlService, history: L
         feed,
         history,
         process.stopping,
+        memory,
     )
     return create_app(ports, process.config.http, workspace.home.path)

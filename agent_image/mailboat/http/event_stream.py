@@ -1,8 +1,9 @@
 """Sends the event feed to many clients: one status read for all of them, bounded in number, memory and time.
 
-A client is a place in the feed's buffer and one request that is not answered to its end. Its memory is bounded by the
-transport: a client that does not read is not written to, and `connections.py` closes it when that lasts. One that reads
-too slowly gets a final event, and is disconnected. Used on the event loop only. Called by `routes/members.py`.
+A client is a place in the feed's buffer and one request that is not answered to its end. What it is sent is encoded and
+compressed once for all clients at that place. Its memory is bounded by the transport: a client that does not read is
+not written to, and `connections.py` closes it when that lasts. One that reads too slowly gets a final event, and is
+disconnected. Used on the event loop only. Called by `routes/members.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import asyncio
 import logging
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -40,14 +41,33 @@ LONGEST_SECONDS: Final = 900.0
 """After this the client has to show its token again; it resumes where it was."""
 
 _CHUNK_BYTES: Final = 16 * 1024
-_WINDOW_BITS: Final = 12
-_MEMORY_LEVEL: Final = 5
-"""With these sizes a compressor takes 32 KiB; zlib's defaults take 256 KiB, for each of hundreds of clients."""
+_SHARED_PARTS: Final = 64
+"""Parts that are kept for clients that come to the same place: about 1 MB, and as far as clients lie apart normally."""
 
-_GZIP: Final = 16
-"""Added to the window's bits it makes zlib write gzip: https://zlib.net/manual.html#Advanced"""
+_HEAD: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+"""Of a gzip member without name and time (RFC 1952, 2.3)."""
+
+_FINAL_BLOCK: Final = b"\x03\0"
+"""An empty deflate block that says that it is the last one (RFC 1951, 3.2.3)."""
 
 _RETRY_SECONDS: Final = 10.0
+
+
+class _Part(NamedTuple):
+    """What clients at one place are sent: the place after it, its bytes, and these as a block of a gzip stream."""
+
+    end: int
+    data: bytes
+    block: bytes
+
+
+def _part(end: int, data: bytes) -> _Part:
+    # A block of a new compressor refers to nothing before it, and a flush ends it at a byte: it fits any stream.
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return _Part(end, data, packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH))
+
+
+_HEARTBEAT: Final = _part(0, HEARTBEAT)
 
 
 class EventStreams:
@@ -59,9 +79,13 @@ class EventStreams:
         self._clock = clock
         self._stopping = stopping
         self._limit = limit
-        self._news = asyncio.Event()
+        self._clients = set[_Client]()
         self._poller: asyncio.Task[None] | None = None
         self._per_caller = Counter[str]()
+        self._parts = OrderedDict[int, _Part]()
+        self._snapshot = _HEARTBEAT
+        self._looks = 0
+        self._looking = asyncio.Lock()
 
     @property
     def clients(self) -> int:
@@ -92,9 +116,12 @@ class EventStreams:
             self._per_caller[caller.name] -= 1
 
     async def look(self) -> None:
-        """Bring the feed up to date, before a client is answered."""
-        await run_in_threadpool(self._feed.poll)
-        self._wake()
+        """Bring the feed up to date, before a client is answered. Clients that come together share one look."""
+        begun = self._looks
+        async with self._looking:
+            # One that began after the call, and has ended: what is asked for.
+            if self._looks == begun:
+                await self._poll_once()
 
     async def send_to(
         self, receive: Receive, send: Send, last_id: str | None, *, follow: bool, is_packed: bool = False
@@ -105,27 +132,31 @@ class EventStreams:
         """
         if self._poller is None and follow:
             self._poller = asyncio.create_task(self._poll())
-        gone = asyncio.create_task(_gone(receive))
+        client = _Client(send, is_packed=is_packed)
+        gone = asyncio.create_task(client.watch(receive))
+        self._clients.add(client)
         try:
-            await self._send_events(_Client(send, gone, is_packed=is_packed), last_id, follow=follow)
+            await self._send_events(client, last_id, follow=follow)
         finally:
+            self._clients.discard(client)
             gone.cancel()
 
     async def _send_events(self, client: _Client, last_id: str | None, *, follow: bool) -> None:
         place = self._feed.place_after(last_id)
         if place is None:
-            place, frame = self._feed.snapshot(is_gap=bool(last_id))
-            await client.write(frame)
+            part = self._snapshot_part(is_gap=bool(last_id))
+            place = part.end
+            await client.write(part)
         ends = self._clock.monotonic() + LONGEST_SECONDS
         while not client.is_gone:
-            # Taken before the feed is read: what arrives after the read sets this event, so no wake-up is lost.
-            news = self._news
-            found = self._feed.after(place, _CHUNK_BYTES)
+            # Cleared before the feed is read: what arrives after the read sets it, so no wake-up is lost.
+            client.signal.clear()
+            found = self._part_after(place)
             if found is None:
                 await client.end("too-slow")
-            elif found[1]:
-                place = found[0]
-                await client.write(found[1])
+            elif found.data:
+                place = found.end
+                await client.write(found)
             elif not follow:
                 await client.end("complete")
             elif self._stopping.is_set():
@@ -134,16 +165,35 @@ class EventStreams:
                 await client.end("failed")
             elif self._clock.monotonic() >= ends:
                 await client.end("renew")
-            elif not await client.wait(news, HEARTBEAT_SECONDS):
-                await client.write(HEARTBEAT)
+            elif not await client.wait(HEARTBEAT_SECONDS):
+                await client.write(_HEARTBEAT)
+
+    def _snapshot_part(self, *, is_gap: bool) -> _Part:
+        """The whole status; the feed returns the same bytes until it has looked again."""
+        place, data = self._feed.snapshot(is_gap=is_gap)
+        if data is not self._snapshot.data:
+            self._snapshot = _part(place, data)
+        return self._snapshot
+
+    def _part_after(self, place: int) -> _Part | None:
+        """The events from a place on, of which more may follow; None if some are lost."""
+        known = self._parts.get(place)
+        if known is not None:
+            return known
+        found = self._feed.after(place, _CHUNK_BYTES)
+        if found is None or not found[1]:
+            return None if found is None else _Part(place, b"", b"")
+        self._parts[place] = part = _part(*found)
+        if len(self._parts) > _SHARED_PARTS:
+            self._parts.popitem(last=False)
+        return part
 
     async def _poll(self) -> None:
         """Look again and again while there are clients."""
         try:
             while self.clients and not self._stopping.is_set():
-                has_news, cost = await run_in_threadpool(self._look)
-                if has_news:
-                    self._wake()
+                async with self._looking:
+                    cost = await self._poll_once()
                 await asyncio.sleep(max(POLL_SECONDS, _SHARE * cost))
         except Exception:  # noqa: BLE001  # a defect: the log has its trace, and the clients are told that the stream ends
             _LOG.exception("the event stream ended: the status could not be read")
@@ -152,61 +202,85 @@ class EventStreams:
             self._poller = None
             self._wake()
 
+    async def _poll_once(self) -> float:
+        """Look, and wake the clients if there is news. Returns: the CPU seconds of the look."""
+        self._looks += 1
+        has_news, cost = await run_in_threadpool(self._look)
+        if has_news:
+            self._wake()
+        return cost
+
     def _look(self) -> tuple[bool, float]:
-        """Whether there is news, and the CPU seconds of the look."""
         # Not wall time: on a busy machine a look waits for its turn, and open pages would fall behind by seconds.
         began = thread_cpu_seconds()
         return self._feed.poll(), thread_cpu_seconds() - began
 
     def _wake(self) -> None:
-        # Replaced, not cleared: a client that holds the old event must still see it set.
-        self._news.set()
-        self._news = asyncio.Event()
+        for client in self._clients:
+            client.signal.set()
 
 
 class _Client:
-    """One connection, while its answer is written."""
+    """One connection, while its answer is written.
 
-    def __init__(self, send: Send, gone: asyncio.Task[None], *, is_packed: bool) -> None:
+    Attributes:
+        signal: Set when there is news, and when the client has gone.
+    """
+
+    def __init__(self, send: Send, *, is_packed: bool) -> None:
+        self.signal = asyncio.Event()
         self._send = send
-        self._gone = gone
-        self._is_ended = False
-        self._packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP + _WINDOW_BITS, _MEMORY_LEVEL) if is_packed else None
+        self._is_packed = is_packed
+        self._is_gone = False
+        self._head = _HEAD
+        self._checksum = 0
+        self._length = 0
 
     @property
     def is_gone(self) -> bool:
         """Whether there is no one left to write to."""
-        return self._is_ended or self._gone.done()
+        return self._is_gone
 
-    async def write(self, data: bytes) -> None:
+    async def watch(self, receive: Receive) -> None:
+        """Return when the client has closed the connection."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        self.signal.set()
+
+    async def write(self, part: _Part) -> None:
         """Write in pieces; waits while the client does not read."""
+        data = self._encoded(part)
         for start in range(0, len(data), _CHUNK_BYTES):
-            if self._gone.done():
+            if self._is_gone:
                 return
             piece = data[start : start + _CHUNK_BYTES]
-            if self._packer is not None:
-                # an event that stays in the compressor would reach the client with the next one
-                flush = zlib.Z_SYNC_FLUSH if start + _CHUNK_BYTES >= len(data) else zlib.Z_NO_FLUSH
-                piece = self._packer.compress(piece) + (self._packer.flush(flush) if flush else b"")
-            if piece:
-                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, reason: str) -> None:
         """Write the last event."""
-        self._is_ended = True
-        data = encode_end(reason)
-        if self._packer is not None:
-            data = self._packer.compress(data) + self._packer.flush()
+        self._is_gone = True
+        data = self._encoded(_part(0, encode_end(reason)))
+        if self._is_packed:
+            data += _FINAL_BLOCK + self._checksum.to_bytes(4, "little") + self._length.to_bytes(4, "little")
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def wait(self, news: asyncio.Event, seconds: float) -> bool:
-        """Wait for news, at most so long, or until the client goes. Returns: false if there was nothing to write."""
-        notified = asyncio.create_task(news.wait())
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the signal, at most so long. Returns: false if there was none."""
         try:
-            done, _ = await asyncio.wait({notified, self._gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return bool(done)
-        finally:
-            notified.cancel()
+            async with asyncio.timeout(seconds):
+                await self.signal.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _encoded(self, part: _Part) -> bytes:
+        if not self._is_packed:
+            return part.data
+        head, self._head = self._head, b""
+        self._checksum = zlib.crc32(part.data, self._checksum)
+        self._length = (self._length + len(part.data)) & 0xFFFFFFFF
+        return head + part.block
 
 
 class EventStreamResponse(Response):
@@ -240,9 +314,3 @@ class EventStreamResponse(Response):
             await self._streams.look()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await self._streams.send_to(receive, send, self._last_id, follow=self._follow, is_packed=self._is_packed)
-
-
-async def _gone(receive: Receive) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -59,6 +59,8 @@ from mailboat.api.records import (
     HistoryView,
     HookCallsView,
     JournalView,
+    MemoryAccountView,
+    MemoryView,
     NotImportedView,
     PublicationPlan,
     PublisherView,
@@ -222,6 +224,9 @@ SUSPENDED: Final[Document] = document_of(
 GIVEN_UP: Final[Document] = document_of(GivenUpView("edge-1", "author", 97, _PACKAGE, 11, _AT, ("/news/a",), _CAUSE))
 CALLER: Final[Document] = document_of(CallerView("ops", ("clear", "view")))
 HISTORY: Final[Document] = document_of(HistoryView((HistorySample(_AT, 3, 12.5),)))
+MEMORY: Final[Document] = document_of(
+    MemoryView(104_857_600, 268_435_456, (MemoryAccountView("queues", 1_048_576, 67_108_864),))
+)
 FORGOTTEN: Final[Document] = document_of(ForgottenView("edge-7", registered=False, instances=(_INSTANCE,)))
 MESSAGE: Final[Document] = document_of(
     MessageView(

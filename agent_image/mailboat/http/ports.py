@@ -27,6 +27,7 @@ from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import Telemetry
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000
@@ -68,6 +69,7 @@ class ApiPorts:
         feed: What changed, for the event stream.
         history: Lag and throughput of the last hour.
         stopping: Set when waiting calls should answer with what they know.
+        memory: What the bounded structures of the process hold.
     """
 
     control: Control
@@ -80,6 +82,7 @@ class ApiPorts:
     feed: EventFeed
     history: LagHistory
     stopping: threading.Event = field(default_factory=threading.Event)
+    memory: MemoryAccounts = field(default_factory=MemoryAccounts)
 
 
 async def _ports_of(request: Request) -> ApiPorts:

@@ -322,6 +322,9 @@ HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and sta
 HTTP_SECONDS: Final = _histogram("http_request_seconds", "Duration of API requests.", SECONDS_BUCKETS, ("route",))
 DISK_BYTES: Final = _gauge("agent_disk_bytes", "Size of the file system that holds the agent's home.")
 DISK_FREE: Final = _gauge("agent_disk_free_bytes", "Bytes of it that the agent may still write.")
+MEMORY_LIMIT: Final = _gauge("agent_memory_limit_bytes", "Memory limit of the agent's control group.")
+MEMORY_ACCOUNT: Final = _gauge("agent_memory_account_bytes", "What a bounded structure in memory holds.", ("account",))
+MEMORY_ACCOUNT_LIMIT: Final = _gauge("agent_memory_account_limit_bytes", "Its limit.", ("account",))
 INFO: Final = _gauge("agent_info", "Always 1; the label is the running version.", ("version",))
 
 CATALOGUE: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))

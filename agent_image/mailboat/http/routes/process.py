@@ -8,10 +8,11 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
-from mailboat.api.records import document_of
+from mailboat.api.records import MemoryView, document_of
 from mailboat.config.document import Verb
 from mailboat.http import probes
-from mailboat.http.ports import problem_response, verb_needed
+from mailboat.http.examples import MEMORY
+from mailboat.http.ports import Ports, operation, problem_response, verb_needed
 
 router = APIRouter(tags=["process"])
 _READY: Final = AgentView("author", "publisher", "running", ready=True)
@@ -25,6 +26,12 @@ def _answers(good: LivenessView | ReadinessView, bad: LivenessView | ReadinessVi
         200: {"description": "Yes.", "content": shown[0]},
         503: {"description": "Not healthy; the document names the cause.", "model": type(bad), "content": shown[1]},
     }
+
+
+@router.get("/api/v1/memory", **operation(Verb.VIEW, "Memory of the agent", example=MEMORY))
+def show_memory(ports: Ports) -> MemoryView:
+    """What the bounded structures of the process hold; `/metrics` has the same figures."""
+    return ports.memory.view()
 
 
 router.add_api_route(

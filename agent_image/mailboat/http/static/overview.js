@@ -43,9 +43,15 @@ function standing(subscriber) {
 }
 
 function attention(fleet, all) {
-  const urgent = all.filter(needsAttention).sort(ORDERS.attention);
+  // one line for each silent agent, not one for each of its subscribers: they would hide what else is wrong
+  const silent = [...fleet.publishers.values()].filter((publisher) => publisher.state === "stale").sort(byName);
+  const urgent = all.filter((subscriber) => needsAttention(subscriber) && subscriber.state !== "stale").sort(ORDERS.attention);
+  const stale = all.filter((subscriber) => subscriber.state === "stale").length;
   const slowed = [...fleet.publishers.values()].filter((publisher) => publisher.delay_seconds);
   const items = [
+    ...silent.slice(0, URGENT).map((publisher) => h("li", { "data-key": `silent ${publisher.name}` }, h("b", null, publisher.name), " ", state("stale"), " its agent does not answer")),
+    silent.length > URGENT ? h("li", { class: "muted", "data-key": "silent" }, `and ${count(silent.length - URGENT, "more agent")} that ${silent.length - URGENT === 1 ? "does" : "do"} not answer`) : null,
+    stale ? h("li", { class: "muted", "data-key": "stale" }, `${count(stale, "subscriber")} of such agents ${stale === 1 ? "is" : "are"} shown as last reported`) : null,
     ...slowed.map((publisher) => h("li", { "data-key": `publisher ${publisher.name}` }, h("span", { class: "warn", "aria-hidden": "true" }, "▲ "),
       h("b", null, publisher.name), ` delays publish requests by ${duration(publisher.delay_seconds)}: subscribers lag.`)),
     ...urgent.slice(0, URGENT).map((subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", standing(subscriber), " ", sentence(subscriber))),

@@ -1,16 +1,18 @@
-// What is stored: the journal's topics, snapshots of targets, and blobs, which are counted on request only.
+// What is stored: the journal's topics, snapshots of targets, blobs, which are counted on request only, and memory.
 import { call, part } from "./api.js";
 import { act, actionButton, may } from "./actions.js";
-import { bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
+import { bar, bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
 
 export function storage(app) {
   const journal = app.loaded("journal", "/journal");
   const snapshots = app.loaded("snapshots", "/snapshots");
+  const memory = app.loaded("memory", "/memory");
   return [
     h("h1", null, "Storage"),
     h("section", { "aria-labelledby": "journal" }, h("h2", { id: "journal" }, "Journal"), journal.data ? topics(journal.data) : pending(journal)),
     h("section", { "aria-labelledby": "snapshots" }, h("h2", { id: "snapshots" }, "Snapshots of targets"), snapshots.data ? snapshotParts(app, snapshots.data) : pending(snapshots)),
     h("section", { "aria-labelledby": "blobs" }, h("h2", { id: "blobs" }, "Blobs"), blobs(app)),
+    h("section", { "aria-labelledby": "memory" }, h("h2", { id: "memory" }, "Memory of this agent"), memory.data ? accounts(memory.data) : pending(memory)),
   ];
 }
 
@@ -45,6 +47,19 @@ function snapshotParts(app, found) {
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
     h("p", { class: "muted" }, "To restore one, stop the subscriber and run ", h("code", null, "mailboat content restore blob:NAME --into TARGET"), " on its home. An agent does not replace a target that is in use."),
   ];
+}
+
+const ACCOUNTS = {
+  queues: "queues: the view of the package topic", "error-queues": "error queues", "command-answers": "answers to commands",
+  "event-stream": "event stream: kept for its clients", history: "plots of the last hour", jobs: "jobs",
+};
+
+function accounts({ resident_bytes: resident, limit_bytes: limit, accounts: found }) {
+  const rows = found.map((account) => ({ key: account.name, cells: [ACCOUNTS[account.name] ?? account.name,
+    [bytes(account.used_bytes), account.limit_bytes === null ? null : bar([["busy", account.used_bytes]], account.limit_bytes)],
+    account.limit_bytes === null ? "grows with the jobs" : bytes(account.limit_bytes)] }));
+  return [h("dl", null, resident === null ? null : fact("Process", `${bytes(resident)} resident`), limit === null ? null : fact("Limit", bytes(limit))),
+    table("Memory accounts", [["Account", ""], ["Used", "n lag"], ["Limit", "n"]], rows, "No account is kept.")];
 }
 
 const FATES = { referenced: "referenced by messages or snapshots", young: "too young to remove", removable: "removable" };

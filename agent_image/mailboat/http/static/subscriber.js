@@ -7,6 +7,7 @@ import { bytes, count, duration, fact, h, muted, number, packageLink, pending, p
 import { joined, keyOf } from "./fleet.js";
 
 const ROWS = 50;
+const QUIET = new Set(["silent", "stopped", "stale"]); // others announce themselves all the time; the stream leaves these times out
 
 export function subscriber(app, name) {
   const found = app.fleet.named(name);
@@ -39,7 +40,7 @@ function subscriberParts(app, known) {
       h("section", null, h("h2", null, "Configuration"), h("dl", null,
         fact("Follows", known.follow.length ? known.follow.join(", ") : "all publishers"), fact("Target", known.target ?? "–"),
         fact("Takes commands", known.editable ? "yes" : "no (not editable)"), fact("Ready", known.ready === null ? "–" : known.ready ? "yes" : `no: ${known.ready_reason ?? ""}`),
-        fact("Announced", time(known.announced_at)), fact("Instance", known.sling_id ?? "–")))),
+        QUIET.has(known.state) ? fact("Announced", time(known.announced_at)) : null, fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
     isFleet ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.")

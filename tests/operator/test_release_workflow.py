@@ -1,0 +1,215 @@
+"""The release workflow, step by step, from a clone with the version of the next release.
+
+Each of its scripts runs as on GitHub. What would reach a registry (docker, the push of helm, gh, the upload of uv) is a
+stand-in that records its arguments; signatures, the images and their SBOM are not made here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mailboat import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+REGISTRY = "ghcr.io/mailboat-dev"
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+IMAGES = ("mailboat", "mailboat-spark", "mailboat-operator")
+pytestmark = [pytest.mark.long("release"), pytest.mark.timeout(900)]
+
+STAND_IN = f"""#!{sys.executable}
+import json, os, sys
+from pathlib import Path
+name, words = Path(sys.argv[0]).name, sys.argv[1:]
+real = os.environ.get("REAL_" + name.upper())
+if real and words[:1] not in (["push"], ["registry"], ["publish"]):
+    os.execv(real, [name, *words])
+with open(os.environ["RECORD"], "a") as record:
+    record.write(json.dumps([name, *words]) + "\\n")
+if "imagetools" in words:
+    print({DIGEST!r})
+if "--metadata-file" in words:
+    Path(words[words.index("--metadata-file") + 1]).write_text(json.dumps({{"containerimage.digest": {DIGEST!r}}}))
+"""
+
+
+@dataclass
+class Release:
+    """A clone in which the steps ran.
+
+    Attributes:
+        folder: The clone.
+        recorded: What stand-ins were called with, in order.
+        outputs: What the step of the images gives later steps.
+    """
+
+    folder: Path
+    recorded: list[list[str]] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def file(self, name: str) -> Path:
+        """A file of the release."""
+        return self.folder / "dist" / name
+
+    def calls(self, *words: str) -> list[list[str]]:
+        """The recorded calls that begin so."""
+        return [call for call in self.recorded if call[: len(words)] == [*words]]
+
+    def run(self, *command: str | Path, folder: Path | None = None) -> str:
+        """What a command prints."""
+        done = subprocess.run(
+            command, cwd=folder or self.folder, env=_without_checkout(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def _without_checkout() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+
+
+def _variables(path: Path) -> dict[str, str]:
+    """What scripts left for later steps."""
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def release(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    folder = tmp_path_factory.mktemp("release")
+    made = Release(folder / "clone")
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(made.folder)], check=True)
+    changelog = made.folder / "CHANGELOG.md"
+    text = changelog.read_text()
+    assert "## [Unreleased]\n" in text
+    changelog.write_text(text.replace("## [Unreleased]\n", f"## [Unreleased]\n\n## [{__version__}] - 2026-01-01\n", 1))
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("docker", "helm", "gh"):
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+    files = {name: folder / name.lower() for name in ("RECORD", "GITHUB_ENV", "GITHUB_OUTPUT")}
+    for path in files.values():
+        path.touch()
+    environment = {
+        **_without_checkout(),
+        **{name: str(path) for name, path in files.items()},
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "REGISTRY": REGISTRY,
+        "VERSION_TAG": f"v{__version__}",
+        "GITHUB_SHA": made.run("git", "rev-parse", "HEAD").strip(),
+        "GITHUB_ACTOR": "somebody",
+        "TOKEN": "a-token",
+        "REAL_HELM": helm,
+    }
+    for number, script in enumerate(_scripts()):
+        path = folder / f"step-{number}"
+        path.write_text(script)
+        done = subprocess.run(
+            ["bash", "-e", str(path)], cwd=made.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        environment |= _variables(files["GITHUB_ENV"])
+        if number == 0:  # the environment that the first step made: its program that uploads
+            environment["REAL_UV"] = str(_replace(made.folder / ".venv/bin/uv"))
+    made.recorded = [json.loads(line) for line in files["RECORD"].read_text().splitlines()]
+    made.outputs = _variables(files["GITHUB_OUTPUT"])
+    return made
+
+
+def _scripts() -> Iterator[str]:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    return (step["run"] for step in workflow["jobs"]["release"]["steps"] if "run" in step)
+
+
+def _replace(program: Path) -> Path:
+    """Put the stand-in at the place of a program; where the program is now."""
+    real = program.with_name(f"real-{program.name}")
+    program.rename(real)
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    return real
+
+
+def test_release_has_all_files_and_uploads_them(release: Release) -> None:
+    plugins = [f"kubectl-mailboat_v{__version__}_linux_{one}.tar.gz" for one in ("amd64", "arm64")]
+    packages = [f"mailboat-{__version__}.tar.gz", f"mailboat-{__version__}-py3-none-any.whl"]
+    chart = f"mailboat-{__version__}.tgz"
+    expected = {*plugins, *packages, chart, "base-images.txt", "mailboat.yaml"}
+    assert {path.name for path in (release.folder / "dist").iterdir()} == expected
+    [published] = release.calls("gh", "release", "create")
+    assert {word for word in published if word.startswith("dist/")} == {f"dist/{name}" for name in expected}
+    notes = (release.folder / published[published.index("--notes-file") + 1]).read_text()
+    assert notes.startswith("### ")
+    [uploaded] = release.calls("uv", "publish")
+    assert uploaded[-2:] == [f"dist/{name}" for name in packages]
+    assert release.recorded[-1] == uploaded, "the package index takes no version twice, so it comes last"
+
+
+def test_images_are_built_from_the_same_bases_and_named_by_digest(release: Release) -> None:
+    bases = release.file("base-images.txt").read_text().splitlines()
+    assert [line.partition("=")[0] for line in bases] == ["BASE", "BUILDER"]
+    assert all(line.endswith(f"@{DIGEST}") for line in bases)
+    builds = release.calls("docker", "buildx", "build")
+    tags = [f"{REGISTRY}/{name}:{__version__}" for name in IMAGES]
+    assert [build[build.index("--tag") + 1] for build in builds] == tags
+    for build in builds:
+        assert {"--sbom=true", "--provenance=mode=max", "--push", f"VERSION={__version__}"} <= {*build}
+        assert (release.folder / build[build.index("--file") + 1]).is_file()
+    for build in builds[:2]:
+        assert {f"--build-arg={line}" for line in bases} <= {*build}
+    assert f"AGENT={REGISTRY}/mailboat@{DIGEST}" in builds[2]
+    assert release.outputs == dict.fromkeys(IMAGES, DIGEST)
+
+
+def test_chart_is_valid_and_names_the_published_images(release: Release, helm: str) -> None:
+    chart = release.file(f"mailboat-{__version__}.tgz")
+    assert release.calls("helm", "push") == [
+        ["helm", "push", f"dist/{chart.name}", f"oci://{REGISTRY}/charts"],
+    ]
+    release.run(helm, "lint", "--strict", chart)
+    rendered = release.run(helm, "template", "mailboat", chart, "--namespace", "system")
+    images = {one for one in re.findall(r"\bghcr\.io/\S+?(?=[\"\s])", rendered) if ":" in one}
+    assert images == {f"{REGISTRY}/{name}:{__version__}" for name in IMAGES}
+
+
+def test_wheel_of_the_sdist_is_the_wheel_and_runs(release: Release, tmp_path: Path) -> None:
+    with tarfile.open(release.file(f"mailboat-{__version__}.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"mailboat-{__version__}"
+    python = release.folder / ".venv/bin/python"
+    release.run(python, "-m", "hatchling", "build", "-t", "wheel", folder=unpacked)
+    name = f"mailboat-{__version__}-py3-none-any.whl"
+    assert _contents(unpacked / "dist" / name) == _contents(release.file(name))
+    place = tmp_path / "installed"
+    uv = release.folder / ".venv/bin/real-uv"
+    release.run(uv, "venv", "--quiet", "--python", python, place)
+    release.run(uv, "pip", "install", "--quiet", "--python", place / "bin/python", release.file(name))
+    assert release.run(place / "bin/mailboat", "--version", folder=tmp_path).split()[-1] == __version__
+
+
+def _contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_plugin_of_the_krew_manifest_has_its_digest_and_runs(release: Release, tmp_path: Path) -> None:
+    manifest: Any = yaml.safe_load(release.file("mailboat.yaml").read_text())
+    assert manifest["spec"]["version"] == f"v{__version__}"
+    for platform in manifest["spec"]["platforms"]:
+        archive = release.file(platform["uri"].rpartition("/")[2])
+        assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
+    with tarfile.open(release.file(f"kubectl-mailboat_v{__version__}_linux_amd64.tar.gz")) as opened:
+        opened.extractall(tmp_path, filter="data")
+    assert "Usage: kubectl mailboat" in release.run(sys.executable, tmp_path / "kubectl-mailboat", "--help")

@@ -1,0 +1,133 @@
+"""The event stream with a thousand clients, of which some do not read and some vanish, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
+from mailboat.clock import SystemClock
+from mailboat.control import event_feed
+from mailboat.control.event_feed import EventFeed
+from mailboat.http import event_stream
+from mailboat.http.access import LOCAL
+from mailboat.http.event_stream import EventStreamResponse, EventStreams
+
+READERS, SLOW, VANISHING = 600, 200, 200
+SUBSCRIBERS = 50
+CLIENT_BYTES = 10_000
+KEPT_EVENTS = 8
+
+
+class Line:
+    """A client's connection. It takes what is sent only while `reading` is set, and vanishes when `gone` is."""
+
+    def __init__(self) -> None:
+        self.reading, self.gone = asyncio.Event(), asyncio.Event()
+        self.reading.set()
+        self.received = 0
+        self._body = bytearray()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        await self.reading.wait()
+        if message["type"] == "http.response.body":
+            self._body += message["body"]
+            self.received += 1
+
+    @property
+    def reason(self) -> str:
+        """Why the stream ended."""
+        reason: str = json.loads(gzip.decompress(self._body).rpartition(b"data: ")[2])["reason"]
+        return reason
+
+
+class Fleet:
+    """A status that changes, and is counted when it is read."""
+
+    def __init__(self) -> None:
+        self.members = [SubscriberStatusView(f"edge-{number}", "current") for number in range(SUBSCRIBERS)]
+        self.reads = 0
+
+    def status(self) -> StatusView:
+        self.reads += 1
+        return StatusView(JournalView("memory", 0, 1), (), tuple(self.members))
+
+    def change(self) -> None:
+        self.members[7] = replace(self.members[7], next_offset=(self.members[7].next_offset or 0) + 1)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110  # of many lines at once
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each block that is compressed."""
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(event_feed, "MAX_EVENTS", KEPT_EVENTS)
+    monkeypatch.setattr(event_stream, "_SHARED_PARTS", 1)
+    blocks, part = list[int](), event_stream._part
+    monkeypatch.setattr(event_stream, "_part", lambda end, data: (blocks.append(len(data)), part(end, data))[1])
+    return blocks
+
+
+def test_a_thousand_clients_cost_little_and_slow_and_vanished_ones_leave_the_others_alone(packed: list[int]) -> None:
+    asyncio.run(serve_a_thousand(packed))
+
+
+async def serve_a_thousand(packed: list[int]) -> None:
+    fleet, stopping = Fleet(), threading.Event()
+    streams = EventStreams(EventFeed(fleet.status, "e"), SystemClock(), stopping, limit=1_000)
+    lines = [Line() for _ in range(READERS + SLOW + VANISHING)]
+    readers, slow, vanishing = lines[:READERS], lines[READERS : READERS + SLOW], lines[READERS + SLOW :]
+
+    tracemalloc.start()
+    answers = [EventStreamResponse(streams, LOCAL, None, follow=True, is_packed=True) for _ in lines]
+    tasks = [
+        asyncio.create_task(answer({}, line.receive, line.send)) for answer, line in zip(answers, lines, strict=True)
+    ]
+    await until(lambda: all(line.received for line in lines))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < len(lines) * CLIENT_BYTES
+    assert streams.clients == len(lines)
+    assert streams.refusal(LOCAL) is not None
+    assert len(packed) <= fleet.reads < 100, "clients that come together share a look and its snapshot"
+
+    for line in slow:
+        line.reading.clear()
+    for line in vanishing:
+        line.gone.set()
+    await until(lambda: streams.clients == READERS + SLOW)
+    before = len(packed)
+    fleet.change()
+    await until(lambda: all(line.received == 2 for line in readers))
+    assert len(packed) == before + 1, "a change is compressed once for all clients"
+
+    for number in range(KEPT_EVENTS + 1):
+        fleet.change()
+        await until(lambda number=number: all(line.received == 3 + number for line in readers))
+    assert {line.received for line in slow} == {1}, "nothing piles up for a client that does not read"
+    for line in slow:
+        line.reading.set()
+    await until(lambda: streams.clients == READERS)
+    assert {line.reason for line in slow} == {"too-slow"}
+
+    stopping.set()
+    fleet.change()
+    await asyncio.gather(*tasks)
+    assert {line.reason for line in readers} == {"stopping"}
+    assert streams.clients == 0
