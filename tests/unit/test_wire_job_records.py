@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.errors import MessageCorruptError
+from mailboat.errors import MessageCorruptError, UnknownRequiredFeatureError
 from mailboat.jobs.fold import JobFold
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
@@ -30,7 +30,7 @@ from mailboat.model.jobs import (
     Token,
     WorkerSeen,
 )
-from mailboat.wire.headers import JOBS_ADDED, JobLogOutdatedError, headers_for
+from mailboat.wire.headers import JOBS_ADDED, LAST_IGNORED, JobLogOutdatedError, headers_for
 from mailboat.wire.job_records import (
     decode_checkpoint,
     decode_job_record,
@@ -105,6 +105,15 @@ def test_bytes_that_are_no_record_are_refused(value: bytes) -> None:
 def test_records_of_the_earlier_form_stop_their_reader(kind: int) -> None:
     with pytest.raises(JobLogOutdatedError, match=f"type {kind}"):
         decode_job_record(headers_for(kind), b"")
+
+
+def test_readers_stop_at_a_type_that_was_added_after_their_version() -> None:
+    later = headers_for(LAST_IGNORED + 1)
+    assert ("version", b"2") in later
+    with pytest.raises(UnknownRequiredFeatureError, match="record of a later version"):
+        decode_job_record(later, b"")
+    with pytest.raises(MessageCorruptError):  # no writer of ours: ignored
+        decode_job_record((("type", b"%d" % (LAST_IGNORED + 1)), ("version", b"1")), b"")
 
 
 def test_a_checkpoint_survives_encoding_in_parts() -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from mailboat.errors import StopError
 
 VERSION: Final = 1
+_LATER_VERSION: Final = 2
 TYPE_HEADER: Final = "type"
 VERSION_HEADER: Final = "version"
 
@@ -42,6 +43,10 @@ JOBS_CLAIMED: Final = 37
 LEASES_RENEWED: Final = 38
 JOBS_FINISHED: Final = 39
 
+LAST_IGNORED: Final = 39
+"""Readers ignore a type that they do not know, unless its record has a higher version. Later types have one: readers of
+the job topic that do not know them stop, because their state would become another one than that of newer readers."""
+
 Headers = tuple[tuple[str, bytes], ...]
 
 
@@ -55,7 +60,11 @@ class JobLogOutdatedError(StopError):
 
 def headers_for(message_type: int) -> Headers:
     """The headers of a record that carries a message of that type."""
-    return ((TYPE_HEADER, b"%d" % message_type), (VERSION_HEADER, b"%d" % VERSION))
+    return ((TYPE_HEADER, b"%d" % message_type), (VERSION_HEADER, _version_of(message_type)))
+
+
+def _version_of(message_type: int) -> bytes:
+    return b"%d" % (VERSION if message_type <= LAST_IGNORED else _LATER_VERSION)
 
 
 PACKAGE_HEADERS: Final = headers_for(PACKAGE)
@@ -63,7 +72,7 @@ PIECE_HEADERS: Final = headers_for(PIECE)
 
 
 def is_of_later_version(headers: Headers) -> bool:
-    """Whether the record says that it was written by a version that this one cannot read."""
+    """Whether a record of an unknown type must not be ignored."""
     version = dict(headers).get(VERSION_HEADER, b"")
     return version.isdigit() and len(version) <= 4 and int(version) > VERSION
 
@@ -74,6 +83,6 @@ def message_type_of(headers: Headers) -> int | None:
         return PACKAGE
     values = dict(headers)
     kind, version = values.get(TYPE_HEADER, b""), values.get(VERSION_HEADER, b"")
-    if not kind.isdigit() or len(kind) > 4 or version != b"%d" % VERSION:
+    if not kind.isdigit() or len(kind) > 4 or version != _version_of(int(kind)):
         return None
     return int(kind)

@@ -93,7 +93,7 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
         UnknownRequiredFeatureError: It is of a later version, whose readers do not ignore it.
         JobLogOutdatedError: It has a form that is no longer read.
     """
-    kind = message_type_of(headers) or 0
+    kind = _KINDS.get(headers) or message_type_of(headers) or 0
     decode = _DECODERS.get(kind)
     if kind in kinds.EARLIER_JOB_RECORDS:
         raise JobLogOutdatedError(f"the job topic holds records of type {kind}, which an earlier version wrote")
@@ -431,6 +431,8 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[[Any], Any]]]] = {
 }
 
 _HEADERS: Final[Mapping[int, Headers]] = {kind: headers_for(kind) for kind, _ in _ENCODERS.values()}
+_KINDS: Final[Mapping[Headers, int]] = {headers: kind for kind, headers in _HEADERS.items()}
+"""Headers as this version writes them: a lookup, where others are parsed."""
 
 _DECODERS: Final[Mapping[int, Callable[[bytes], JobRecord]]] = {
     kinds.JOBS_ADDED: _decode_added,
