@@ -33,9 +33,8 @@ class Failpoint(enum.StrEnum):
 
     EVENTS_APPENDED = "events-appended"
     EVENTS_CURSOR_STORED = "events-cursor-stored"
-    WEBHOOK_POSTED = "webhook-posted"
-    WEBHOOK_CURSOR_STORED = "webhook-cursor-stored"
-    JOB_EVENTS_APPENDED = "job-events-appended"
+    DELIVERY_SENT = "delivery-sent"
+    DELIVERY_NOTED = "delivery-noted"
 
     SUBSCRIBER_BATCH_READ = "subscriber-batch-read"
     SUBSCRIBER_BATCH_BEGUN = "subscriber-batch-begun"

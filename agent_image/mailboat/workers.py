@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import field, replace
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from mailboat.clock import Backoff, Clock
 from mailboat.errors import MailboatError
@@ -22,6 +23,7 @@ _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mailboat-"
 # a server may ask for a pause of days
 _LONGEST_WISH_SECONDS: Final = 3600.0
+_LEASE_SECONDS: Final = 2.0
 
 
 @runtime_checkable
@@ -240,3 +242,69 @@ class Worker:
             exc_info=None if is_known else error,
             extra=dict(self._options.where),
         )
+
+
+class _Waiting(Protocol):
+    """What waits inside a turn."""
+
+    def interrupt(self) -> None:
+        """End the current or the next wait. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+_W = TypeVar("_W", bound=_Waiting)
+
+
+class LeasedWorker(Worker):
+    """A worker that works only while its process has a lease.
+
+    The others try for it every two seconds, so one takes over when that process ends in whatever way.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lease: Callable[[], AbstractContextManager[bool]],
+        work: Callable[[], None],
+        clock: Clock,
+        options: WorkerOptions,
+    ) -> None:
+        """Nothing is done before `start`.
+
+        Args:
+            name: Of the thread, behind `mailboat-`.
+            lease: Entered for each turn; whether this process has the lease meanwhile.
+            work: Called while it has. It goes on until `is_stopping`, or raises, and waits only `using` something.
+            clock: As of `Worker`.
+            options: As of `Worker`; `interrupt` is not used.
+        """
+        self._lease = lease
+        self._work = work
+        self._waiting: _Waiting | None = None
+        super().__init__(name, self._turn_with_lease, clock, replace(options, interrupt=self._interrupt))
+
+    @contextmanager
+    def using(self, waiting: _W) -> Iterator[_W]:
+        """Inside `work`: a stop interrupts this, and it is closed at the end."""
+        self._waiting = waiting
+        try:
+            yield waiting
+        finally:
+            self._waiting = None
+            waiting.close()
+
+    def _turn_with_lease(self) -> float:
+        with self._lease() as is_ours:
+            if is_ours:
+                self._work()
+        return _LEASE_SECONDS
+
+    def _interrupt(self) -> None:
+        # A local: the thread clears the attribute meanwhile.
+        waiting = self._waiting
+        if waiting is not None:
+            waiting.interrupt()

@@ -86,7 +86,7 @@ def purged_offsets(engine: Engine) -> list[int]:
 
 def test_every_failpoint_has_a_crash_test() -> None:
     others = {
-        one for one in Failpoint if one.startswith(("events-", "job-events-", "webhook-", "bulk-", "jobs-", "pool-"))
+        one for one in Failpoint if one.startswith(("events-", "delivery-", "bulk-", "jobs-", "pool-"))
     }  # see their own tests
     covered = {*PUBLISHER, *BUILDS, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
     assert covered == set(Failpoint)

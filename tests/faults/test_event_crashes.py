@@ -18,7 +18,7 @@ from support.event_scenario import PACKAGES
 from support.forks import preload, run_child
 
 RAISING = [one for one in Failpoint if one.startswith("events-")]
-POSTING = [one for one in Failpoint if one.startswith("webhook-")]
+POSTING = [one for one in Failpoint if one.startswith("delivery-")]
 preload("support.event_scenario")
 
 
@@ -93,7 +93,7 @@ def test_a_webhook_killed_at_any_step_posts_each_event_in_order(
     ids = [one["id"] for one in taken]
     assert list(dict.fromkeys(ids)) == [f"p{number}" for number in range(PACKAGES)]
     repeated = len(ids) - PACKAGES
-    assert repeated == (1 if failpoint is Failpoint.WEBHOOK_POSTED else 0)
+    assert repeated == (1 if failpoint is Failpoint.DELIVERY_SENT else 0)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -101,7 +101,7 @@ def test_an_agent_killed_after_an_append_of_job_events_repeats_none(prepared: Pa
     folder = copy_of(prepared, tmp_path)
     assert run_child(event_scenario.append_job_events, str(folder)) == 0  # it stands before the first event
     jobs = event_scenario.add_jobs(folder)
-    killed = run_child(event_scenario.append_job_events, str(folder), Failpoint.JOB_EVENTS_APPENDED, count)
+    killed = run_child(event_scenario.append_job_events, str(folder), Failpoint.DELIVERY_SENT, count)
     assert killed == -signal.SIGKILL
     assert event_scenario.job_events_of(folder) == jobs[: 500 * count]
     assert run_child(event_scenario.append_job_events, str(folder)) == 0

@@ -18,7 +18,7 @@ from support.engines import Engine, digest_of, page_source
 from support.forks import end_of, fork, preload, run_child
 
 preload("support.pool_scenario")
-_OF_OTHERS = ("publisher-", "bulk-", "events-", "job-events-", "webhook-")
+_OF_OTHERS = ("publisher-", "bulk-", "events-", "delivery-")
 _NEVER = {
     Failpoint.SUBSCRIBER_BATCH_READ,
     Failpoint.SUBSCRIBER_ATTEMPT_STORED,

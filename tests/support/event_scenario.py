@@ -36,11 +36,15 @@ from mailboat.operations.journal_inspection import records_of
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
-from mailboat.telemetry.job_event_log import JOB_EVENT_READER, JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.notices import EventFilter
 from mailboat.telemetry.package_events import PackageEvents
+<<<<<<< HEAD
 from mailboat.telemetry.webhook_client import WebhookSender
+=======
+from mailboat.telemetry.topic_sender import TopicSender
+from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
+>>>>>>> a54a1a3f (Append events of jobs by the delivery that serves webhooks)
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
@@ -113,11 +117,13 @@ def append_job_events(folder: str, failpoint: Failpoint | None = None, count: in
     clock, memory = SystemClock(), EventMemory(Path(folder) / "author.db")
     file = Path(folder) / "journal.db"
     with SqliteJournal(file, clock) as journal, SqliteJournal(file, clock) as own:
-        ports = JobEventLogPorts(own, memory, clock, _failpoints(failpoint, count))
-        log = JobEventLog(JobEvents(journal, EventFilter(jobs=("**",)), JOB_TOPIC), EVENTS, ports)
-        log.start()
-        _await_end(journal, JOB_TOPIC, memory, JOB_EVENT_READER)
-        log.stop()
+        source, sender = JobEvents(journal, EventFilter(jobs=("**",)), JOB_TOPIC), TopicSender(own, EVENTS)
+        receiver = EventReceiver(AUTHOR, EVENTS, "topic")
+        ports = DeliveryPorts(own, memory, clock, source, sender, _failpoints(failpoint, count))
+        delivery = EventDelivery(receiver, ports)
+        delivery.start()
+        _await_end(journal, JOB_TOPIC, memory, receiver.reader)
+        delivery.stop()
     memory.close()
 
 

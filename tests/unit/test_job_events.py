@@ -18,15 +18,16 @@ from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.jobs.source import CallId, Offer
 from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
 from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC
 from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
 from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
+from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.notice_formats import encode_notice
 from mailboat.telemetry.notices import EventFilter, Notice
+from mailboat.telemetry.topic_sender import TopicSender
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import FOREVER
 from mailboat.testing.wait import wait_until
@@ -68,7 +69,7 @@ def run(jobs: JobService, outcome: Outcome, clock: ManualClock) -> None:
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
     clock.advance(2.0)
-    jobs.report("w-1", [JobResult(call.job, call.token, outcome, 0)], [])
+    jobs.report(offer, [JobResult(call.job, call.token, outcome, 0)], [])
 
 
 def history(jobs: JobService, clock: ManualClock, request: str = "once") -> list[str]:
@@ -185,12 +186,13 @@ class FailOnce:
 
 @contextmanager
 def appending(log: MemoryJournal, memory: EventMemory, failpoints: Failpoints, *patterns: str) -> Iterator[None]:
-    clock = SystemClock()
-    source = JobEvents(log, EventFilter(jobs=patterns), JOB_TOPIC)
-    appended = JobEventLog(source, EVENT_TOPIC, JobEventLogPorts(log.another_handle(), memory, clock, failpoints))
-    appended.start()
+    journal = log.another_handle()
+    source, sender = JobEvents(log, EventFilter(jobs=patterns), JOB_TOPIC), TopicSender(journal, EVENT_TOPIC)
+    ports = DeliveryPorts(journal, memory, SystemClock(), source, sender, failpoints)
+    delivery = EventDelivery(EventReceiver(AgentName("author"), EVENT_TOPIC, "topic"), ports)
+    delivery.start()
     yield
-    appended.stop()
+    delivery.stop()
 
 
 @pytest.mark.parametrize("failpoints", [NoFailpoints(), FailOnce()])

@@ -39,13 +39,13 @@ def wait_in(world: World, condition: Callable[[], bool]) -> None:
 def test_what_is_published_right_after_the_first_start_has_its_event(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, turn = threading.Event(), DistributedNotifier._turn
+    go_on, work = threading.Event(), DistributedNotifier._raise_until_stopped
 
-    def late(one: DistributedNotifier) -> float:
+    def late(one: DistributedNotifier) -> None:
         assert go_on.wait(PATIENCE_SECONDS)
-        return turn(one)
+        work(one)
 
-    monkeypatch.setattr(DistributedNotifier, "_turn", late)
+    monkeypatch.setattr(DistributedNotifier, "_raise_until_stopped", late)
     with closing(EventMemory(tmp_path / "new.db", "OFF")) as memory:
         one = notifier(world, memory)
         one.start()

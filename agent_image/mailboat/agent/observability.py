@@ -33,7 +33,6 @@ from mailboat.telemetry.event_delivery import (
     EventSender,
 )
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
-from mailboat.telemetry.job_event_log import JobEventLog, JobEventLogPorts
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.telemetry.memory_accounts import MemoryAccounts
@@ -42,6 +41,7 @@ from mailboat.telemetry.notices import EventFilter, NoticeSource
 from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.state_log import StateLogger
 from mailboat.telemetry.subscriber_metrics import SubscriberMetrics, measured
+from mailboat.telemetry.topic_sender import TopicSender
 from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Observability:
         self._metrics = AgentMetrics(clock)
         self._metrics.watch_disk(home.path)
         self._publishers: dict[str, PublisherMetrics] = {}
-        self._running: list[DistributedNotifier | EventDelivery | JobEventLog] = []
+        self._running: list[DistributedNotifier | EventDelivery] = []
         self._opened = ExitStack()
         self.upkeep: Final = UpkeepFigures()
         self.retention: Final = RetentionFigures()
@@ -173,10 +173,11 @@ class Observability:
         if not config.events.jobs or settings.publisher != config.agents.publishers[0].name:
             return
         source = JobEvents(workspace.journal, EventFilter(jobs=config.events.jobs), JOB_TOPIC)
-        ports = JobEventLogPorts(workspace.journal, memory, self._clock, NoFailpoints())
-        log = JobEventLog(source, settings.event_topic, ports)
-        log.start()
-        self._running.append(log)
+        receiver = EventReceiver(settings.publisher, settings.event_topic, "topic")
+        sender = TopicSender(workspace.journal, settings.event_topic)
+        delivery = EventDelivery(receiver, DeliveryPorts(workspace.journal, memory, self._clock, source, sender))
+        delivery.start()
+        self._running.append(delivery)
 
     def _receivers(self, publisher: AgentName) -> Iterator[tuple[EventReceiver, EventFilterConfig, EventSender]]:
         """Who gets events of a publisher. Raises: ConfigInvalidError, also for a missing secret."""

@@ -52,9 +52,8 @@ from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
 from mailboat.wire.messages import decode_message
-from mailboat.workers import Worker, WorkerOptions, heartbeat
+from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 
-_LEASE_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 1.0
 _SETTLING_WAIT_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 10.0
@@ -97,15 +96,14 @@ class DistributedNotifier:
         """Nothing is read before `start`."""
         self._settings = settings
         self._ports = ports
-        self._run: EventRun | None = None
         self._statistics = EventStatistics()
         options = WorkerOptions(
             f"raising events of {settings.publisher}",
-            interrupt=self._interrupt,
             on_failure=self._count_failure,
             where={"publisher": settings.publisher},
         )
-        self._worker = Worker(f"events-{settings.publisher}", self._turn, ports.clock, options)
+        name = f"events-{settings.publisher}"
+        self._worker = LeasedWorker(name, ports.memory.lease, self._raise_until_stopped, ports.clock, options)
 
     @property
     def statistics(self) -> EventStatistics:
@@ -124,29 +122,15 @@ class DistributedNotifier:
         """End the thread; what is not raised by then is raised after the next start."""
         self._worker.stop(timeout_seconds)
 
-    def _interrupt(self) -> None:
-        # Read once: the thread may end the run meanwhile.
-        run = self._run
-        if run is not None:
-            run.interrupt()
-
-    def _turn(self) -> float:
-        with self._ports.memory.lease() as is_ours:
-            if is_ours:
-                self._raise_until_stopped()
-        self._statistics = replace(self._statistics, is_raising=False)
-        return _LEASE_SECONDS
-
     def _raise_until_stopped(self) -> None:
         ports = self._ports
         run = EventRun(self._settings, EventPorts(ports.journal, ports.memory, ports.clock, ports.failpoints))
-        self._run = run
         try:
-            while not self._worker.is_stopping:
-                self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
+            with self._worker.using(run):
+                while not self._worker.is_stopping:
+                    self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
-            self._run = None
-            run.close()
+            self._statistics = replace(self._statistics, is_raising=False)
 
     def _take_in(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
         self._worker.succeeded()

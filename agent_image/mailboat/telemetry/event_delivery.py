@@ -1,9 +1,10 @@
 """Sends events to one receiver: each at least once, in order, over restarts. Events of packages, or those of jobs.
 
-Its queue is the topic of its source behind its cursor, so a receiver that is down delays nothing else: each receiver
-has a cursor, a lease and a thread of its own. What the receiver rejects as such is logged and skipped, since it would
-be rejected each time; everything else is retried, after the requested or a growing pause. Of several processes only
-the one with the lease sends. Started by the agent.
+The receiver is a webhook, a mailbox, or a topic, which has each event once. Its queue is the topic of its source behind
+its cursor, so a receiver that is down delays nothing else: each receiver has a cursor, a lease and a thread of its own.
+What the receiver rejects as such is logged and skipped, since it would be rejected each time; everything else is
+retried, after the requested or a growing pause. Of several processes only the one with the lease sends. Started by the
+agent.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from mailboat.clock import Clock
@@ -22,12 +24,11 @@ from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
-from mailboat.telemetry.notices import Notice, NoticeReader, NoticeSource, RecordNotices
-from mailboat.workers import Worker, WorkerOptions
+from mailboat.telemetry.notices import Notice, NoticeSource, RecordNotices
+from mailboat.workers import LeasedWorker, WorkerOptions
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 1.0
-_LEASE_SECONDS: Final = 2.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 15.0
 
@@ -50,6 +51,14 @@ class EventSender(Protocol):
     @property
     def pause_seconds(self) -> float: ...
 
+    def end(self) -> Offset:
+        """Where the receiver ends, for one that is a topic. Raises: RetryableError."""
+        ...
+
+    def resume(self, end: Offset) -> None:
+        """Begin to send; `end` is what `end` said when the cursor was stored. Raises: RetryableError."""
+        ...
+
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:
         """Send. Returns: false if the receiver rejects this message as such. Raises: RetryableError: send it again."""
         ...
@@ -65,7 +74,7 @@ class EventReceiver(NamedTuple):
     Attributes:
         publisher: The publisher whose state has the cursor.
         name: The receiver's name in the configuration.
-        kind: `webhook` or `mail`.
+        kind: `webhook`, `mail` or `topic`.
     """
 
     publisher: AgentName
@@ -114,18 +123,18 @@ class EventDelivery:
         self._ports = ports
         self._source = ports.source
         self._sender = ports.sender
-        self._reader: NoticeReader | None = None
         self._statistics = DeliveryStatistics()
         options = WorkerOptions(
             f"sending events of {receiver.publisher} to the {receiver.kind} {receiver.name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             jitter=ports.random,
-            interrupt=self._interrupt,
             on_end=self._sender.close,
             on_failure=self._count_failure,
             where=self._where(),
         )
-        self._worker = Worker(f"{receiver.kind}-{receiver.publisher}-{receiver.name}", self._turn, ports.clock, options)
+        name = f"{receiver.kind}-{receiver.publisher}-{receiver.name}"
+        lease = partial(ports.memory.lease, receiver.reader)
+        self._worker = LeasedWorker(name, lease, self._send_until_stopped, ports.clock, options)
 
     @property
     def statistics(self) -> DeliveryStatistics:
@@ -142,34 +151,18 @@ class EventDelivery:
         """End the thread after the current message."""
         self._worker.stop(timeout_seconds)
 
-    def _interrupt(self) -> None:
-        # a local: the thread clears the attribute meanwhile
-        reader = self._reader
-        if reader is not None:
-            reader.interrupt()
-
-    def _turn(self) -> float:
-        with self._ports.memory.lease(self._receiver.reader) as is_ours:
-            if is_ours:
-                self._send_until_stopped()
-        return _LEASE_SECONDS
-
     def _send_until_stopped(self) -> None:
+        cursor = self._cursor()
+        self._sender.resume(cursor.event_offset)
         try:
-            reader = self._source.open(self._cursor())
-            # Set only while it is open: `_interrupt` must not use a closed reader.
-            self._reader = reader
-            try:
+            with self._worker.using(self._source.open(cursor.next_offset)) as reader:
                 while not self._worker.is_stopping:
                     self._deliver_all(reader.read(_WAIT_SECONDS))
-            finally:
-                self._reader = None
-                reader.close()
         # Retention was faster than the receiver. Going on is right here: these are notifications, no content is lost.
         except (PositionOutOfRangeError, JobLogIncompleteError) as error:
             first = self._source.first()
             _LOG.warning("events were removed before the receiver took them: %s", error, extra=self._where())
-            self._note(first, is_restart=True)
+            self._ports.memory.restart(self._receiver.reader, self._source.identity(), self._at(first))
 
     def _deliver_all(self, records: Sequence[RecordNotices]) -> None:
         pending: list[Notice] = []
@@ -182,13 +175,13 @@ class EventDelivery:
                     if self._worker.is_stopping:
                         return
                     self._send(message)
-                    self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
+                    self._ports.failpoints.reach(Failpoint.DELIVERY_SENT)
                 pending = []
             # After the messages: a crash in between sends the events of the record twice, and loses none. Records
             # without events are noted together, as each note is an fsync.
             if not pending and (record.notices or is_last):
                 self._note(Offset(record.offset + 1))
-                self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
+                self._ports.failpoints.reach(Failpoint.DELIVERY_NOTED)
             if self._statistics.waiting:
                 self._statistics = replace(self._statistics, waiting=0)
             # a turn lasts as long as the lease, so each success is reported here, not at its end
@@ -211,25 +204,23 @@ class EventDelivery:
             where = {**self._where(), **notices[0].where}
             _LOG.error("%s rejected %d event(s) permanently; skipped", self._sender.place, len(notices), extra=where)
 
-    def _cursor(self) -> Offset:
-        identity = self._source.identity()
-        found = self._ports.memory.cursor(self._receiver.reader, identity)
-        if found is None:
-            end = self._ports.journal.bounds(self._source.topic).next_offset
-            self._note(end)
-            return end
-        return found.next_offset
+    def _cursor(self) -> EventCursor:
+        found = self._ports.memory.cursor(self._receiver.reader, self._source.identity())
+        return found or self._note(self._ports.journal.bounds(self._source.topic).next_offset)
 
-    def _note(self, next_offset: Offset, *, is_restart: bool = False) -> None:
-        identity, memory = self._source.identity(), self._ports.memory
-        store = memory.restart if is_restart else memory.advance
-        store(self._receiver.reader, identity, EventCursor(next_offset, next_offset))
+    def _note(self, next_offset: Offset) -> EventCursor:
+        cursor = self._at(next_offset)
+        self._ports.memory.advance(self._receiver.reader, self._source.identity(), cursor)
+        return cursor
+
+    def _at(self, next_offset: Offset) -> EventCursor:
+        return EventCursor(next_offset, self._sender.end())
 
     def _count_failure(self, _: Exception) -> None:
         waiting = self._statistics.waiting
         with suppress(MailboatError):  # the journal may be what failed
             end = self._ports.journal.bounds(self._source.topic).next_offset
-            waiting = max(0, end - self._cursor())
+            waiting = max(0, end - self._cursor().next_offset)
         self._statistics = replace(self._statistics, failed=self._statistics.failed + 1, waiting=waiting)
 
     def _where(self) -> dict[str, object]:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.receivers import EventSeverity, MailConfig, MailSecurity, RelayConfig
 from mailboat.errors import RetryableError, UsageError
+from mailboat.model.identifiers import Offset
 from mailboat.telemetry.notice_formats import plain_text
 from mailboat.telemetry.notices import Notice
 
@@ -91,6 +92,12 @@ class MailSender:
         self._recipients = mail.to
         self.pause_seconds = mail.every_seconds
         self.place = f"smtp://{relay.host}:{relay.port}"
+
+    def end(self) -> Offset:
+        return Offset(0)
+
+    def resume(self, end: Offset) -> None:
+        """Nothing to do: a message that was sent and not noted is sent again."""
 
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:
         """One message with all notices."""

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.receivers import WebhookConfig
 from mailboat.errors import RetryableError, UsageError
+from mailboat.model.identifiers import Offset
 from mailboat.telemetry.notice_formats import encode_notice, media_type
 from mailboat.telemetry.notices import Notice
 
@@ -160,6 +161,12 @@ class WebhookSender:
         self._format = config.format
         self._client = WebhookClient(url, headers, config.timeout_seconds)
         self.place = self._client.place
+
+    def end(self) -> Offset:
+        return Offset(0)
+
+    def resume(self, end: Offset) -> None:
+        """Nothing to do: a message that was sent and not noted is sent again."""
 
     def send(self, notices: Sequence[Notice], now: datetime) -> bool:
         """The status decides: 400, 413, 415 and 422 reject the event as such."""
