@@ -28,7 +28,7 @@ from mailboat.model.identifiers import Offset, TopicName
 _POLL_SECONDS: Final = 0.1
 _SHOWN: Final = 300
 _LOG: Final = logging.getLogger(__name__)
-_IDLE_SECONDS: Final = 1.0  # how often errors and log lines are taken off the client while nothing is appended
+_IDLE_SECONDS: Final = 5.0  # how often errors and log lines are taken off the client while nothing is appended
 _PAUSE_SECONDS: Final = 0.005
 _MEETING_SECONDS: Final = 1.0
 _NEWS_ROUNDS: Final = 10

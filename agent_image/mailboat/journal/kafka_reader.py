@@ -31,8 +31,9 @@ from mailboat.journal.refusals import journal_closed, out_of_range, topic_replac
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
-_LOOK_SECONDS: Final = 0.2  # how soon an interrupt is heard: the library's wait can't be ended by another thread
-_IDLE_CHECK_SECONDS: Final = 5.0  # how soon a waiting read detects a replaced topic
+_LOOK_SECONDS: Final = 0.2
+_WAIT_SECONDS: Final = 2.0  # how soon a waiting client is closed: the library's wait can't be ended by another thread
+_IDLE_CHECK_SECONDS: Final = 10.0  # how soon a waiting read detects a replaced topic
 _CHUNK: Final = 64
 _LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
 
@@ -62,6 +63,84 @@ class ReaderSettings(NamedTuple):
     leader_epoch: int | None = None
 
 
+class _Messages:
+    """The messages of one client.
+
+    Nothing ends the library's wait, so a thread waits in place of the reader: an interrupt leaves it waiting, and the
+    next read takes what it found.
+    """
+
+    def __init__(self, client: Consumer, changed: threading.Condition, is_interrupted: threading.Event) -> None:
+        """The client is closed by `close`. Interrupts set the event and notify the condition."""
+        self.client = client
+        self._changed = changed
+        self._is_interrupted = is_interrupted
+        self._thread: threading.Thread | None = None
+        self._is_waiting = False
+        self._found: list[Message] = []
+        self._failure: BaseException | None = None
+        self._is_closed = False
+
+    def poll(self, wait_seconds: float) -> list[Message]:
+        """The next message, if one comes in time. An interrupt ends the wait. Raises: what the client raises."""
+        if wait_seconds <= 0 and not self._is_behind:
+            return [message for message in (self.client.poll(0),) if message is not None]
+        with self._changed:
+            if not self._is_behind:
+                self._begin()
+            self._changed.wait_for(lambda: not self._is_waiting or self._is_interrupted.is_set(), wait_seconds)
+            found, self._found = self._found, []
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return found
+
+    def consume(self, most: int) -> list[Message]:
+        """What has arrived, without waiting. Raises: what the client raises."""
+        # The thread's message is before those that the client has.
+        return self.poll(0.0) if self._is_behind else self.client.consume(most, 0)
+
+    def close(self) -> None:
+        """Close the client; one that waits is closed by the thread, a moment later."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is None:
+            self.client.close()
+        elif not self._is_waiting:
+            self._thread.join()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the next message comes from the thread."""
+        return self._is_waiting or bool(self._found) or self._failure is not None
+
+    def _begin(self) -> None:
+        self._is_waiting = True
+        self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kafka-wait", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_waiting or self._is_closed)
+            found: list[Message] = []
+            failure: BaseException | None = None
+            try:
+                # Not `poll`: it wakes up five times in a second, to look for signals.
+                while not found and not self._is_closed:
+                    found = self.client.consume(1, _WAIT_SECONDS)
+            except BaseException as raised:  # noqa: BLE001  # raised by the read that takes it
+                failure = raised
+            with self._changed:
+                self._found, self._failure = found, failure
+                self._is_waiting = False
+                self._changed.notify_all()
+        self.client.close()
+
+
 class KafkaReader:
     """The reader port over one topic."""
 
@@ -72,7 +151,7 @@ class KafkaReader:
         self._clock = clock
         self._log = log
         self._place = TopicPartition(settings.topic, PARTITION)
-        self._consumer: Consumer | None = None
+        self._messages: _Messages | None = None
         self._next_offset = settings.start
         self._leader_epoch = settings.leader_epoch
         self._fetched: deque[Record] = deque()
@@ -82,6 +161,7 @@ class KafkaReader:
         self._is_identity_due = True
         self._checked_at = clock.monotonic()
         self._in_use = threading.Lock()
+        self._changed = threading.Condition()
         self._is_interrupted = threading.Event()
         self._is_closed = False
 
@@ -108,7 +188,10 @@ class KafkaReader:
             return batch
 
     def interrupt(self) -> None:
+        # Set before the notice: a read that begins meanwhile finds it.
         self._is_interrupted.set()
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """See `JournalReader.close`. From another thread it ends the read that is going on."""
@@ -123,30 +206,31 @@ class KafkaReader:
         finally:
             self._in_use.release()
 
-    def _client(self) -> Consumer:
+    def _client(self) -> _Messages:
         """The client that fetches from the position on; made when there is none.
 
         After an error the client is dropped: librdkafka checks no leader epoch at a second assignment.
         """
-        if self._consumer is None:
+        if self._messages is None:
             position = self._next_offset
             if not 0 <= position < _LARGEST:
                 raise self._out_of_range(self._topics.bounds(self._settings.topic))
             hooks: dict[str, Any] = {"error_cb": self._note_error, "logger": self._log}
             epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
-            self._consumer = Consumer({**consumer_options(self._settings.kafka), **hooks})
+            client = Consumer({**consumer_options(self._settings.kafka), **hooks})
+            self._messages = _Messages(client, self._changed, self._is_interrupted)
             # Assigned, not subscribed: a group would commit offsets of its own, and the target's position alone counts.
-            self._consumer.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
-        return self._consumer
+            client.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
+        return self._messages
 
     def _drop_client(self) -> None:
         """Drop the client and what it fetched; the next read starts over at the position."""
         # What is fetched and not given came from the old client; the new one fetches it again from the position.
         self._fetched.clear()
         self._trouble, self._seen_end = None, -1
-        client, self._consumer = self._consumer, None
-        if client is not None:
-            client.close()
+        messages, self._messages = self._messages, None
+        if messages is not None:
+            messages.close()
 
     def _await_record(self, deadline: Deadline) -> bool:
         """Wait until a record is fetched; False after the time-out, or after an interrupt."""
@@ -155,7 +239,8 @@ class KafkaReader:
             left_seconds = deadline.remaining_seconds()
             if left_seconds <= 0 or self._is_interrupted.is_set():
                 return False
-            self._poll(min(left_seconds, _LOOK_SECONDS))
+            checked_seconds = self._clock.monotonic() - self._checked_at
+            self._poll(min(left_seconds, max(_LOOK_SECONDS, _IDLE_CHECK_SECONDS - checked_seconds)))
             if not self._fetched:
                 self._check_identity(_IDLE_CHECK_SECONDS)
         return True
@@ -202,7 +287,7 @@ class KafkaReader:
             after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
             batch = RecordBatch(records, after, self._is_end(after))
         except BaseException:
-            if self._consumer is not None:  # else the next one gives them again
+            if self._messages is not None:  # else the next one gives them again
                 self._fetched.extendleft(reversed(records))
             raise
         self._leader_epoch = last.leader_epoch
@@ -211,7 +296,7 @@ class KafkaReader:
     def _refill(self, count: int) -> bool:
         """Whether something is fetched; takes up to `count` more off the client's queue when not, without waiting."""
         if not self._fetched and self._trouble is None:
-            self._fetch(lambda client: client.consume(min(count, _CHUNK), 0))
+            self._fetch(lambda messages: messages.consume(min(count, _CHUNK)))
         return bool(self._fetched)
 
     def _poll(self, wait_seconds: float) -> None:
@@ -220,14 +305,14 @@ class KafkaReader:
             return
         if self._trouble is not None:
             self._raise_trouble(self._trouble)
-        self._fetch(lambda client: [message for message in (client.poll(wait_seconds),) if message is not None])
+        self._fetch(lambda messages: messages.poll(wait_seconds))
 
-    def _fetch(self, messages_of: Callable[[Consumer], list[Message]]) -> None:
+    def _fetch(self, taken_from: Callable[[_Messages], list[Message]]) -> None:
         """Take messages off the client's queue. Whatever fails ends the client: it would not give them again."""
         client = self._client()
         try:
             # The client has forgotten these records: after a failure only a new client fetches them again.
-            messages = messages_of(client)
+            messages = taken_from(client)
             self._is_identity_due |= len(messages) == 0
             records = self._records.records_of(messages)
             self._fetched.extend(records)
@@ -296,19 +381,22 @@ class KafkaReader:
         if now - self._checked_at < after_seconds:
             return
         topic, known_id = self._settings.topic, self._settings.topic_id
+        was_due, self._is_identity_due = self._is_identity_due, False  # before: the client may lose a connection now
+        found_id = ""
         try:
             found_id = self._topics.state(topic).topic_id
         except TopicMissingError as error:
             raise topic_replaced(topic, known_id) from error
+        finally:
+            self._is_identity_due |= was_due and found_id != known_id
         if found_id != known_id:
             raise topic_replaced(topic, known_id)
         self._checked_at = now
-        self._is_identity_due = False
 
     def _is_end(self, after: Offset) -> bool:
         """Whether the topic has nothing from `after` on at this moment; False also when it can't be asked."""
         # The cached high watermark of the last fetch saves a request for each batch of a backlog.
-        if self._fetched or after < self._client().get_watermark_offsets(self._place, cached=True)[1]:
+        if self._fetched or after < self._client().client.get_watermark_offsets(self._place, cached=True)[1]:
             return False
         try:
             return after >= self._topics.bounds(self._settings.topic).next_offset

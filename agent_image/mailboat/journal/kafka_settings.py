@@ -18,7 +18,7 @@ BATCH_BYTES: Final = 128 * 1024
 """What a producer sends as one batch at most, unless a single record is larger. No topic's limit may be below."""
 
 _CLIENT_ID: Final = "mailboat"  # in the brokers' logs and quotas
-_FETCH_WAIT_MS: Final = 500  # a broker holds a fetch that finds nothing; it delays no record
+_FETCH_WAIT_MS: Final = 5_000  # a broker holds a fetch that finds nothing; it delays no record
 _READ_BUFFER_BYTES: Final = 8 * 1024 * 1024  # what a reader fetches ahead
 _LARGEST_RECORD_BYTES: Final = 64 * 1024 * 1024
 _RECONNECT_MS: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}

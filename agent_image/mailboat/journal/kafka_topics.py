@@ -69,7 +69,7 @@ _T = TypeVar("_T")
 _ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
 _LOG: Final = logging.getLogger(__name__)
-_LISTEN_SECONDS: Final = 1.0
+_LISTEN_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 2.0
 # Kafka's own topics, such as `__consumer_offsets`.
 _INTERNAL: Final = "__"
