@@ -467,3 +467,27 @@ def test_lease_that_is_over_leaves_no_moment_to_wait_for() -> None:
     assert log.fold.next_moment_ms() == log.now_ms + 20_000
     log.finish(renewed, token)
     assert log.fold.next_moment_ms() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "wait_ms"),
+    [
+        pytest.param(QueueSettings("q", ["q"], rate=1, rate_period_ms=5_000), 5_000, id="rate"),
+        pytest.param(QueueSettings("q", ["q"], merge=9, merge_within_ms=2_000), 2_000, id="merge"),
+        pytest.param(QueueSettings("q", ["q"]), 60_000, id="suspension"),
+    ],
+)
+def test_moment_at_which_time_alone_lets_a_job_start(settings: QueueSettings, wait_ms: int) -> None:
+    """Otherwise the jobs of an idle log would wait for the next record of a worker."""
+    log = JobLog(settings)
+    if settings.rate:
+        log.finish(first := log.add("q"), log.claim(first))
+    log.append(QueueCommanded(QueueAction.SUSPEND, "q", log.now_ms + 60_000))
+    assert log.fold.next_moment_ms() is None, "no job waits for the end of the suspension"
+    if wait_ms < 60_000:
+        log.append(QueueCommanded(QueueAction.RESUME, "q"))
+    job = log.add("q")
+    assert log.fold.next_moment_ms() == log.now_ms + wait_ms
+    log.pass_time(wait_ms)
+    assert log.fold.next_moment_ms() is None
+    assert log.run_next() == job

@@ -143,10 +143,11 @@ class JobFold:
                 places += (2 * place + 1, 2 * place + 2)  # in a heap, nothing below a later entry is earlier
 
     def next_moment_ms(self) -> int | None:
-        """When time alone changes something: a delay, a lease or a worker's lease ends."""
+        """When time alone changes something: a delay, a lease, a rate's period or a suspension ends."""
         while self._expiries and not self._is_expiring(self._expiries[0]):
             heappop(self._expiries)  # so that nothing is appended for leases that were renewed or are over
         moments = [heap[0][0] for heap in (self._delayed, self._expiries) if heap]
+        moments += [ms for queue in self._queue_of_number if (ms := queue.next_start_ms(self.now_ms)) is not None]
         return min([*moments, *self.schedules.moments_ms()], default=None)
 
     # Checkpoints
@@ -556,8 +557,7 @@ class JobFold:
     def _order_history(self) -> None:
         """Order the jobs that ended by when they are forgotten, which the settings of their queues decide."""
         kept_ms = [queue.settings.history_ms for queue in self._queue_of_number]
-        rows = self.table.rows()
-        self._history = [(due + kept_ms[number], job) for job, state, due, number in rows if state > JobState.ACTIVE]
+        self._history = [(due + kept_ms[of], job) for job, state, due, of in self.table.rows() if state > _ACTIVE]
         heapify(self._history)
 
     def _has_place(self, job: JobId, queue: Queue) -> bool:

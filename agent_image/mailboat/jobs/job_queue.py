@@ -17,6 +17,9 @@ ONE_KEY: Final = 1
 
 _NO_LIMIT: Final = 1 << 31
 _CHUNK: Final = 256
+_MOST_RIPENING: Final = 64
+"""Keys whose jobs may be merged soon that are looked at: when these have started, the next ones are."""
+
 _KEPT_ENTRIES: Final = 1_024
 """Fewer entries before the start than this are not worth moving the rest for."""
 
@@ -155,14 +158,22 @@ class Queue:
             room = min(room, self._rate - len(self._starts))
         return max(0, room)
 
-    def next_room_ms(self, now_ms: int) -> int | None:
-        """The moment at which time alone makes room again; None where a record must come first, or nothing is full."""
-        moments = []
+    def next_start_ms(self, now_ms: int) -> int | None:
+        """When time alone lets a due job start; None where a record must come first, or nothing waits for it."""
+        if self.queued == self.delayed:
+            return None
+        moments: list[int] = []
+        ripening: list[int] = []
         if self.suspended_until_ms is not None and now_ms < self.suspended_until_ms:
             moments.append(self.suspended_until_ms)
-        if self.settings.rate and len(self._starts) >= self.settings.rate:
-            moments.append(self._starts[0] + self.settings.rate_period_ms)
-        return max(moments, default=None)
+        if self._rate and len(self._starts) >= self._rate:
+            moments.append(self._starts[-self._rate] + self.settings.rate_period_ms)
+        if self.settings.merge > 1:
+            for ready in self._ready.values():
+                firsts = ready.oldest(self._table, now_ms, _MOST_RIPENING)
+                ripening += [ripe_ms for job in firsts if (ripe_ms := self.ripens_ms(job)) > now_ms]
+            moments += [min(ripening)] if ripening else []
+        return max((moment for moment in moments if moment > now_ms), default=None)
 
     def change(self, settings: QueueSettings, unfinished: Sequence[JobId]) -> None:
         """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
