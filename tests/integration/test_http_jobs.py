@@ -14,7 +14,8 @@ import httpx2
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_records import ClaimsView, JobQueueView, JobStateView
+from mailboat.api.job_operations import WorkerTurn
+from mailboat.api.job_records import CallView, JobQueueView, JobStateView, TurnView
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
@@ -24,7 +25,6 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
     JobAction,
     JobId,
-    JobLeaseLostError,
     JobMissingError,
     JobQueueMissingError,
     JobResult,
@@ -61,8 +61,18 @@ def client(journal: MemoryJournal, serve: Any) -> Iterator[HttpControl]:
         yield made
 
 
-def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> ClaimsView:
-    return client.jobs.claim(WORKER, free, dict.fromkeys(held, False), PATIENCE_SECONDS)
+def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> TurnView:
+    return ask(client, free, dict.fromkeys(held, False), PATIENCE_SECONDS)
+
+
+def ask(client: HttpControl, free: int, held: dict[tuple[Token, JobId], bool], wait_seconds: float = 0.0) -> TurnView:
+    return client.jobs.turn(WorkerTurn(*WORKER, free, held, wait_seconds=wait_seconds))
+
+
+def report(
+    client: HttpControl, *results: JobResult, renewals: tuple[Renewal, ...] = (), worker: str = WORKER[0], free: int = 0
+) -> TurnView:
+    return client.jobs.turn(WorkerTurn(worker, *WORKER[1:], free, {}, results, renewals))
 
 
 def timeless(queue: JobQueueView) -> JobQueueView:
@@ -144,10 +154,18 @@ def test_a_worker_claims_renews_and_finishes(client: HttpControl) -> None:
     (claimed,) = claim(client).claimed
     job, token = parse_job_id(claimed.job), Token(claimed.token)
     assert (claimed.job, claimed.attempt, claimed.jobs[0].payload) == (added.job, 1, "cGF5bG9hZA==")
-    assert not client.jobs.report(WORKER[0], [], [Renewal(job, token, b"half")]).lost
+    assert not report(client, renewals=(Renewal(job, token, b"half"),)).lost
     assert client.jobs.show(job).progress == "half"
-    assert not client.jobs.report(WORKER[0], [JobResult(job, token, Outcome.OK)], []).lost
+    assert not report(client, JobResult(job, token, Outcome.OK)).lost
     assert client.jobs.show(job).view.state == "succeeded"
+
+
+def test_a_report_gives_the_next_call_in_the_same_answer(client: HttpControl) -> None:
+    client.jobs.add([NewJob("work")] * 2)
+    (first,) = claim(client, free=1).claimed
+    answer = report(client, JobResult(parse_job_id(first.job), Token(first.token), Outcome.OK), free=1)
+    assert [each.job for each in answer.claimed] != [first.job]
+    assert len(answer.claimed) == 1
 
 
 def test_j35_a_claim_whose_answer_was_lost_is_given_again(client: HttpControl) -> None:
@@ -155,7 +173,7 @@ def test_j35_a_claim_whose_answer_was_lost_is_given_again(client: HttpControl) -
     lost, again = claim(client), claim(client)
     assert again.claimed == lost.claimed
     held = ((Token(again.claimed[0].token), parse_job_id(again.claimed[0].job)),)
-    assert client.jobs.claim(WORKER, 4, dict.fromkeys(held, False), 0.0) == ClaimsView()
+    assert ask(client, 4, dict.fromkeys(held, False)) == TurnView()
 
 
 @pytest.mark.parametrize(("worker", "change"), [("worker-1", 1), ("worker-1", -1), ("worker-2", 0)])
@@ -163,8 +181,8 @@ def test_a_token_of_another_lease_or_worker_is_refused(client: HttpControl, work
     client.jobs.add([NewJob("work", keep=True)])
     (claimed,) = claim(client).claimed
     job = parse_job_id(claimed.job)
-    with pytest.raises(JobLeaseLostError):
-        client.jobs.report(worker, [JobResult(job, Token(claimed.token + change), Outcome.OK)], [])
+    result = JobResult(job, Token(claimed.token + change), Outcome.OK)
+    assert report(client, result, worker=worker).lost == (CallView(claimed.job, claimed.token + change),)
     assert client.jobs.show(job).view.state == "active"
 
 
@@ -172,9 +190,8 @@ def test_j37_a_second_result_is_refused(client: HttpControl) -> None:
     client.jobs.add([NewJob("work", keep=True)])
     (claimed,) = claim(client).claimed
     result = JobResult(parse_job_id(claimed.job), Token(claimed.token), Outcome.OK)
-    client.jobs.report(WORKER[0], [result], [])
-    with pytest.raises(JobLeaseLostError):
-        client.jobs.report(WORKER[0], [result], [])
+    assert report(client, result).lost == ()
+    assert report(client, result).lost == (CallView(claimed.job, claimed.token),)
 
 
 def test_j16_a_stop_reaches_the_worker_once(client: HttpControl) -> None:
@@ -184,8 +201,8 @@ def test_j16_a_stop_reaches_the_worker_once(client: HttpControl) -> None:
     assert client.jobs.command(JobAction.STOP, [job])[0].stop_requested
     told = claim(client, free=0, held=((token, job),))
     assert [each.job for each in told.stopping] == [claimed.job]
-    assert client.jobs.claim(WORKER, 0, {(token, job): True}, 0.0) == ClaimsView()
-    client.jobs.report(WORKER[0], [JobResult(job, token, Outcome.FAIL)], [])
+    assert ask(client, 0, {(token, job): True}) == TurnView()
+    report(client, JobResult(job, token, Outcome.FAIL))
     assert client.jobs.show(job).view.state == "stopped"
 
 
@@ -195,16 +212,16 @@ def test_a_job_goes_on_while_its_agent_is_started_again(journal: MemoryJournal, 
         (claimed,) = claim(before).claimed
     job, token = parse_job_id(claimed.job), Token(claimed.token)
     with HttpControl(serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url) as after:
-        assert not after.jobs.report(WORKER[0], [], [Renewal(job, token)]).lost
-        assert not after.jobs.report(WORKER[0], [JobResult(job, token, Outcome.OK)], []).lost
+        assert not report(after, renewals=(Renewal(job, token),)).lost
+        assert not report(after, JobResult(job, token, Outcome.OK)).lost
         assert after.jobs.show(job).view.state == "succeeded"
 
 
 def test_a_worker_that_left_claims_nothing(client: HttpControl) -> None:
-    client.jobs.claim(WORKER, 4, {}, 0.0)
+    ask(client, 4, {})
     client.jobs.leave(WORKER[0])
     client.jobs.add([NewJob("work")])
-    assert client.jobs.claim(WORKER, 4, {}, 0.0) == ClaimsView()
+    assert ask(client, 4, {}) == TurnView()
     assert client.jobs.queues()[0].workers == 0
 
 
@@ -218,7 +235,7 @@ def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve:
     calls = {
         Verb.VIEW: ("GET", "/jobs", None),
         Verb.SUBMIT: ("POST", "/jobs", {"jobs": [{"topic": "work"}]}),
-        Verb.WORK: ("POST", "/jobs/workers/w/claims", {"topics": ["none"]}),
+        Verb.WORK: ("POST", "/jobs/workers/w/turns", {"topics": ["none"]}),
         Verb.ADMIN: ("POST", "/jobs/queues/default/clear", None),
     }
     for needed, (method, path, body) in calls.items():

@@ -101,7 +101,7 @@ class SimulatedWorker:
         ended = {CallId(each.token, each.job) for each in self.results}
         renewals = [Renewal(call.job, call.token) for call in self.held.keys() - ended if self.chance.random() < 0.5]
         free = _SLOTS - len(self.held.keys() - ended)
-        self.source.report(self.offer.worker, self.results, renewals, free)
+        self.source.report(self.offer, self.results, renewals, free)
         for call in ended:
             self.held.pop(call, None)
         self.results.clear()

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from mailboat.clock import SystemClock
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome
+from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, QueueDefined, QueueSettings
 from mailboat.testing.clocks import ManualClock
 
 OFFER = Offer("worker", 2, ("**",))
@@ -35,7 +36,7 @@ class Desk:
         """Report calls; how many records that appended."""
         results = [JobResult(each.call.job, each.call.token, Outcome.OK) for each in ended]
         before = self.source.topic.next_offset
-        assert not self.source.report(OFFER.worker, results, (), free)
+        assert not self.source.report(OFFER, results, (), free).lost
         return self.source.topic.next_offset - before
 
 
@@ -76,3 +77,31 @@ def test_reported_and_claimed_jobs_are_given_beside_those_that_run(desk: Desk) -
     first, second = desk.poll()
     desk.report(first, free=1)
     assert jobs_of(desk.poll(second)) == [desk.jobs[2]]
+
+
+def test_rate_limited_job_starts_on_an_idle_log() -> None:
+    clock = ManualClock()
+    source = LogSource(open_job_topic(MemoryJournal(clock)), clock, random.Random(1), NoFailpoints())
+    with closing(source):
+        source.topic.append(QueueDefined(QueueSettings("mail", ["mail"], rate=1, rate_period_ms=2_000)))
+        first, second = source.topic.add([NewJob("mail")] * 2)
+        source.catch_up()
+        (call,) = source.poll(OFFER, 2, (), 0.0).claimed
+        source.report(OFFER, [JobResult(first, call.call.token, Outcome.OK)], ())
+        assert not source.poll(OFFER, 2, (), 0.0).claimed
+        clock.advance(2.1)
+        (call,) = source.poll(OFFER, 2, (), 0.0).claimed
+        assert call.call.job == second
+
+
+def test_interrupt_during_an_append_ends_the_next_wait() -> None:
+    clock = SystemClock()
+    source = LogSource(open_job_topic(MemoryJournal(clock)), clock, random.Random(1), NoFailpoints())
+    with closing(source):
+        source.catch_up()
+        source.poll(OFFER, 2, (), 0.0)
+        source.interrupt()
+        source.topic.add([NewJob("other")])  # reads the topic, which forgets the interrupt of the reader
+        begin = clock.monotonic()
+        source.poll(OFFER, 0, (), 20.0)
+        assert clock.monotonic() - begin < 10.0

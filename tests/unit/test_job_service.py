@@ -93,7 +93,7 @@ def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, cl
         jobs.command(JobAction.REMOVE, [removed])
     offer = Offer("w-1", 1, ("**",))
     (call, *_) = [each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
-    jobs.report("w-1", [JobResult(call.job, call.token, Outcome.CANCEL, None, "no")], [])
+    jobs.report(offer, [JobResult(call.job, call.token, Outcome.CANCEL, None, "no")], [])
     assert [each.state for each in jobs.list_jobs(JobFilter(members=("q=it's",))).items] == ["error"]
     again = jobs.show(parse_job_id(jobs.retry([failed])[0].job))
     assert (again.data, again.view.tries, again.view.job != jobs.show(failed).view.job) == ({"q": "it's"}, 0, True)
@@ -105,7 +105,7 @@ def test_the_history_is_listed_by_state_topic_and_age(jobs: JobService, clock: M
     for outcome in (Outcome.CANCEL, Outcome.OK, Outcome.CANCEL):
         claimed = jobs.poll(offer, 1, ()).claimed or jobs.poll(offer, 1, ()).claimed
         call = claimed[0].call
-        jobs.report("w-1", [JobResult(call.job, call.token, outcome, None)], [])
+        jobs.report(offer, [JobResult(call.job, call.token, outcome, None)], [])
         clock.advance(3_600.0)
     queued = jobs.add([NewJob("mail.a")])[0].job
 
@@ -175,7 +175,7 @@ def test_metrics_have_counts_of_queues_and_what_happened(jobs: JobService, clock
         calls += [each.call for each in jobs.poll(offer, 1, calls).claimed]
     clock.advance(4.0)
     outcomes = (Outcome.FAIL, Outcome.OK, Outcome.SNOOZE)
-    jobs.report("w-1", [JobResult(c.job, c.token, o, 1_000) for c, o in zip(calls, outcomes, strict=True)], [])
+    jobs.report(offer, [JobResult(c.job, c.token, o, 1_000) for c, o in zip(calls, outcomes, strict=True)], [])
     assert samples_of(metrics) == {
         "mailboat_jobs_queued default": 2.0,
         "mailboat_jobs_workers default": 1.0,
@@ -215,7 +215,7 @@ def test_j34_a_topic_that_was_created_again_is_used_without_a_restart(
     with pytest.raises(JobLogReplacedError, match="w-1 has calls of the earlier one"):
         jobs.poll(offer, 1, [call])
     with pytest.raises(JobLogReplacedError):
-        jobs.report("w-1", [JobResult(call.job, call.token, Outcome.OK)], [])
+        jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], [])
     claimed = {each.call.job for _ in range(2) for each in jobs.poll(late, 1, ()).claimed}
     assert claimed == {parse_job_id(added.job)}
     assert jobs.attend() == 1.0
@@ -260,7 +260,7 @@ def test_j8_a_fast_worker_does_most_of_the_jobs(jobs: JobService, clock: ManualC
         for worker, ticks in (("slow", 20), ("fast", 1)):
             call, since = running.get(worker, (None, 0))
             if call is not None and tick - since >= ticks:
-                jobs.report(worker, [JobResult(call.job, call.token, Outcome.OK)], [])
+                jobs.report(Offer(worker, 1, ("**",)), [JobResult(call.job, call.token, Outcome.OK)], [])
                 done[worker] += 1
                 del running[worker]
             if worker not in running:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
-from mailboat.api.job_records import ClaimedJobView, ClaimedView, ClaimsView, ReportedView
+from mailboat.api.job_operations import WorkerTurn
+from mailboat.api.job_records import ClaimedJobView, ClaimedView, TurnView
 from mailboat.errors import AgentUnreachableError, UsageError
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.http_source import HttpSource
@@ -45,12 +46,17 @@ class ScriptedSource:
         return PollResult(self.answers.pop(0) if self.answers else ())
 
     def report(
-        self, _worker: str, results: Sequence[JobResult], _renewals: Sequence[Renewal], _free: int = 0
-    ) -> Collection[CallId]:
+        self,
+        _offer: Offer,
+        results: Sequence[JobResult],
+        _renewals: Sequence[Renewal],
+        _free: int = 0,
+        _held: Collection[CallId] = (),
+    ) -> PollResult:
         if self.failures:
             raise self.failures.pop(0)
         self.results += results
-        return ()
+        return PollResult()
 
     def leave(self, _worker: str) -> None:
         self.left += 1
@@ -181,24 +187,21 @@ def test_long_message_of_a_handler_is_cut(source: ScriptedSource) -> None:
 class HeldClaim:
     """`HttpJobs` of an agent that holds a claim until the worker leaves."""
 
-    def __init__(self, when_left: Callable[[], ClaimsView]) -> None:
+    def __init__(self, when_left: Callable[[], TurnView]) -> None:
         self.when_left = when_left
         self.left = threading.Event()
         self.results: list[JobResult] = []
 
-    def claim(self, *_: object) -> ClaimsView:
+    def turn(self, turn: WorkerTurn) -> TurnView:
+        self.results += turn.results
         self.left.wait(PATIENCE_SECONDS)
         return self.when_left()
 
     def leave(self, _worker: str) -> None:
         self.left.set()
 
-    def report(self, _worker: str, results: Sequence[JobResult], _renewals: object) -> ReportedView:
-        self.results += results
-        return ReportedView()
 
-
-def left_with(answer: Callable[[], ClaimsView]) -> Sequence[JobResult]:
+def left_with(answer: Callable[[], TurnView]) -> Sequence[JobResult]:
     """What a worker reports that leaves while this is the answer to its claim."""
     agent: Any = HeldClaim(answer)
     source = HttpSource(agent, SkippingClock())
@@ -210,6 +213,6 @@ def left_with(answer: Callable[[], ClaimsView]) -> Sequence[JobResult]:
 
 def test_jobs_of_a_claim_under_way_are_given_back_when_the_worker_leaves() -> None:
     jobs = (ClaimedJobView("0-1", "work", "", ""),)
-    answer = ClaimsView((ClaimedView("0-1", 7, 1, 30.0, jobs),))
+    answer = TurnView((ClaimedView("0-1", 7, 1, 30.0, jobs),))
     assert left_with(lambda: answer) == [JobResult(FIRST.job, Token(7), Outcome.SNOOZE, 0, "the worker ended")]
-    assert left_with(ClaimsView) == []
+    assert left_with(TurnView) == []

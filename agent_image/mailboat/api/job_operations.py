@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from mailboat.api.job_control import JobFilter
 from mailboat.api.job_records import (
-    ClaimsView,
     JobDetailView,
     JobPage,
     JobQueueView,
     JobScheduleView,
     JobStateView,
     QueueChangeView,
-    ReportedView,
+    TurnView,
 )
 from mailboat.api.operations import Operation
 from mailboat.model.jobs import (
@@ -42,6 +41,30 @@ class Ask(Protocol):
     """Sends an operation, and returns its answer. Raises: MailboatError."""
 
     def __call__(self, operation: Operation[T], /) -> T: ...
+
+
+class WorkerTurn(NamedTuple):
+    """What a worker reports to an agent, and asks of it.
+
+    Attributes:
+        worker: Its id.
+        slots: Calls that it makes at the same time.
+        topics: Patterns of the topics that it takes.
+        free: How many more calls it can make.
+        held: The calls that it makes, and whether it was asked to stop each.
+        results: Calls that ended.
+        renewals: Leases that it still needs.
+        wait_seconds: How long the agent may wait for calls; with results or renewals it does not wait.
+    """
+
+    worker: str
+    slots: int
+    topics: Sequence[str]
+    free: int
+    held: Mapping[tuple[Token, JobId], bool]
+    results: Sequence[JobResult] = ()
+    renewals: Sequence[Renewal] = ()
+    wait_seconds: float = 0.0
 
 
 class HttpJobs:
@@ -117,32 +140,15 @@ class HttpJobs:
 
     # Workers
 
-    def claim(
-        self,
-        worker: tuple[str, int, Sequence[str]],
-        free: int,
-        held: Mapping[tuple[Token, JobId], bool],
-        wait_seconds: float,
-    ) -> ClaimsView:
-        """Claim up to `free` calls for a worker: its id, slots and topics.
-
-        Args:
-            worker: The worker.
-            free: How many more calls it can make.
-            held: The calls that it makes, and whether it was asked to stop each.
-            wait_seconds: How long the agent may wait for calls.
-        """
-        name, slots, topics = worker
-        held_calls = [
-            {"job": show_job_id(job), "token": token, "stop_seen": seen} for (token, job), seen in held.items()
-        ]
-        body = {"slots": slots, "topics": list(topics), "free": free, "held": held_calls, "wait_seconds": wait_seconds}
-        path = f"{_PREFIX}/workers/{quote(name, safe='')}/claims"
-        return self._ask(Operation("POST", path, ClaimsView, body=body, wait_seconds=wait_seconds))
-
-    def report(self, worker: str, results: Iterable[JobResult], renewals: Iterable[Renewal]) -> ReportedView:
-        """Report calls that ended, and renew leases. Raises: JobLeaseLostError: nothing of it counts."""
+    def turn(self, turn: WorkerTurn) -> TurnView:
+        """Report calls that ended, renew leases, and claim calls."""
         body = {
+            "slots": turn.slots,
+            "topics": list(turn.topics),
+            "free": turn.free,
+            "held": [
+                {"job": show_job_id(job), "token": token, "stop_seen": seen} for (token, job), seen in turn.held.items()
+            ],
             "results": [
                 {
                     "job": show_job_id(each.job),
@@ -151,20 +157,20 @@ class HttpJobs:
                     "delay_seconds": None if each.delay_ms is None else each.delay_ms / 1000,
                     "message": each.message,
                 }
-                for each in results
+                for each in turn.results
             ],
             "renewals": [
                 {"job": show_job_id(each.job), "token": each.token, "progress": each.progress.decode(errors="replace")}
-                for each in renewals
+                for each in turn.renewals
             ],
+            "wait_seconds": turn.wait_seconds,
         }
-        path = f"{_PREFIX}/workers/{quote(worker, safe='')}/reports"
-        return self._ask(Operation("POST", path, ReportedView, body=body))
+        path = f"{_worker(turn.worker)}/turns"
+        return self._ask(Operation("POST", path, TurnView, body=body, wait_seconds=turn.wait_seconds))
 
     def leave(self, worker: str) -> None:
         """The worker ends."""
-        path = f"{_PREFIX}/workers/{quote(worker, safe='')}"
-        self._ask(Operation("DELETE", path, ReportedView, answer_seconds=_LEAVE_SECONDS))
+        self._ask(Operation("DELETE", _worker(worker), TurnView, answer_seconds=_LEAVE_SECONDS))
 
     def _on_jobs(self, verb: str, jobs: Sequence[JobId]) -> Sequence[JobStateView]:
         body = {"jobs": [show_job_id(job) for job in jobs]}
@@ -180,6 +186,10 @@ def _job_body(job: NewJob) -> dict[str, Any]:
 
 def _queue(name: str) -> str:
     return f"{_PREFIX}/queues/{quote(name, safe='')}"
+
+
+def _worker(name: str) -> str:
+    return f"{_PREFIX}/workers/{quote(name, safe='')}"
 
 
 def _schedule(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mailboat.api.records import Moment
@@ -234,26 +234,15 @@ class ClaimedView:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsView:
+class TurnView:
     """What a worker learns.
 
     Attributes:
         claimed: Calls to make.
         stopping: Calls of this worker that an operator asked to stop.
-        lost: Calls whose lease is over; their results do not count.
+        lost: Calls whose lease is over, or belongs to another worker: their results and renewals do not count.
     """
 
     claimed: tuple[ClaimedView, ...] = ()
     stopping: tuple[CallView, ...] = ()
     lost: tuple[CallView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedView:
-    """The outcome of a report.
-
-    Attributes:
-        lost: Calls whose lease is over, or belongs to another worker: what was reported of them does not count.
-    """
-
-    lost: tuple[CallView, ...] = field(default=())

@@ -363,11 +363,18 @@ class JobService:
                 )
             return source.poll(offer, free, held, 0.0)
 
-    def report(self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal]) -> Collection[CallId]:
-        """Report calls of a worker, and renew its leases; return those that it does not hold."""
+    def report(
+        self,
+        offer: Offer,
+        results: Sequence[JobResult],
+        renewals: Sequence[Renewal],
+        free: int = 0,
+        held: Collection[CallId] = (),
+    ) -> PollResult:
+        """Report calls of a worker, and renew its leases. See `JobSource.report`."""
         with self._opened() as source:
-            self._check_worker(worker)
-            return source.report(worker, results, renewals)
+            self._check_worker(offer.worker)
+            return source.report(offer, results, renewals, free, held)
 
     def has_left(self, worker: str) -> bool:
         """Whether the worker ended: nothing comes of a claim for it."""

@@ -35,13 +35,13 @@ from mailboat.api.job_records import (
     CallView,
     ClaimedJobView,
     ClaimedView,
-    ClaimsView,
     JobDetailView,
     JobQueueView,
     JobScheduleView,
     JobStateView,
     JobView,
     QueueChangeView,
+    TurnView,
 )
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
 from mailboat.api.records import (
@@ -259,12 +259,13 @@ JOB_SCHEDULE: Final[Document] = document_of(
     JobScheduleView("nightly", "report.build", "", "0 3 * * *", "Europe/Berlin", "once", next_at=_AT)
 )
 QUEUE_CHANGE: Final[Document] = document_of(QueueChangeView("cdn", _AT))
-JOB_CLAIMS: Final[Document] = document_of(
-    ClaimsView(
+JOB_TURN: Final[Document] = document_of(
+    TurnView(
         (ClaimedView("1042-0", 1043, 1, 30.0, (ClaimedJobView("1042-0", "purge.cdn", "news", "eyJrZXlzIjpbXX0="),)),),
         lost=(CallView("1040-0", 1041),),
     )
 )
+LEFT: Final[Document] = document_of(TurnView())
 
 PROBLEMS: Final[Mapping[int, Problem]] = {
     400: problem_of(UsageError("the query has an unknown parameter 'max_item'", next_step="did you mean max_items?")),

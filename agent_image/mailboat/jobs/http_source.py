@@ -1,7 +1,8 @@
 """Calls for a worker without access to the journal: asks an agent.
 
-A thread waits in the agent for calls, so that results are reported at once. A claim whose answer was lost is not: the
-worker names the calls that it makes with each request, and the agent gives it the others again.
+A report claims the next calls in the same request. Where slots are free, a thread waits in the agent for calls, so that
+results are reported at once. After an answer that did not arrive the calls are not lost: the worker names those that it
+makes with each request, and the agent gives it the others again.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from mailboat.api.job_operations import HttpJobs
-from mailboat.api.job_records import CallView, ClaimedView, ClaimsView
+from mailboat.api.job_operations import HttpJobs, WorkerTurn
+from mailboat.api.job_records import CallView, ClaimedView, TurnView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
-from mailboat.model.jobs import JobLeaseLostError, JobResult, NewJob, Outcome, Renewal, Token, parse_job_id
+from mailboat.model.jobs import JobResult, NewJob, Outcome, Renewal, Token, parse_job_id
 
 _WAIT_SECONDS: Final = 20.0
 _BUSY_SECONDS: Final = 1.0
@@ -35,50 +36,57 @@ class HttpSource:
     def __init__(self, jobs: HttpJobs, clock: Clock) -> None:
         self._jobs = jobs
         self._clock = clock
-        self._asked: Future[ClaimsView] | None = None
+        self._offer = Offer("", 1, ())
+        self._asked: Future[TurnView] | None = None
         self._asked_at = clock.monotonic() - _BUSY_SECONDS
         self._told: set[CallId] = set()
         """Calls that the worker was asked to stop."""
         self._wake = threading.Event()
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
-        self._told.intersection_update(held)
+        self._offer = offer
         now = self._clock.monotonic()
         if self._asked is None and (free or now - self._asked_at >= _BUSY_SECONDS):
             self._asked_at = now
-            known = {(call.token, call.job): call in self._told for call in held}
-            wait = _WAIT_SECONDS if free else 0.0
-            worker = (offer.worker, offer.slots, offer.topics)
-            asked = self._asked = Future[ClaimsView]()
+            turn = self._turn(free, held)._replace(wait_seconds=_WAIT_SECONDS if free else 0.0)
+            asked = self._asked = Future[TurnView]()
             # In a thread of its own: the agent holds the request, and `poll` must return to report results. A daemon:
             # a request that an agent does not answer must not hold up the end of the process.
-            arguments = (asked, worker, free, known, wait)
-            threading.Thread(target=self._claim, args=arguments, name="mailboat-job-claims", daemon=True).start()
+            threading.Thread(target=self._claim, args=(asked, turn), name="mailboat-job-claims", daemon=True).start()
         self._wake.wait(min(wait_seconds, _BUSY_SECONDS) if not free else wait_seconds)
         # Cleared before the answer is checked: an answer that comes later wakes the next `poll`.
         self._wake.clear()
         if self._asked is None or not self._asked.done():
             return PollResult()
         answered, self._asked = self._asked, None
-        view = answered.result()
+        return self._learned(answered.result())
+
+    def report(
+        self,
+        offer: Offer,
+        results: Sequence[JobResult],
+        renewals: Sequence[Renewal],
+        free: int = 0,
+        held: Collection[CallId] = (),
+    ) -> PollResult:
+        self._offer = offer
+        is_claiming = self._asked is not None
+        turn = self._turn(0 if is_claiming else free, held)
+        learned = self._learned(self._jobs.turn(turn._replace(results=results, renewals=renewals)))
+        # The claim that is under way gives its calls itself: a call that both gave could run twice.
+        return learned._replace(claimed=()) if is_claiming else learned
+
+    def _turn(self, free: int, held: Collection[CallId]) -> WorkerTurn:
+        self._told.intersection_update(held)
+        known = {(call.token, call.job): call in self._told for call in held}
+        return WorkerTurn(self._offer.worker, self._offer.slots, self._offer.topics, free, known)
+
+    def _learned(self, view: TurnView) -> PollResult:
         polled = PollResult(
             [_claimed(each) for each in view.claimed], list(_calls(view.stopping)), list(_calls(view.lost))
         )
         self._told.update(polled.stopping, polled.lost)
         return polled
-
-    def report(
-        self,
-        worker: str,
-        results: Sequence[JobResult],
-        renewals: Sequence[Renewal],
-        free: int = 0,  # noqa: ARG002  # an agent claims when it is asked for calls
-    ) -> Collection[CallId]:
-        try:
-            view = self._jobs.report(worker, results, renewals)
-        except JobLeaseLostError:
-            return {*(CallId(r.token, r.job) for r in results), *(CallId(r.token, r.job) for r in renewals)}
-        return set(_calls(view.lost))
 
     def leave(self, worker: str) -> None:
         self._jobs.leave(worker)
@@ -89,7 +97,7 @@ class HttpSource:
             claimed = [_claimed(each).call for each in self._asked.result(_LAST_CLAIM_SECONDS).claimed]
             if claimed:
                 returned = [JobResult(c.job, c.token, Outcome.SNOOZE, 0, "the worker ended") for c in claimed]
-                self.report(worker, returned, ())
+                self.report(self._offer, returned, ())
 
     def interrupt(self) -> None:
         self._wake.set()
@@ -97,9 +105,9 @@ class HttpSource:
     def close(self) -> None:
         """Leave a claim that is under way to its thread: closing the client ends it."""
 
-    def _claim(self, asked: Future[ClaimsView], *arguments: Any) -> None:
+    def _claim(self, asked: Future[TurnView], turn: WorkerTurn) -> None:
         try:
-            asked.set_result(self._jobs.claim(*arguments))
+            asked.set_result(self._jobs.turn(turn))
         except BaseException as error:  # noqa: BLE001  # raised by the `poll` that reads the answer
             asked.set_exception(error)
         self._wake.set()

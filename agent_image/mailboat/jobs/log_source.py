@@ -39,7 +39,6 @@ from mailboat.model.jobs import (
 _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
-_LONGEST_WAIT_SECONDS: Final = 5.0
 _NEW: Final = tuple.__new__
 """Makes a named tuple: its own constructor is interpreted, and there is one for every call."""
 _NO_WORKER: Final = "agent"
@@ -56,6 +55,7 @@ class LogSource:
         self._chance = chance
         self._failpoints = failpoints
         self._caught_up = False
+        self._is_interrupted = False
         self._log_time_at = clock.monotonic()
         self._passed_over_at: dict[str, float] = {}
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
@@ -67,7 +67,7 @@ class LogSource:
         if self._caught_up:
             self._announce(offer, now)
             self.fire()
-            # Calls that were claimed with a report are given first.
+            # Calls of an answer that was lost are given again.
             if self._has_more(offer.worker, held) and (polled := self._polled(offer.worker, held)).claimed:
                 return polled
             if self._claim(offer.worker, free, now):
@@ -76,12 +76,21 @@ class LogSource:
             if self.topic.is_checkpoint_due() and min(self.topic.fold.workers, default="") == offer.worker:
                 self.topic.write_checkpoint()
             wait = min(wait_seconds, self._quiet_seconds(offer.worker, now))
+        # The reader forgets an interrupt with each read, also with those of appended records above.
+        if self._is_interrupted:
+            self._is_interrupted, wait = False, 0.0
         self._caught_up = self.topic.follow(wait, self.see)
         return self._polled(offer.worker, held)
 
     def report(
-        self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal], free: int = 0
-    ) -> Collection[CallId]:
+        self,
+        offer: Offer,
+        results: Sequence[JobResult],
+        renewals: Sequence[Renewal],
+        free: int = 0,
+        held: Collection[CallId] = (),
+    ) -> PollResult:
+        worker = offer.worker
         # Only a shortcut that saves records: after the append the fold decides again.
         lost = [CallId(each[1], each[0]) for each in results if not self._is_leased(worker, each[0], each[1])]
         lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
@@ -91,7 +100,7 @@ class LogSource:
         records: list[JobRecord] = [JobsFinished.of(results)] if results else []
         records += [LeasesRenewed.of(renewals)] if renewals else []
         if not records:
-            return lost
+            return PollResult((), (), lost)
         # One append for both: each is a commit, which is most of what a batch costs.
         claim = self._plan_next(worker, len(results), free)
         records += claim
@@ -114,13 +123,15 @@ class LogSource:
         self.topic.follow_to(offsets[-1], seen)
         lost += [CallId(each[1], each[0]) for each in results if each[0] not in ended]
         lost += [CallId(each[1], each[0]) for each in renewals if not self._is_leased(worker, each[0], each[1])]
-        return lost
+        polled = self._polled(worker, held)
+        return polled._replace(lost=[*lost, *polled.lost]) if lost else polled
 
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
         self._append(WorkerSeen(worker, 0, ()))
 
     def interrupt(self) -> None:
+        self._is_interrupted = True
         self.topic.interrupt()
 
     def close(self) -> None:
@@ -189,7 +200,7 @@ class LogSource:
         known = self.topic.fold.workers.get(worker)
         if not ending or known is None:
             return []
-        # Those that an earlier report claimed, and that no poll has given yet, take slots, too.
+        # Calls of an answer that was lost take slots, too.
         free = min(free, known.slots - known.running + ending, MAX_BATCH)
         groups = _within_batch(plan_claims(self.topic.fold, worker, free).preferred)
         return [JobsClaimed.of(worker, groups)] if groups else []
@@ -249,7 +260,7 @@ class LogSource:
 
     def _quiet_seconds(self, worker: str, now: float) -> float:
         """How long nothing happens unless a record arrives."""
-        seconds = [_LONGEST_WAIT_SECONDS, self._announce_in(worker, now)]
+        seconds = [self._announce_in(worker, now)]
         if worker in self._passed_over_at:
             seconds.append(self._passed_over_at[worker] + _GRACE_SECONDS - now)
         moment_ms = self.topic.fold.next_moment_ms()

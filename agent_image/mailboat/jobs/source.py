@@ -57,7 +57,7 @@ class PollResult(NamedTuple):
     Attributes:
         claimed: Calls to make.
         stopping: Calls of this worker that an operator asked to stop.
-        lost: Calls whose lease is over; their results do not count.
+        lost: Calls whose lease is over, or was never this worker's; their results do not count.
     """
 
     claimed: Sequence[Claimed] = ()
@@ -80,17 +80,23 @@ class JobSource(Protocol):
         ...
 
     def report(
-        self, worker: str, results: Sequence[JobResult], renewals: Sequence[Renewal], free: int = 0
-    ) -> Collection[CallId]:
+        self,
+        offer: Offer,
+        results: Sequence[JobResult],
+        renewals: Sequence[Renewal],
+        free: int = 0,
+        held: Collection[CallId] = (),
+    ) -> PollResult:
         """Report calls that ended and renew leases; durable on return.
 
         Args:
-            worker: The worker.
+            offer: The worker.
             results: Of calls that ended.
             renewals: Of calls that still run.
-            free: Up to so many calls may be claimed along with it; the next `poll` gives them.
+            free: Up to so many calls may be claimed along with it.
+            held: The calls that it still makes.
 
-        Returns: the calls whose lease is over, or was never this worker's: what was reported of them does not count.
+        Returns: what `poll` would; `lost` has the calls of which the report does not count, too.
         """
         ...
 

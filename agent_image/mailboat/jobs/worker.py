@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from mailboat.clock import Backoff, Clock, Deadline
 from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.jobs.source import CallId, Claimed, JobSource, Offer
+from mailboat.jobs.source import CallId, Claimed, JobSource, Offer, PollResult
 from mailboat.model.jobs import (
     MAX_BATCH,
     JobId,
@@ -35,7 +35,10 @@ from mailboat.model.jobs import (
 from mailboat.wire.job_records import LONGEST_DELAY_MS, MAX_MESSAGE_CHARACTERS, MAX_PROGRESS_BYTES
 
 _LOG: Final = logging.getLogger(__name__)
-_LONGEST_WAIT_SECONDS: Final = 5.0
+_LONGEST_WAIT_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.1
+"""A worker that reports all the time polls as often."""
+
 _CUT_OFF_SECONDS: Final = 6.0
 """For calls that are asked to stop at the end: a command gets SIGKILL five seconds after SIGTERM."""
 
@@ -133,6 +136,7 @@ class JobWorker:
         self._calls: dict[CallId, Call] = {}
         self._leases_ms: dict[CallId, int] = {}
         self._renew_at: dict[CallId, float] = {}
+        self._poll_at = clock.monotonic()
         self._ended: deque[JobResult] = deque()  # appended to by the threads of handlers
         self._is_stopping = False
         self._is_repeating = False
@@ -145,13 +149,17 @@ class JobWorker:
         """Calls that run in this process, also those whose lease was lost."""
         return len(self._calls)
 
-    def turn(self) -> None:
-        """Take one step, waiting for something to do. Raises: what the source raises."""
+    def turn(self, wait_seconds: float = _LONGEST_WAIT_SECONDS) -> None:
+        """Take one step, waiting at most so long for something to do. Raises: what the source raises."""
         has_reported = self._report()
+        now = self._clock.monotonic()
+        # A report claims, too. A poll also fires schedules, writes checkpoints, and takes what others leave.
+        if has_reported and now < self._poll_at:
+            return
+        self._poll_at = now + _POLL_SECONDS
         # Without a wait after a report: what the caller shows of the jobs has changed.
-        self._poll(
-            self._settings.slots - self.running, self._wait_seconds(0.0 if has_reported else _LONGEST_WAIT_SECONDS)
-        )
+        wait_seconds = self._wait_seconds(0.0 if has_reported else wait_seconds)
+        self._poll(self._settings.slots - self.running, wait_seconds)
 
     def wake(self) -> None:
         """Make a waiting `turn` return at once. From any thread."""
@@ -226,8 +234,10 @@ class JobWorker:
         was_repeating, self._is_repeating = self._is_repeating, True
         # The report also claims: one append ends calls and begins the next ones.
         free = 0 if self._is_stopping else self._settings.slots - self.running + len(results)
-        lost = self._source.report(self.worker_id, results, renewals, free)
+        held = self._calls.keys() - {CallId(result.token, result.job) for result in results}
+        answer = self._source.report(self._offer, results, renewals, free, held)
         self._is_repeating = False
+        lost = set(answer.lost)
         for result in results:
             call = CallId(result.token, result.job)
             self._ended.popleft()
@@ -237,14 +247,16 @@ class JobWorker:
                 _LOG.warning("JobLeaseLost: job %s ended after its lease; its result does not count", _name(call))
         for call in self._renew_at.keys() & due:
             self._renew_at[call] = now + self._third_of(call)
-        self._heed(stopping=(), lost=[call for call in lost if call in self._calls])
+        self._learn(answer)
         return bool(results)
 
     def _poll(self, free: int, wait_seconds: float) -> None:
-        polled = self._source.poll(self._offer, free, self._calls.keys(), wait_seconds)
-        for claimed in polled.claimed:
+        self._learn(self._source.poll(self._offer, free, self._calls.keys(), wait_seconds))
+
+    def _learn(self, answer: PollResult) -> None:
+        for claimed in answer.claimed:
             self._start(claimed)
-        self._heed(polled.stopping, polled.lost)
+        self._heed(answer.stopping, answer.lost)
 
     def _heed(self, stopping: Iterable[CallId], lost: Iterable[CallId]) -> None:
         """Ask calls to stop; those whose lease was lost are renewed no longer."""

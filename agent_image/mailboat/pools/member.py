@@ -438,7 +438,7 @@ class PoolMember:
         if self._import is not None:
             self._import.show(PoolView(feed.log, low_water, self._passed_over))
         self._show_progress(feed, low_water, unfed, follower)
-        worker.turn()
+        worker.turn(_TURN_SECONDS)
 
     def _refresh(self, topic: JobTopic, feed: Feed) -> None:
         """Bring what is known of unfinished packages up to what the fold says."""

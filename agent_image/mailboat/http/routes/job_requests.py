@@ -19,17 +19,16 @@ from mailboat.api.job_records import (
     CallView,
     ClaimedJobView,
     ClaimedView,
-    ClaimsView,
     JobDetailView,
     JobPage,
     JobQueueView,
     JobStateView,
     QueueChangeView,
-    ReportedView,
+    TurnView,
 )
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
-from mailboat.http.examples import JOB, JOB_CLAIMS, JOB_DETAIL, JOB_QUEUE, JOB_STATE, QUEUE_CHANGE
+from mailboat.http.examples import JOB, JOB_DETAIL, JOB_QUEUE, JOB_STATE, JOB_TURN, LEFT, QUEUE_CHANGE
 from mailboat.http.pages import MaxItems, PageToken, link_next
 from mailboat.http.ports import (
     LONGEST_NAME,
@@ -47,7 +46,6 @@ from mailboat.model.jobs import (
     DEFAULT_LEASE_MS,
     MAX_BATCH,
     JobAction,
-    JobLeaseLostError,
     JobResult,
     NewJob,
     Outcome,
@@ -214,26 +212,6 @@ class HeldCall:
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
-class ClaimOrder:
-    """A worker asks for calls.
-
-    Attributes:
-        topics: Patterns of the topics that the worker takes.
-        slots: Calls that it makes at the same time.
-        free: How many more it can make now; 0 claims none.
-        held: The calls that it makes now. Others that it has a lease of are given again.
-        wait_seconds: How long to wait for calls.
-    """
-
-    topics: Annotated[tuple[Annotated[str, Field(max_length=700)], ...], Field(min_length=1, max_length=64)]
-    slots: Annotated[int, Field(ge=1, le=1_000)] = 1
-    free: Annotated[int, Field(ge=0, le=MAX_BATCH)] = 1
-    held: Annotated[tuple[HeldCall, ...], Field(max_length=1_000)] = ()
-    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, slots=True)
 class ResultOrder:
     """How a call ended.
 
@@ -271,16 +249,26 @@ class RenewalOrder:
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
-class ReportOrder:
-    """What a worker reports.
+class TurnOrder:
+    """What a worker reports and asks for.
 
     Attributes:
+        topics: Patterns of the topics that the worker takes.
+        slots: Calls that it makes at the same time.
+        free: How many more it can make now; 0 claims none.
+        held: The calls that it makes now. Others that it has a lease of are given again.
         results: Calls that ended.
         renewals: Leases that it still needs.
+        wait_seconds: How long to wait for calls. A request with results or renewals is answered at once.
     """
 
+    topics: Annotated[tuple[Annotated[str, Field(max_length=700)], ...], Field(min_length=1, max_length=64)]
+    slots: Annotated[int, Field(ge=1, le=1_000)] = 1
+    free: Annotated[int, Field(ge=0, le=MAX_BATCH)] = 1
+    held: Annotated[tuple[HeldCall, ...], Field(max_length=1_000)] = ()
     results: Annotated[tuple[ResultOrder, ...], Field(max_length=MAX_BATCH)] = ()
     renewals: Annotated[tuple[RenewalOrder, ...], Field(max_length=MAX_BATCH)] = ()
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
 
 
 async def _wanted_jobs(
@@ -421,60 +409,41 @@ def show_job(job: JobPath, ports: Ports) -> JobDetailView:
     return ports.jobs.show(parse_job_id(job))
 
 
-@router.post("/workers/{worker}/claims", **operation(Verb.WORK, "Claim jobs", example=JOB_CLAIMS))
-async def claim_jobs(worker: WorkerPath, order: ClaimOrder, ports: Ports, request: Request) -> ClaimsView:
-    """A long poll: answers at once when there are calls to make or to stop, else after `wait_seconds` with nothing."""
+@router.post("/workers/{worker}/turns", **operation(Verb.WORK, "Report and claim", example=JOB_TURN))
+async def take_turn(
+    worker: WorkerPath, order: TurnOrder, ports: Ports, request: Request, call: CurrentCall
+) -> TurnView:
+    """Results and renewals are durable when answered; `lost` has those that do not count.
+
+    Without them it is a long poll: answers when there are calls to make or to stop, else after `wait_seconds`.
+    """
     offer = Offer(worker, order.slots, tuple(parse_pattern(topic) for topic in order.topics))
     held = {CallId(Token(each.token), parse_job_id(each.job)): each.stop_seen for each in order.held}
+    told = {call for call, stop_seen in held.items() if stop_seen}
+    if order.results or order.renewals:
+        call.concerns({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
+        results, renewals = [_result(each) for each in order.results], [_renewal(each) for each in order.renewals]
+        return _turn_view(
+            await run_in_threadpool(ports.jobs.report, offer, results, renewals, order.free, held.keys()), told
+        )
     ends = ports.clock.monotonic() + order.wait_seconds
     pause = _FIRST_PAUSE_SECONDS
     while True:
-        polled = await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys())
-        view = _claims_view(polled, {call for call, told in held.items() if told})
+        view = _turn_view(await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys()), told)
         left = ends - ports.clock.monotonic()
         is_over = left <= 0.0 or ports.stopping.is_set() or ports.jobs.has_left(worker)
-        if view != ClaimsView() or is_over or await request.is_disconnected():
+        if view != TurnView() or is_over or await request.is_disconnected():
             return view
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-@router.post("/workers/{worker}/reports", **operation(Verb.WORK, "Report and renew", example={"lost": []}, also=(409,)))
-async def report_jobs(worker: WorkerPath, order: ReportOrder, ports: Ports, call: CurrentCall) -> ReportedView:
-    """Durable when answered. Refused (409) when nothing of it counts: the leases are over or of another worker."""
-    call.concerns({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
-    results = [
-        JobResult(
-            parse_job_id(each.job),
-            Token(each.token),
-            Outcome[each.outcome.upper()],
-            None if each.delay_seconds is None else int(each.delay_seconds * 1000),
-            each.message,
-        )
-        for each in order.results
-    ]
-    renewals = [
-        Renewal(parse_job_id(each.job), Token(each.token), each.progress.encode()[:4_096]) for each in order.renewals
-    ]
-    reported = {CallId(each.token, each.job) for each in results}
-    reported |= {CallId(each.token, each.job) for each in renewals}
-    lost = await run_in_threadpool(ports.jobs.report, worker, results, renewals)
-    if reported and reported <= set(lost):
-        first = min(reported)
-        raise JobLeaseLostError(
-            f"worker {worker} does not hold the lease of job {show_job_id(first.job)} with token {first.token}",
-            job=show_job_id(first.job),
-            token=first.token,
-        )
-    return ReportedView(tuple(map(_call_view, sorted(lost))))
-
-
-@router.delete("/workers/{worker}", **operation(Verb.WORK, "A worker leaves", example={"lost": []}))
-async def leave_jobs(worker: WorkerPath, ports: Ports, call: CurrentCall) -> ReportedView:
+@router.delete("/workers/{worker}", **operation(Verb.WORK, "A worker leaves", example=LEFT))
+async def leave_jobs(worker: WorkerPath, ports: Ports, call: CurrentCall) -> TurnView:
     """Nothing more is claimed for it. Calls that it has not reported keep their leases until these end."""
     call.concerns({"worker": worker})
     await run_in_threadpool(ports.jobs.leave, worker)
-    return ReportedView()
+    return TurnView()
 
 
 async def _command(ports: ApiPorts, call: CurrentCall, action: JobAction, order: JobIds) -> Sequence[JobStateView]:
@@ -511,7 +480,17 @@ def decode_payload(data: object, payload: str | None) -> bytes:
         raise UsageError(f"payload: it is not Base64: {error}") from error
 
 
-def _claims_view(polled: PollResult, told: set[CallId]) -> ClaimsView:
+def _result(order: ResultOrder) -> JobResult:
+    delay_ms = None if order.delay_seconds is None else int(order.delay_seconds * 1000)
+    outcome = Outcome[order.outcome.upper()]
+    return JobResult(parse_job_id(order.job), Token(order.token), outcome, delay_ms, order.message)
+
+
+def _renewal(order: RenewalOrder) -> Renewal:
+    return Renewal(parse_job_id(order.job), Token(order.token), order.progress.encode()[:4_096])
+
+
+def _turn_view(polled: PollResult, told: set[CallId]) -> TurnView:
     claimed: list[ClaimedView] = []
     size = 0
     for each in polled.claimed:
@@ -519,10 +498,10 @@ def _claims_view(polled: PollResult, told: set[CallId]) -> ClaimsView:
         if claimed and size > _MAX_ANSWER_BYTES:
             break
         claimed.append(_claimed_view(each))
-    return ClaimsView(
+    return TurnView(
         tuple(claimed),
         tuple(_call_view(call) for call in polled.stopping if call not in told),
-        tuple(_call_view(call) for call in polled.lost if call not in told),
+        tuple(_call_view(call) for call in dict.fromkeys(polled.lost) if call not in told),
     )
 
 
