@@ -39,12 +39,8 @@ from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, Even
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.notices import EventFilter
 from mailboat.telemetry.package_events import PackageEvents
-<<<<<<< HEAD
-from mailboat.telemetry.webhook_client import WebhookSender
-=======
 from mailboat.telemetry.topic_sender import TopicSender
-from mailboat.telemetry.webhook_client import WebhookSender, WebhookSettings
->>>>>>> a54a1a3f (Append events of jobs by the delivery that serves webhooks)
+from mailboat.telemetry.webhook_client import WebhookSender
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message

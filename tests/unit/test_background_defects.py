@@ -64,13 +64,8 @@ def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixt
 
 def test_a_defect_does_not_end_a_delivery(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     memory: Any = FailingMemory()
-<<<<<<< HEAD
-    monkeypatch.setattr(EventDelivery, "_cursor", lambda _: Offset(0))
-    journal, sender = log(), WebhookSender(WebhookConfig("crm"), "http://127.0.0.1:9/")
-=======
     monkeypatch.setattr(EventDelivery, "_cursor", lambda _: EventCursor(Offset(0), Offset(0)))
-    journal, sender = log(), WebhookSender(WebhookSettings("http://127.0.0.1:9/"))
->>>>>>> a54a1a3f (Append events of jobs by the delivery that serves webhooks)
+    journal, sender = log(), WebhookSender(WebhookConfig("crm"), "http://127.0.0.1:9/")
     source = PackageEvents(journal, AUTHOR, topic=TOPIC)
     delivery = EventDelivery(
         EventReceiver(AUTHOR, "crm"), DeliveryPorts(journal, memory, SkippingClock(), source, sender)
