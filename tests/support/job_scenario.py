@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
+import signal
 import sqlite3
+import threading
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 import psycopg
 from mailboat.cli.python_handlers import publish_at_home
 from mailboat.clock import SystemClock
+from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.handlers import JobContext, JobHandlers, WorkerPorts
 from mailboat.jobs.log_source import LogSource
@@ -71,6 +76,43 @@ def work_with_rows(folder: str, failpoint: Failpoint | None, database: str) -> N
 
         ports = WorkerPorts(SystemClock(), publish_at_home(Path(folder)))
         _work(folder, handlers.for_worker(ports), failpoint, 1)
+
+
+def serve(folder: str, name: str, slots: int) -> None:
+    """Run a worker until a test kills it. The topic of a job names what its handler does.
+
+    The file `ran` gets a line with worker, job and token as a call starts, and NAME.log what the worker logs.
+    """
+    place, clock, chance = Path(folder), SystemClock(), random.Random()  # chance tells workers apart
+    logging.basicConfig(filename=place / f"{name}.log")
+    gate = place / "gate"
+
+    def note(call: Call) -> None:
+        with (place / "ran").open("a") as ran:  # one short write: lines of several processes do not mix
+            ran.writelines(f"{name} {job} {call.token}\n" for job in call.jobs)
+
+    def sleep(call: Call) -> None:
+        note(call)
+        call.wait(float(next(iter(call.jobs.values())).payload))
+
+    def die(call: Call) -> None:
+        note(call)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def pass_gate(call: Call) -> None:
+        """Wait for the gate, also if asked to stop."""
+        note(call)
+        never = threading.Event()
+        while not gate.exists():
+            never.wait(0.01)
+
+    handlers = {"sleep": sleep, "die": die, "gate": pass_gate}
+    with SqliteJournal(place / "journal.db", clock) as journal:
+        source = LogSource(open_job_topic(journal), clock, chance, NoFailpoints())
+        worker = JobWorker(source, WorkerSettings(name, slots, handlers), clock, chance, NoFailpoints())
+        while True:
+            with suppress(RetryableError):
+                worker.turn()
 
 
 def _work(folder: str, handlers: Mapping[str, Handler], failpoint: Failpoint | None, count: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.api.job_control import JobFilter
 from mailboat.clock import SystemClock
 from mailboat.config.receivers import EventKind, EventSeverity, WebhookFormat
 from mailboat.control.job_service import JobService
@@ -109,6 +110,18 @@ def test_each_change_of_a_job_is_one_event_with_its_duration(
     assert {event["subject"] for event in posted(log, 0, "purge.*")} == {second}
     chat = [str(body["text"]) for body in posted(log, 0, body=WebhookFormat.SLACK)]
     assert chat[2] == f"\u26a0\ufe0f job {first} `mail` failed (`fail`)"
+
+
+def test_j1_a_job_that_always_fails_has_an_event_for_each_attempt(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock
+) -> None:
+    job = jobs.add([NewJob("mail", retries=2)])[0].job
+    for _ in range(3):
+        run(jobs, Outcome.FAIL, clock)
+    assert [event["type"].split(".")[-2] for event in posted(log, 0)] == [
+        *("added", "started", "failed", "started", "failed", "started", "cancelled")
+    ]
+    assert [each.job for each in jobs.list_jobs(JobFilter("given-up")).items] == [job]
 
 
 def test_filter_selects_events_of_jobs_by_severity_and_kind(

@@ -168,7 +168,7 @@ def test_retry_delays_double_up_to_the_maximum() -> None:
     ("outcome", "state"),
     [(Outcome.OK, JobState.SUCCEEDED), (Outcome.FAIL, JobState.GIVEN_UP), (Outcome.CANCEL, JobState.ERROR)],
 )
-def test_final_state_without_retries(outcome: Outcome, state: JobState) -> None:
+def test_j2_a_failure_is_given_up_and_a_cancelled_job_is_an_error(outcome: Outcome, state: JobState) -> None:
     log = JobLog()
     job = log.add(retries=0, keep=True)
     log.finish(job, log.claim(job), outcome)
@@ -371,6 +371,25 @@ def test_merged_jobs_of_a_key_are_one_call_when_there_are_enough() -> None:
     assert plan_claims(log.fold, WORKER, 5).preferred == [[jobs[3]]]
 
 
+def test_j22_ten_thousand_jobs_of_a_key_are_merged_into_at_most_45_calls() -> None:
+    log = JobLog(QueueSettings("purge", ["purge"], merge=256, merge_within_ms=2_000))
+    added: set[JobId] = set()
+    called: list[JobId] = []
+    calls = 0
+    while len(called) < 10_000:
+        if len(added) < 10_000:
+            added.update(log.append(JobsAdded([NewJob("purge", key="site")] * 100)))
+        log.pass_time(50)
+        for group in plan_claims(log.fold, WORKER, 4).preferred:
+            calls += 1
+            called += group
+            token = Token(log.next_offset)
+            log.append(JobsClaimed.of(WORKER, [group]))
+            log.finish(group[0], token)
+    assert calls <= 45
+    assert sorted(called) == sorted(added), "every job is in one call"
+
+
 def test_a_queue_takes_the_topics_of_its_patterns() -> None:
     log = JobLog(QueueSettings("cdn", ["purge.*"]), QueueSettings("rest", ["**"]))
     assert log.fold.queue(log.add("purge.cdn")).settings.name == "cdn"
@@ -396,6 +415,20 @@ def test_workers_that_are_silent_are_forgotten() -> None:
     assert set(log.fold.workers) == {WORKER}
 
 
+def test_log_whose_clock_goes_back_keeps_its_time_until_the_clock_has_caught_up() -> None:
+    log = JobLog()
+    running, delayed = log.add(lease_ms=10_000, retry_delay_ms=0), log.add(delay_ms=20_000)
+    log.claim(running)
+    log.pass_time(-3_600_000)
+    assert log.fold.now_ms == log.now_ms + 3_600_000
+    log.pass_time(3_600_000 + 9_999)
+    assert (log.state(running), log.state(delayed)) == (JobState.ACTIVE, JobState.QUEUED)
+    log.pass_time(1)
+    assert log.state(running) is JobState.QUEUED
+    log.pass_time(10_000)
+    assert plan_claims(log.fold, WORKER, 2).preferred == [[running], [delayed]]
+
+
 def test_j9_a_dead_worker_moves_only_its_running_jobs() -> None:
     log = JobLog()
     jobs = [log.add(lease_ms=30_000, retry_delay_ms=0) for _ in range(300)]
@@ -403,6 +436,17 @@ def test_j9_a_dead_worker_moves_only_its_running_jobs() -> None:
     before = len(log.transitions)
     log.pass_time(30_000)
     assert [t.job for t in log.transitions[before:]] == jobs[:5]
+
+
+def test_j9_jobs_of_a_dead_worker_start_before_a_backlog() -> None:
+    log = JobLog()
+    log.append(WorkerSeen("dead", 5, ["**"]))
+    jobs = [log.add(lease_ms=30_000, retry_delay_ms=0) for _ in range(300)]
+    log.claim(*jobs[:5], worker="dead")
+    log.pass_time(30_000)
+    assert plan_claims(log.fold, WORKER, 5).preferred == [[job] for job in jobs[:5]]
+    log.append(WorkerSeen("dead", 5, ["**"]))
+    assert set(log.fold.workers) == {WORKER, "dead"}, "it only stood still"
 
 
 def test_two_workers_prefer_different_jobs() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.errors import UsageError
+from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.handlers import Completion, JobCompletedError, JobContext, JobHandlers, WorkerPorts
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, decode_progress, encode_progress, eta_ms
 from mailboat.jobs.worker import Call, Result
@@ -134,6 +134,31 @@ def test_outcomes_are_what_the_context_returns() -> None:
     assert outcome(lambda context: context.snooze(60)) == Result(Outcome.SNOOZE, "", 60)
     with pytest.raises(TypeError, match="str, which is not an outcome"):
         outcome(lambda _context: "done")
+
+
+@pytest.mark.parametrize(
+    ("error", "retry_exceptions", "ends"),
+    [
+        (ValueError("no"), True, False),
+        (ValueError("no"), False, True),
+        (JournalUnavailableError("down"), False, False),
+        (JobLeaseLostError("late"), False, True),
+    ],
+)
+def test_j2_an_exception_is_retried_unless_the_handler_says_no(
+    error: Exception, retry_exceptions: bool, ends: bool
+) -> None:
+    handlers = JobHandlers()
+
+    @handlers.job("**", retry_exceptions=retry_exceptions)
+    def fail(_data: object, _context: JobContext) -> None:
+        raise error
+
+    if ends:
+        assert run(handlers, call_of(b"1")) == Result(Outcome.CANCEL, f"{type(error).__name__}: {error}")
+    else:
+        with pytest.raises(type(error)):
+            run(handlers, call_of(b"1"))
 
 
 def test_j37_a_second_completion_is_refused() -> None:

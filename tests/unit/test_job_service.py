@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from datetime import timedelta
 
 import pytest
 from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError
+from mailboat.jobs.progress import Progress, encode_progress
 from mailboat.jobs.source import CallId, Offer
 from mailboat.jobs.topic import JobTopic
 from mailboat.journal.memory import MemoryJournal
@@ -20,12 +22,16 @@ from mailboat.model.jobs import (
     JobAction,
     JobMissingError,
     JobResult,
+    JobsAdded,
     JobsCommanded,
+    JobsFinished,
     JobState,
     NewJob,
     Outcome,
     QueueSettings,
+    Renewal,
     Schedule,
+    Token,
     WorkerSeen,
     parse_job_id,
     show_job_id,
@@ -34,6 +40,7 @@ from mailboat.model.messages import JOB_TOPIC
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
+from mailboat.wire.job_records import encode_job_record
 
 
 @pytest.fixture
@@ -150,6 +157,41 @@ def test_a_schedule_fires_without_a_worker_and_makes_its_queue_due(jobs: JobServ
         jobs.attend()
     assert jobs.queue("default").due == 2
     assert [each.topic for each in jobs.list_jobs(JobFilter()).items] == ["report"] * 2
+
+
+def test_j17_progress_has_an_eta_and_is_gone_at_the_next_attempt(jobs: JobService, clock: ManualClock) -> None:
+    job = parse_job_id(jobs.add([NewJob("render")])[0].job)
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    clock.advance(4.0)
+    jobs.report("w-1", [], [Renewal(job, call.token, encode_progress(Progress(4, 10, ("page 4",))))])
+    shown = jobs.show(job)
+    assert (shown.done, shown.total, shown.log) == (4, 10, ("page 4",))
+    assert shown.eta_at == clock.now() + timedelta(seconds=6)
+    jobs.report("w-1", [JobResult(job, call.token, Outcome.FAIL, 0)], [])
+    assert {each.attempt for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed} == {2}
+    shown = jobs.show(job)
+    assert (shown.view.state, shown.done, shown.total, shown.log, shown.eta_at) == ("active", None, None, (), None)
+
+
+def test_j18_three_processes_fire_each_due_second_once_also_when_one_dies(
+    log: MemoryJournal, clock: ManualClock
+) -> None:
+    chance = random.Random(1)
+    with ExitStack() as opened:
+        live = [
+            opened.enter_context(closing(JobService(log.another_handle, clock, random.Random(seed))))
+            for seed in range(3)
+        ]
+        live[0].set_schedule(Schedule("tick", NewJob("tick"), cron="* * * * * *"))
+        for second in range(20):
+            if second == 10:
+                live.pop(0)  # SIGKILL: it does not leave
+            clock.advance(1.0)
+            for service in chance.sample(live * 2, 2 * len(live)):
+                service.attend()
+        assert len(live[0].list_jobs(JobFilter(topic="tick")).items) == 20
+        assert [each.schedule for each in live[0].schedules()] == ["tick"]
 
 
 def samples_of(metrics: JobMetrics) -> dict[str, float]:
@@ -271,6 +313,26 @@ def test_j8_a_fast_worker_does_most_of_the_jobs(jobs: JobService, clock: ManualC
             break
     assert done["fast"] >= 85
     assert done["fast"] + done["slow"] == 100
+
+
+def test_hostile_records_are_passed_and_change_no_job(
+    jobs: JobService, log: MemoryJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    (added,) = jobs.add([NewJob("mail")])
+    offer = Offer("w-1", 1, ("**",))
+    (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
+    tokens = [Token(call.token + guess) for guess in (-1, 1, 1 << 40)]
+    guessed = JobsFinished.of([JobResult(call.job, token, Outcome.OK) for token in tokens])
+    # Records as large as the topic takes.
+    keys = b"{%s}" % b",".join(b'"%d":0' % key for key in range(90_000))
+    for record in (JobsAdded([NewJob("mail", bytes(999_000))]), JobsAdded([NewJob("mail", keys)]), guessed):
+        headers, value = encode_job_record(record)
+        log.append(JOB_TOPIC, [NewRecord(value, headers)])
+    headers, _ = encode_job_record(JobsAdded([NewJob("mail")]))
+    log.append(JOB_TOPIC, [NewRecord(bytes_, headers) for bytes_ in (b"", b"\xff" * 1000, b"\x0a" * 1_000_000)])
+    assert [(each.job, each.state) for each in jobs.list_jobs(JobFilter()).items] == [(added.job, "active")]
+    assert caplog.text.count("is ignored") == 5
+    assert not jobs.report("w-1", [JobResult(call.job, call.token, Outcome.OK)], [])
 
 
 def test_deep_json_and_other_bytes_are_data(jobs: JobService) -> None:

@@ -52,7 +52,7 @@ from mailboat.model.jobs import (
 
 DEFAULT_QUEUE: Final = "default"
 WORKER_LEASE_MS: Final = 90_000
-"""A worker that no record names for so long is no longer counted; an idle one appends a record every third of it."""
+"""A worker that no record names for so long is forgotten; an idle one appends a record every third of it."""
 
 MAX_REMEMBERED_REQUESTS: Final = 1_000_000
 """Request ids that are remembered. Older ones are forgotten first, and would add their job again."""
@@ -302,6 +302,8 @@ class JobFold:
             # A renewal leaves the earlier entry in the heap: only one with the current end counts.
             if lease is not None and lease.until_ms == until_ms:
                 self._end_attempt(lease, Outcome.FAIL, None, LEASE_EXPIRED, into)
+                if worker := self.workers.get(lease.worker):  # forgotten: else calls are left to it
+                    worker.see(now_ms - WORKER_LEASE_MS)
 
     def _is_expiring(self, entry: tuple[int, int, list[JobId]]) -> bool:
         """Whether a lease of the entry still ends then."""
@@ -580,7 +582,9 @@ class JobFold:
         if not record.slots:
             self.workers.pop(record.worker, None)
         else:
-            running = known.running if known is not None else self._running_calls(record.worker)
+            leases = () if known else self.leases.values()  # of a worker that was forgotten while it ran calls
+            calls = {(each.token, each.jobs[0]) for each in leases if each.worker == record.worker}
+            running = known.running if known else len(calls)
             self.workers[record.worker] = WorkerState(record.slots, record.topics, self.now_ms, running)
         if known is None or (known.slots, known.topics) != (record.slots, record.topics):
             self._count_slots()
@@ -590,10 +594,6 @@ class JobFold:
         for queue in self._queue_of_number:
             if queue.settings.parallel_percent:
                 queue.share(sum(worker.slots for worker in takers(self.workers.values(), queue.settings.topics)))
-
-    def _running_calls(self, worker: str) -> int:
-        """The calls of a worker that was forgotten while it ran them."""
-        return len({(lease.token, lease.jobs[0]) for lease in self.leases.values() if lease.worker == worker})
 
 
 def _digest(text: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -12,12 +13,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args, get_orig
 import msgspec
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.errors import UsageError
+from mailboat.errors import RetryableError, UsageError
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
 from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
 from mailboat.jobs.worker import Call, Handler, Result
 from mailboat.model.jobs import JobId, NewJob, Outcome, parse_pattern, show_job_id
 
+_LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -207,23 +209,25 @@ class JobHandlers:
     def __init__(self) -> None:
         self._handlers: dict[str, Callable[[Call, WorkerPorts], Result | Future[Result] | None]] = {}
 
-    def job(self, pattern: str, *, merged: bool = False) -> Callable[[F], F]:
+    def job(self, pattern: str, *, merged: bool = False, retry_exceptions: bool = True) -> Callable[[F], F]:
         """Decorate a function `(data, context)` that runs the jobs of these topics.
 
         The annotation of the first parameter is the payload's type: JSON is decoded into it and checked, `bytes` takes
         any payload. A payload that does not fit ends the job as `error`. The function returns None for success, or
-        what `fail`, `cancel`, `snooze` or `complete_later` of the context return; an exception is a failure.
+        what `fail`, `cancel`, `snooze` or `complete_later` of the context return.
 
         Args:
             pattern: Of job topics, such as `purge.*`.
             merged: Whether the function takes the data of merged jobs, as a list.
+            retry_exceptions: Whether an exception is a failure, which is retried; otherwise the job ends as `error`,
+                unless the exception is a temporary failure of Mailboat, such as a journal that does not answer.
         """
         parse_pattern(pattern)
 
         def add(function: F) -> F:
             if pattern in self._handlers:
                 raise UsageError(f"there are two handlers for {pattern}")
-            self._handlers[pattern] = _caller(function, is_merged=merged)
+            self._handlers[pattern] = _caller(function, is_merged=merged, retry_exceptions=retry_exceptions)
             return function
 
         return add
@@ -238,7 +242,7 @@ def _bound(caller: Callable[[Call, WorkerPorts], Result | Future[Result] | None]
 
 
 def _caller(
-    function: Callable[..., Any], *, is_merged: bool
+    function: Callable[..., Any], *, is_merged: bool, retry_exceptions: bool
 ) -> Callable[[Call, WorkerPorts], Result | Future[Result] | None]:
     data_type = _data_type(function, is_merged=is_merged)
 
@@ -253,8 +257,11 @@ def _caller(
             returned = function(data if is_merged else data[0], JobContext(call, ports))
         except EffectExistsError:
             return Result()
-        except TransactionSplitError as error:  # a retry could take a part of the effect for all of it
-            return Result(Outcome.CANCEL, str(error))
+        except Exception as error:
+            if not _ends_job(error, retry_exceptions=retry_exceptions):
+                raise
+            _LOG.warning("job %s ends as error: %s", show_job_id(next(iter(call.jobs))), error, exc_info=error)
+            return Result(Outcome.CANCEL, f"{type(error).__name__}: {error}")
         if isinstance(returned, Completion):
             return returned.result
         if returned is None or isinstance(returned, Result):
@@ -262,6 +269,13 @@ def _caller(
         raise TypeError(f"the handler returned {type(returned).__name__}, which is not an outcome")
 
     return call_function
+
+
+def _ends_job(error: Exception, *, retry_exceptions: bool) -> bool:
+    """Whether a job is not retried after this exception of its handler."""
+    if isinstance(error, TransactionSplitError):  # a retry could take a part of the effect for all of it
+        return True
+    return not retry_exceptions and not isinstance(error, RetryableError)
 
 
 def _data_type(function: Callable[..., Any], *, is_merged: bool) -> Any:
