@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.content.keys import ROOT_KEY, below_range, key_of, parent_key, path_of, subtree_range
-from mailboat.content.targets.tree_table import SimpleCoverage
-from mailboat.model.filters import filter_for
 from mailboat.model.nodes import folder_node
 from mailboat.model.paths import ROOT, NodePath, is_within, parent_of
 from mailboat.testing.trees import in_walk_order
@@ -44,12 +42,3 @@ def test_key_order_is_walk_order(paths: list[NodePath]) -> None:
 def test_the_root_has_a_key_of_its_own() -> None:
     assert key_of(ROOT) == ROOT_KEY
     assert parent_key(ROOT_KEY) == ROOT_KEY
-
-
-@given(st.lists(PATHS, min_size=1, max_size=5), st.lists(PATHS, max_size=3), PATHS)
-def test_the_fast_coverage_is_that_of_the_filter(paths: list[NodePath], deep: list[NodePath], path: NodePath) -> None:
-    workspace_filter = filter_for(paths, deep)
-    assert workspace_filter.is_simple
-    coverage = SimpleCoverage(workspace_filter)
-    assert coverage.covers(path) == workspace_filter.covers(path)
-    assert len(coverage.deep) + len(coverage.shallow) == len(workspace_filter.sets)

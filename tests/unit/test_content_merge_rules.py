@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.differences import changed_parts
-from mailboat.content.merge_rules import merge_node
+from mailboat.content.merge_rules import DocumentMerge, merge_node
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
-from mailboat.model.nodes import Binary, Node, Property
+from mailboat.model.nodes import Binary, Node, NodeRecord, Property
 from mailboat.model.paths import NodePath
 from mailboat.testing.trees import a_file, a_full_node, a_page
 
@@ -34,11 +34,15 @@ CASES = [
     (ImportMode.REPLACE, COMING),
     (
         ImportMode.MERGE_PROPERTIES,
-        node("nt:here", ("mix:c", "mix:h"), ("h",), both="here", coming="coming", here="here"),
+        node("nt:here", ("mix:c", "mix:h"), ("h", "c"), both="here", coming="coming", here="here"),
+    ),
+    (
+        ImportMode.MERGE,
+        node("nt:here", ("mix:c", "mix:h"), ("h", "c"), both="here", coming="coming", here="here"),
     ),
     (
         ImportMode.UPDATE_PROPERTIES,
-        node("nt:coming", ("mix:c", "mix:h"), ("c",), both="coming", coming="coming", here="here"),
+        node("nt:here", ("mix:c", "mix:h"), ("h", "c"), both="coming", coming="coming", here="here"),
     ),
 ]
 
@@ -59,6 +63,11 @@ def test_an_order_that_one_side_lacks_is_taken_from_the_other(mode: ImportMode, 
     assert merge_node(node(), HERE, owned(mode=mode)).child_order == (kept,)
 
 
+def test_named_children_go_behind_the_others_in_the_order_of_the_package() -> None:
+    merged = merge_node(node(order=("a", "b", "c", "x")), node(order=("c", "b", "d")), owned(mode=ImportMode.MERGE))
+    assert merged.child_order == ("a", "x", "c", "b", "d")
+
+
 def test_properties_that_are_not_covered_are_neither_taken_nor_removed() -> None:
     only_coming = (FilterRule(is_include=True, pattern=re.compile(".*/coming")),)
     rules = owned(property_rules=only_coming)
@@ -66,6 +75,33 @@ def test_properties_that_are_not_covered_are_neither_taken_nor_removed() -> None
     assert merge_node(None, COMING, rules).properties == node(coming="coming").properties
     without = node("nt:coming", ("mix:c",), ("c",))
     assert merge_node(node(both="here", coming="old"), without, rules).properties == node(both="here").properties
+
+
+def test_merge_leaves_documents_alone_whose_root_exists() -> None:
+    """Also what they have and the target lacks; what is in documents of its own is decided by itself."""
+    merging = FilterSet(PATH, mode=ImportMode.MERGE)
+    replacing = FilterSet(NodePath("/a/page/fixed"))
+    documents = DocumentMerge(
+        WorkspaceFilter((replacing, merging)),
+        {"/", "/a", "/a/page", "/a/page/fixed", "/a/page/fixed/other"}.__contains__,
+    )
+    records = [
+        ("/", False, False),  # not covered, and not of mode merge
+        ("/a", False, True),
+        ("/a/inner", True, True),
+        ("/a/new", False, False),
+        ("/a/new/inner", True, False),
+        ("/a/page", False, True),
+        ("/a/page/fixed", True, True),
+        ("/a/page/file", False, False),
+        ("/a/page/jcr:content", True, True),
+        ("/a/z", True, True),
+    ]
+    for path, is_inner, is_left in records:
+        assert (path, documents.leaves_alone(NodeRecord(NodePath(path), b"", (), is_inner))) == (path, is_left)
+    assert documents.keeps(NodePath("/a/page/fixed"))
+    assert documents.keeps(NodePath("/a/page/fixed/other"))
+    assert not documents.keeps(NodePath("/a/page/file"))
 
 
 def test_binaries_are_found_and_exchanged() -> None:

@@ -39,9 +39,7 @@ def test_rules_decide_as_in_filevault() -> None:
     assert [one.mode for one in found.sets] == [ImportMode.REPLACE, ImportMode.MERGE_PROPERTIES]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("merge", ImportMode.MERGE_PROPERTIES), ("update", ImportMode.UPDATE_PROPERTIES)]
-)
+@pytest.mark.parametrize(("old", "new"), [("MERGE", ImportMode.MERGE), ("update", ImportMode.UPDATE_PROPERTIES)])
 def test_deprecated_modes_become_those_that_never_delete(old: str, new: ImportMode) -> None:
     assert parsed(f'<filter root="/a" mode="{old}"/>').sets[0].mode is new
 

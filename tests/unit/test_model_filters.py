@@ -190,15 +190,6 @@ def test_the_filter_of_a_request_covers_what_was_asked_for(
     assert found.covers(asked) == (asked in alone or below)
 
 
-@settings(deadline=None, max_examples=examples(200))
-@given(SETS, st.lists(PATHS, max_size=5))
-def test_the_first_uncovered_path_is_the_first_that_is_not_covered(
-    sets: tuple[FilterSet, ...], asked: list[NodePath]
-) -> None:
-    found = WorkspaceFilter(sets)
-    assert found.first_uncovered(asked) == next((one for one in asked if not found.covers(one)), None)
-
-
 PATTERNS = st.sampled_from(["/a", "/a/b(/.*)?", ".*/b", "/.*", ".*/b/.*", "/b"]).map(re.compile)
 RULES = st.lists(st.builds(FilterRule, st.booleans(), PATTERNS), max_size=2).map(tuple)
 RULED_SETS = st.lists(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -98,6 +99,21 @@ def test_rules_and_modes_of_filters_come_along(read) -> None:  # type: ignore[no
     update = text(1, "/d") + number(2, 1) + data(3, text(3, "update_properties"))
     assert payload == package(header(text(1, "/c") + data(3, inner), update, text(1, "/e")), node("/c/b"), node("/e"))
     assert read(payload).filter == wanted
+
+
+@BOTH
+def test_packages_of_mode_merge_say_which_nodes_are_in_the_document_of_a_node_above(read) -> None:  # type: ignore[no-untyped-def]
+    """A reader of version 3 would merge nodes one by one; nodes of other packages have no such mark."""
+    merging = WorkspaceFilter((FilterSet(NodePath("/c"), mode=ImportMode.MERGE),))
+    nodes = [a_folder("/c"), replace(a_folder("/c/inner"), is_inner=True), a_folder("/c/own")]
+    payload = written(PackageContents(merging, nodes))
+    merge = text(1, "/c") + data(3, text(3, "merge"))
+    inner = data(5, text(1, "/c/inner") + data(2, FOLDER))
+    assert payload == package(header(merge, version=4), node("/c"), inner, node("/c/own"), count=3)
+    change = read(payload)
+    assert (change.filter, [one.is_inner for one in change.records]) == (merging, [False, True, False])
+    plain = written(PackageContents(filter_for([], [ROOT]), nodes))
+    assert plain == package(header(), node("/c"), node("/c/inner"), node("/c/own"))
 
 
 OVERLAPPING = (

@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "nothing": (b"", PackageCorruptError, "header"),
     "no header": (package(node("/c")), PackageCorruptError, "header"),
     "a header of no version": (package(data(1, data(2, text(1, "/c")))), PackageCorruptError, "version"),
-    "a later version": (package(header(version=4)), UnknownRequiredFeatureError, "version 4"),
+    "a later version": (package(header(version=5)), UnknownRequiredFeatureError, "version 5"),
     "a namespace in version 1": (
         package(header(), node("/c"), namespace("a", "urn:a")),
         PackageCorruptError,
@@ -87,6 +87,16 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "no filter": (package(data(1, number(1, 1))), PackageCorruptError, "filter"),
     "a root that can't be": (package(header(text(1, "/../etc"))), PathRefusedError, "etc"),
     "an unknown mode": (package(header(text(1, "/c") + data(3, text(3, "destroy")))), PackageCorruptError, "destroy"),
+    "mode merge in version 3": (
+        package(header(text(1, "/c") + data(3, text(3, "merge")), version=3)),
+        PackageCorruptError,
+        "version 3 has the mode 'merge'",
+    ),
+    "an inner node in version 3": (
+        package(header(version=3), node("/c"), data(5, text(1, "/c/d") + data(2, FOLDER)), count=2),
+        PackageCorruptError,
+        "version 3 has an inner node",
+    ),
     "rules without a mode": (package(header(text(1, "/c") + data(3, b""))), PackageCorruptError, "mode"),
     "an expression that is none": (
         package(header(text(1, "/c") + data(3, data(1, text(2, "(")) + text(3, "replace")))),
@@ -209,7 +219,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "two trailers": (package(package(header(), node("/c")), count=1), PackageCorruptError, "trailer|order"),
     "two headers": (package(header(), header(), node("/c")), PackageCorruptError, "header|order"),
     "a header after a node": (package(header(), node("/c"), header()), PackageCorruptError, "header|order"),
-    "an unknown record": (package(header(), node("/c"), data(5, b"x")), PackageCorruptError, "unknown"),
+    "an unknown record": (package(header(), node("/c"), data(6, b"x")), PackageCorruptError, "unknown"),
     "a group": (package(header(), b"\x13\x14"), PackageCorruptError, "unknown|not a tree"),
     "a length in too many bytes": (
         package(header(), b"\x12\x96\x80\x00" + node("/c")[2:]),

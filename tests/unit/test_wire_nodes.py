@@ -293,7 +293,7 @@ def test_many_shapes_are_not_all_remembered() -> None:
 
 
 def test_a_record_is_a_tuple_of_path_body_and_binaries() -> None:
-    assert NodeRecord(PATH, b"") == (PATH, b"", ())
+    assert NodeRecord(PATH, b"") == (PATH, b"", (), False)
 
 
 @pytest.mark.parametrize("size", [2, 0x7F, 0x80, 300])

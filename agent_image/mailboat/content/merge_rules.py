@@ -1,16 +1,18 @@
-"""How a node of a package meets the one that is there: import modes and property rules, as a pure decision.
+"""How a node of a package meets the one that is there: import modes and property rules, as pure decisions.
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
-adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing (importmode.md of
-Apache Jackrabbit FileVault; where FileVault's own importers disagree with it, the document counts).
+adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing. Both keep the type
+of an existing node. MERGE leaves the documents alone whose root exists, and is MERGE_PROPERTIES for all others. So do
+the importers of Apache Jackrabbit FileVault 4.2 (`FileArtifactHandler`, `GenericArtifactHandler`, `DocViewImporter`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mailboat.model.filters import ImportMode, WorkspaceFilter
-from mailboat.model.nodes import Node, Property
+from mailboat.model.nodes import Node, NodeRecord, Property
+from mailboat.model.paths import NodePath, is_within
 
 
 def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> Node:
@@ -23,9 +25,42 @@ def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> 
         kept = [prop for prop in present.properties if not owned.covers_property(incoming.path, prop.name)]
         return _with(incoming, _overlay(kept, covered), incoming.mixin_types)
     mixins = {*present.mixin_types, *incoming.mixin_types}
-    if mode is ImportMode.MERGE_PROPERTIES:
-        return _with(present, _overlay(covered, present.properties), mixins, _order(present, incoming))
-    return _with(incoming, _overlay(present.properties, covered), mixins, _order(incoming, present))
+    if mode is ImportMode.UPDATE_PROPERTIES:
+        return _with(present, _overlay(present.properties, covered), mixins, _order(present, incoming))
+    return _with(present, _overlay(covered, present.properties), mixins, _order(present, incoming))
+
+
+class DocumentMerge:
+    """Which nodes of one package mode MERGE leaves alone.
+
+    FileVault decides for a document: if its root exists, the whole document is left out, also nodes in it that are
+    missing. What lies below in documents, files and folders of its own is decided by itself.
+    """
+
+    def __init__(self, owned: WorkspaceFilter, exists: Callable[[NodePath], bool]) -> None:
+        """`exists` says whether the target has a node, asked before anything of its document is put."""
+        self._owned = owned
+        self._exists = exists
+        self._documents: list[tuple[NodePath, bool]] = []
+        self._replaced: set[NodePath] = set()
+
+    def leaves_alone(self, record: NodeRecord) -> bool:
+        """Whether a record is left out. To be asked for each one, in order."""
+        path = record.path
+        while self._documents and not is_within(path, self._documents[-1][0]):
+            self._documents.pop()
+        if record.is_inner and self._documents:
+            is_left = self._documents[-1][1]
+        else:
+            is_left = self._owned.mode_of(path) is ImportMode.MERGE and self._exists(path)
+            self._documents.append((path, is_left))
+        if is_left and self._owned.replaces(path):
+            self._replaced.add(path)
+        return is_left
+
+    def keeps(self, path: NodePath) -> bool:
+        """Whether a node stays that the package replaces: its document, or that of a node above, was left out."""
+        return any(is_within(path, left) for left in self._replaced)
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:
@@ -34,8 +69,15 @@ def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Proper
     return list(found.values())
 
 
-def _order(first: Node, second: Node) -> tuple[str, ...] | None:
-    return second.child_order if first.child_order is None else first.child_order
+def _order(present: Node, incoming: Node) -> tuple[str, ...] | None:
+    """FileVault moves what a package names behind the other children, in the package's order: `NodeNameList`."""
+    before, after = present.child_order, incoming.child_order
+    if before is None or after is None:
+        return after if before is None else before
+    if len(after) < 2:
+        return before + tuple(name for name in after if name not in before)
+    moved = frozenset(after)
+    return tuple(name for name in before if name not in moved) + after
 
 
 def _with(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mailboat.errors import LimitExceededError
@@ -24,9 +24,13 @@ _POLICY: Final = re.compile(r"/rep:(?:policy|repoPolicy|cugPolicy|principalPolic
 
 
 class ImportMode(enum.StrEnum):
-    """What happens to content that is there already."""
+    """What happens to content that is there already.
+
+    MERGE leaves existing nodes alone, by documents of FileVault: see `merge_rules.py`.
+    """
 
     REPLACE = "replace"
+    MERGE = "merge"
     MERGE_PROPERTIES = "merge_properties"
     UPDATE_PROPERTIES = "update_properties"
 
@@ -88,8 +92,8 @@ class FilterSet(NamedTuple):
 
     @property
     def is_simple(self) -> bool:
-        """Whether coverage is the root or the whole subtree: no rule has to be matched."""
-        return not self.rules and not self.property_rules
+        """Whether it replaces its root or the whole subtree: no rule has to be matched, and no mode looked up."""
+        return not self.rules and not self.property_rules and self.mode is ImportMode.REPLACE
 
 
 class WorkspaceFilter:
@@ -97,18 +101,20 @@ class WorkspaceFilter:
 
     Attributes:
         sets: The filter sets.
-        is_simple: Whether coverage is decided by roots alone: the fast path of readers and targets. True when every
-            set replaces, has no rules, and no root lies within a deep one, as `filter_for` makes them.
+        is_simple: Whether roots alone decide what is covered and replaced: the fast path of readers and targets. True
+            when every set is simple and no root lies within a deep one, as `filter_for` makes them.
+        covers: Whether the package owns a path.
     """
 
-    __slots__ = ("_by_root", "is_simple", "sets")
+    __slots__ = ("_by_root", "covers", "is_simple", "sets")
 
     def __init__(self, sets: tuple[FilterSet, ...]) -> None:
         """Take the sets."""
         self.sets: Final = sets
-        self.is_simple: Final = _is_plain(sets[0]) if len(sets) == 1 else _are_plain(sets)
+        self.is_simple: Final = sets[0].is_simple if len(sets) == 1 else _are_simple(sets)
         # A look-up for each ancestor instead of each set: packages of bulk builds have 500 sets.
         self._by_root: Final = _by_root(sets) if len(sets) > 1 else {}
+        self.covers: Final = _coverage(sets, self._by_root, is_simple=self.is_simple)
 
     def sets_above(self, path: NodePath) -> list[FilterSet]:
         """The filter sets whose root is the path or above it, in order."""
@@ -120,17 +126,6 @@ class WorkspaceFilter:
             found += self._by_root.get(path, ())
         found.sort()
         return [self.sets[place] for place in found]
-
-    def covers(self, path: NodePath) -> bool:
-        """Whether the package owns the path."""
-        if len(self.sets) == 1:
-            return self.sets[0].covers(path)
-        above = path
-        while not any(self.sets[place].covers(path) for place in self._by_root.get(above, ())):
-            if above == ROOT:
-                return False
-            above = parent_of(above)
-        return True
 
     def covers_alone(self, path: NodePath) -> bool:
         """Whether the package owns the path, and owns it as a shallow root only."""
@@ -161,16 +156,10 @@ class WorkspaceFilter:
             return False
         return self.covers(path) and not self.replaces(path)
 
-    def first_uncovered(self, paths: Iterable[NodePath]) -> NodePath | None:
-        """The first path that the package does not own; None when it owns all of them."""
-        if len(self.sets) > 1 or not self.is_simple or self.sets[0].is_shallow:
-            return next((path for path in paths if not self.covers(path)), None)
-        root = self.sets[0].root
-        prefix = "/" if root == "/" else f"{root}/"
-        for path in paths:
-            if not path.startswith(prefix) and path != root:
-                return path
-        return None
+    @property
+    def keeps_documents(self) -> bool:
+        """Whether it matters which nodes FileVault has in one document: mode MERGE takes or skips whole documents."""
+        return any(one.mode is ImportMode.MERGE for one in self.sets)
 
     def is_ancestor(self, path: NodePath) -> bool:
         """Whether the path lies above some root, so that content below it may be covered."""
@@ -209,7 +198,7 @@ def sets_of_first_root(sets: tuple[FilterSet, ...]) -> tuple[FilterSet, ...]:
     That was the meaning in `tree` packages of versions 1 and 2. Sets that overlap no earlier ones stay as they are.
     Raises: LimitExceededError: The sets overlap so often that more than `MAX_RULES` rules are needed.
     """
-    if len(sets) == 1 or _are_plain(sets):
+    if len(sets) == 1 or _are_simple(sets):
         return sets
     by_root = _by_root(sets)
     partial = _first_by_root(sets, lambda one: one.is_shallow or bool(one.rules))
@@ -273,12 +262,53 @@ def _with_rules(one: FilterSet, added: tuple[FilterRule, ...]) -> FilterSet:
     return one._replace(rules=rules, property_rules=one.property_rules + of_properties)
 
 
-def _is_plain(one: FilterSet) -> bool:
-    return not one.rules and not one.property_rules and one.mode is ImportMode.REPLACE
+def _coverage(
+    sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]], *, is_simple: bool
+) -> Callable[[NodePath], bool]:
+    """What decides whether a path is covered, prepared once for a package: readers and targets ask for every node."""
+    if len(sets) == 1:
+        only = sets[0]
+        return _subtree(only.root) if is_simple and not only.is_shallow else only.covers
+    return _roots(sets) if is_simple else _any_set(sets, by_root)
 
 
-def _are_plain(sets: tuple[FilterSet, ...]) -> bool:
-    return all(map(_is_plain, sets)) and _are_apart(sets)
+def _subtree(root: NodePath) -> Callable[[NodePath], bool]:
+    if root == ROOT:
+        return lambda path: True  # noqa: ARG005  # the root holds everything
+    prefix = f"{root}/"
+    return lambda path: path.startswith(prefix) or path == root
+
+
+def _roots(sets: tuple[FilterSet, ...]) -> Callable[[NodePath], bool]:
+    roots = frozenset(one.root for one in sets)
+    deep = frozenset(one.root for one in sets if not one.is_shallow)
+
+    def covers(path: NodePath) -> bool:
+        if path in roots:
+            return True
+        while path != ROOT:
+            path = parent_of(path)
+            if path in deep:
+                return True
+        return False
+
+    return covers
+
+
+def _any_set(sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]]) -> Callable[[NodePath], bool]:
+    def covers(path: NodePath) -> bool:
+        above = path
+        while not any(sets[place].covers(path) for place in by_root.get(above, ())):
+            if above == ROOT:
+                return False
+            above = parent_of(above)
+        return True
+
+    return covers
+
+
+def _are_simple(sets: tuple[FilterSet, ...]) -> bool:
+    return all(one.is_simple for one in sets) and _are_apart(sets)
 
 
 def _are_apart(sets: tuple[FilterSet, ...]) -> bool:

@@ -11,7 +11,7 @@ import enum
 import hashlib
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.model.content_hash import ContentHash
@@ -141,6 +141,8 @@ class Node:
         child_order: Names of children in order, for a node whose children are ordered; None where the order has no
             meaning (folders). Children that it does not name come after the named ones, by name; names without a
             child are ignored. So a new child needs no write to its parent.
+        is_inner: Whether a document of FileVault that begins at a node above says what the node is: of import, and no
+            part of the content. Known where a filter `keeps_documents`.
     """
 
     path: NodePath
@@ -148,6 +150,7 @@ class Node:
     mixin_types: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
     child_order: tuple[str, ...] | None = None
+    is_inner: bool = field(default=False, compare=False)
 
     def find(self, name: str) -> Property | None:
         """The property of that name, if there is one."""
@@ -187,11 +190,13 @@ class NodeRecord(NamedTuple):
         path: A checked path.
         body: Everything but the path, as canonical protobuf `NodeBody` (`wire/nodes.py` encodes and decodes it).
         binaries: The binaries that the body names by digest instead of holding them, each with a way to open it.
+        is_inner: See `Node`.
     """
 
     path: NodePath
     body: bytes
     binaries: tuple[Binary, ...] = ()
+    is_inner: bool = False
 
 
 def file_node(path: NodePath, data: Binary) -> Node:

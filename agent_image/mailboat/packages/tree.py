@@ -18,6 +18,7 @@ import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import filterfalse
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from mailboat.config.document import LimitsConfig
@@ -189,7 +190,7 @@ def _chain_of(encoded: bytes) -> Chain | None:
     """The nodes in this part of a header; None unless they are a chain, and whole without the blob store."""
     records = decode_ancestors(encoded)
     prefix = ""
-    for path, _, binaries in records:
+    for path, _, binaries, _ in records:
         if binaries or not path.startswith(prefix) or path == prefix:
             return None
         prefix = "/" if path == "/" else f"{path}/"
@@ -274,9 +275,8 @@ def _whole_header(package: TreePackage, open_blob: OpenBinary | None) -> Header:
 def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: LimitsConfig) -> None:
     if not is_in_key_order(paths, refuse_collisions=limits.refuse_collisions):
         check_order(paths, refuse_collisions=limits.refuse_collisions)
-    uncovered = package_filter.first_uncovered(paths)
-    if uncovered is not None:
-        raise not_covered(uncovered)
+    for path in filterfalse(package_filter.covers, paths):
+        raise not_covered(path)
 
 
 def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsConfig) -> None:

@@ -33,7 +33,9 @@ from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
 from mailboat.wire.tree import (
     FORMAT_VERSION,
     HEADER_TAG,
+    INNER_NODE_TAG,
     MAX_RECORD_BYTES,
+    MERGE_VERSION,
     NAMESPACE_TAG,
     NODE_TAG,
     PIECE_BYTES,
@@ -50,7 +52,7 @@ from mailboat.wire.tree import (
 
 CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 64 * 1024
-_TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, PIECE_TAG, NAMESPACE_TAG, TRAILER_TAG})
+_TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, INNER_NODE_TAG, PIECE_TAG, NAMESPACE_TAG, TRAILER_TAG})
 _MAX_FRAME_BYTES: Final = 6  # tag, and a length of up to 35 bits
 
 
@@ -259,7 +261,7 @@ class TreePackageReader:
             raw = self._records.next()
             if raw is None:
                 raise PackageCorruptError("a tree package ends without a trailer", nodes=self._node_count)
-            if raw.tag == NODE_TAG:
+            if raw.tag in (NODE_TAG, INNER_NODE_TAG):
                 record = self._take_node(raw)
                 order.add(record.path)
                 if not covers(record.path):
@@ -283,6 +285,12 @@ class TreePackageReader:
         # Pieces come before the node that names them, so that the node can be checked and applied at once.
         carried, self._carried = self._carried, {}
         record = decode_node_record(raw.content, raw.number, partial(self._open, carried))
+        if raw.tag == INNER_NODE_TAG:
+            if self._version < MERGE_VERSION:
+                raise PackageCorruptError(
+                    f"a tree package of version {self._version} has an inner node", record=raw.number
+                )
+            record = record._replace(is_inner=True)
         self._total_bytes += len(raw.content)
         self._check_carried(record, carried)
         self._check_total(record.path)

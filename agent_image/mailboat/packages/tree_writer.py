@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from mailboat.content.binaries import content_bytes_of, unread
@@ -69,6 +69,7 @@ class TreePackageWriter:
         self._node_count = 0
         self._content_bytes = 0
         self._elsewhere_bytes = 0
+        self._keeps_documents = contents.filter.keeps_documents
 
     def write(self) -> PackageSummary:
         """Write all records.
@@ -122,9 +123,8 @@ class TreePackageWriter:
         order, refuses = None, self._contents.refuse_collisions
         while chunk := list(islice(nodes, CHUNK_NODES)):
             paths = [node.path for node in chunk]
-            uncovered = self._contents.filter.first_uncovered(paths)
-            if uncovered is not None:
-                raise UsageError(f"{uncovered} is not covered by the package's filter", path=uncovered)
+            for path in filterfalse(self._contents.filter.covers, paths):
+                raise UsageError(f"{path} is not covered by the package's filter", path=path)
             is_all = order is None and len(chunk) < CHUNK_NODES
             if not is_all or not is_in_key_order(paths, refuse_collisions=refuses):
                 order = order or PathOrder(refuse_collisions=refuses)
@@ -143,7 +143,7 @@ class TreePackageWriter:
             self._used.note(node.path, body, node)
         if binaries:
             body = parts.joined(placed)
-        record = encode_node_record(node.path, body)
+        record = encode_node_record(node.path, body, is_inner=self._keeps_documents and node.is_inner)
         if len(record) > MAX_RECORD_BYTES:
             raise LimitExceededError(
                 f"a node has {len(record)} bytes without its large binaries, the limit is {MAX_RECORD_BYTES}",

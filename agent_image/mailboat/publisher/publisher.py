@@ -19,7 +19,7 @@ from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.content.progress import description_of, unwatched
 from mailboat.errors import UsageError
-from mailboat.model.filters import ImportMode, filter_for
+from mailboat.model.filters import filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node
@@ -358,7 +358,7 @@ def replaced_roots(source: Source, roots: Sequence[NodePath]) -> Sequence[NodePa
         return roots
     owned = described.filter_within(filter_for(roots, roots))
     for filter_set in owned.sets:
-        if filter_set.is_shallow or not filter_set.is_simple or filter_set.mode is not ImportMode.REPLACE:
+        if filter_set.is_shallow or not filter_set.is_simple:
             raise UsageError(
                 f"the filter of {source.uri} has rules or a mode for {filter_set.root}, "
                 "which only whole packages carry",

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -417,6 +418,14 @@ class TargetContract:
         merging = WorkspaceFilter((FilterSet(NodePath("/a"), mode=ImportMode.MERGE_PROPERTIES),))
         publish(target, [a_page("/a", None, one="2", two="2"), a_file("/a/x", b"new"), a_file("/a/y")], merging, 1)
         assert content_of(target) == [a_page("/a", None, one="1", two="2"), a_file("/a/x", b"old"), a_file("/a/y")]
+
+    def test_merge_leaves_existing_documents_alone(self, target: Target) -> None:
+        publish(target, [a_page("/a", None, one="1"), a_file("/a/x", b"old")], deep("/a"))
+        merging = WorkspaceFilter((FilterSet(NodePath("/a"), mode=ImportMode.MERGE),))
+        new = [a_page("/a/y", None), replace(a_page("/a/y/in", None), is_inner=True), a_page("/a/y/own", None)]
+        inner = replace(a_page("/a/in", None), is_inner=True)
+        publish(target, [a_page("/a", None, one="2", two="2"), inner, a_file("/a/x", b"new"), *new], merging, 1)
+        assert content_of(target) == [a_page("/a", None, one="1"), a_file("/a/x", b"old"), *new]
 
     def test_updating_adds_and_overwrites_and_removes_nothing(self, target: Target) -> None:
         publish(target, [a_page("/a", None, one="1", kept="1"), a_file("/a/x", b"old")], deep("/a"))

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from mailboat.content.merge_rules import merge_node
+from mailboat.content.merge_rules import DocumentMerge, merge_node
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Node, folder_node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, is_within
 from mailboat.testing.trees import Shape, in_walk_order, nodes, records, small_binaries
+from mailboat.wire.nodes import encode_node
 
 NAMES = ("a", "b", ".node.json", "é")
 
@@ -41,8 +43,11 @@ class ModelTree:
         """Put and remove what a package with these nodes and this filter says."""
         before = set(self.nodes)
         emptied = []
+        documents, left = DocumentMerge(workspace_filter, self.nodes.__contains__), set()
         for node in carried:
-            if workspace_filter.covers(node.path):
+            if documents.leaves_alone(encode_node(node)):
+                left.add(node.path)
+            elif workspace_filter.covers(node.path):
                 present = self.nodes.get(node.path)
                 merged = merge_node(present, node, workspace_filter)
                 was_file = present is not None and present.is_plain_file
@@ -59,8 +64,8 @@ class ModelTree:
             elif node.path != "/" and node.path not in self.nodes:
                 self._put(node)
         paths = {node.path for node in carried}
-        self._drop({path for path in before - paths if workspace_filter.replaces(path)})
-        kept = {path for path in paths if workspace_filter.covers(path)} | (self.nodes.keys() - before)
+        self._drop({path for path in before - paths if workspace_filter.replaces(path) and not documents.keeps(path)})
+        kept = {path for path in paths - left if workspace_filter.covers(path)} | (self.nodes.keys() - before)
         for above in emptied:
             self._drop({path for path in self.nodes if is_within(path, above) and path != above} - kept)
 
@@ -120,7 +125,10 @@ def changes(draw: st.DrawFn) -> tuple[list[Node], WorkspaceFilter]:
     """Nodes in walk order and the filter that they come with."""
     shape = Shape(binaries=small_binaries(20))
     drawn = [draw(nodes(path, shape)) for path in draw(st.lists(paths(), max_size=5, unique=True))]
-    return in_walk_order(drawn), draw(filters())
+    owned = draw(filters())
+    if owned.keeps_documents:
+        drawn = [replace(node, is_inner=draw(st.booleans())) for node in drawn]
+    return in_walk_order(drawn), owned
 
 
 def as_change(carried: Sequence[Node], workspace_filter: WorkspaceFilter, *, is_stream: bool = False) -> TreeChange:

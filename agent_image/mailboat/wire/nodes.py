@@ -42,10 +42,10 @@ def encode_node(node: Node) -> NodeRecord:
     """Encode a node; the binaries that are not inline are named by digest and handed along."""
     parts = split_body(node)
     if not parts.binaries:
-        return NodeRecord(node.path, parts.joined([]))
+        return NodeRecord(node.path, parts.joined([]), (), node.is_inner)
     data = [binary.data for binary in parts.binaries]
     outside = tuple([binary for binary in parts.binaries if binary.data is None])
-    return NodeRecord(node.path, parts.joined(data), outside)
+    return NodeRecord(node.path, parts.joined(data), outside, node.is_inner)
 
 
 def decode_node(path: NodePath, body: bytes, open_binary: OpenBinary | None = None) -> Node:

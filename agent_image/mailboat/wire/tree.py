@@ -29,6 +29,8 @@ NAMED_VERSION: Final = 2
 OVERLAP_VERSION: Final = 3
 """Of packages with filters that overlap, and may both cover a path; in earlier versions the first root decides. And of
 packages with nodes that rules leave out below a root, above covered ones."""
+MERGE_VERSION: Final = 4
+"""Of packages with the mode `merge`, whose nodes say which of them FileVault has in one document."""
 MAX_RECORD_BYTES: Final = 16 * 1024**2
 """One record: a node with its texts and inline binaries, or the header."""
 PIECE_BYTES: Final = 512 * 1024
@@ -38,6 +40,7 @@ HEADER_TAG: Final = 0x0A
 NODE_TAG: Final = 0x12
 PIECE_TAG: Final = 0x1A
 NAMESPACE_TAG: Final = 0x22
+INNER_NODE_TAG: Final = 0x2A
 TRAILER_TAG: Final = 0x7A
 _IS_LAST: Final = b"\x10\x01"
 MAGIC: Final = b"\x0a"
@@ -85,9 +88,11 @@ def encode_header(
     format_pattern: FormatPattern,
     version: int = FORMAT_VERSION,
 ) -> bytes:
-    """The header, framed. Filters that overlap raise the version, and nodes that are not above roots."""
+    """The header, framed. Mode `merge`, filters that overlap and nodes that are not above roots raise the version."""
     ancestors = list(ancestors)
-    if sets_of_first_root(package_filter.sets) != package_filter.sets or not all(
+    if package_filter.keeps_documents:
+        version = MERGE_VERSION
+    elif sets_of_first_root(package_filter.sets) != package_filter.sets or not all(
         package_filter.is_ancestor(ancestor.path) for ancestor in ancestors
     ):
         version = OVERLAP_VERSION
@@ -97,8 +102,10 @@ def encode_header(
     return framed(MAGIC, b"".join(content))
 
 
-def encode_node_record(path: str, body: bytes) -> bytes:
+def encode_node_record(path: str, body: bytes, *, is_inner: bool = False) -> bytes:
     """A node, framed."""
+    if is_inner:
+        return framed(b"\x2a", _encode_node(path, body))
     encoded = path.encode()
     size, length = len(encoded), len(body)
     if size < 0x80 <= length < _SHORT_BYTES:  # nearly all: two bytes for each of the lengths but the path's
@@ -136,7 +143,7 @@ def _encode_node(path: str, body: bytes) -> bytes:
 
 
 def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> bytes:
-    if one.is_simple and not one.is_shallow and one.mode is ImportMode.REPLACE:
+    if one.is_simple and not one.is_shallow:
         return framed(b"\x0a", one.root.encode())
     encoded = pb.TreeFilter(root=one.root, is_shallow=one.is_shallow or None)
     if one.rules or one.property_rules or one.mode is not ImportMode.REPLACE:
@@ -156,7 +163,7 @@ def _encode_rule(rule: FilterRule, format_pattern: FormatPattern) -> pb.TreeFilt
 def parse_package(payload: bytes) -> pb.TreePackage | None:
     """Parse a package in one call, and check that these are the bytes its records have in order.
 
-    None when it has pieces of binaries: it must be read record by record.
+    None when it has pieces of binaries or inner nodes: it must be read record by record.
 
     Raises:
         PackageCorruptError: Not protobuf, records out of order, unknown fields.
@@ -168,7 +175,7 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
         raise PackageCorruptError(f"{len(payload)} bytes are not a tree package: {error}") from error
     if package.header.format_version != FORMAT_VERSION:
         _check_version(package.header)
-    if len(package.piece):
+    if len(package.piece) or len(package.inner_node):
         return None
     package.DiscardUnknownFields()
     if package.SerializeToString() != payload:
@@ -231,7 +238,7 @@ def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern, open_bin
 
 
 def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
-    sets = tuple([_decode_filter(one, compile_pattern) for one in header.filter])
+    sets = tuple([_decode_filter(one, compile_pattern, header.format_version) for one in header.filter])
     if not sets:
         raise PackageCorruptError("a tree package has no filter", record=1)
     if len(sets) > MAX_RULES:
@@ -270,7 +277,7 @@ def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> 
         body = node.body
         shape = check_body(path, body)
         outside = binaries_outside(body, open_binary) if shape.binary_count else ()
-        records.append(tuple.__new__(NodeRecord, (path, body.SerializeToString(), outside)))
+        records.append(tuple.__new__(NodeRecord, (path, body.SerializeToString(), outside, False)))
     return records
 
 
@@ -293,11 +300,11 @@ def _trailer_start(node_count: int) -> bytes:
 
 def _check_version(header: pb.TreeHeader) -> None:
     version = header.format_version
-    if FORMAT_VERSION <= version <= OVERLAP_VERSION:
+    if FORMAT_VERSION <= version <= MERGE_VERSION:
         return
-    if version > OVERLAP_VERSION:
+    if version > MERGE_VERSION:
         raise UnknownRequiredFeatureError(
-            f"a tree package is of version {version}, this version supports up to {OVERLAP_VERSION}",
+            f"a tree package is of version {version}, this version supports up to {MERGE_VERSION}",
             next_step="upgrade this subscriber",
         )
     raise PackageCorruptError("a tree package starts without a header of a known version", record=1)
@@ -314,7 +321,7 @@ def _parse_strictly(kind: type[P], content: bytes, number: int) -> P:
     return record
 
 
-def _decode_filter(one: pb.TreeFilter, compile_pattern: CompilePattern) -> FilterSet:
+def _decode_filter(one: pb.TreeFilter, compile_pattern: CompilePattern, version: int) -> FilterSet:
     root = parse_path(one.root)
     if not one.HasField("rules"):
         return FilterSet(root, one.is_shallow)
@@ -325,6 +332,8 @@ def _decode_filter(one: pb.TreeFilter, compile_pattern: CompilePattern) -> Filte
         mode = ImportMode(rules.mode)
     except ValueError as error:
         raise PackageCorruptError(f"a filter has the unknown mode {rules.mode[:40]!r}", path=root) from error
+    if mode is ImportMode.MERGE and version < MERGE_VERSION:
+        raise PackageCorruptError(f"a tree package of version {version} has the mode {mode.value!r}", path=root)
     return FilterSet(
         root,
         one.is_shallow,

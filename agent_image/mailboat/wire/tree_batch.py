@@ -66,8 +66,8 @@ def _parse_some(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
 
 
 def is_count_right(package: OpaquePackage, count: int) -> bool:
-    """Whether a package of so many nodes says so in its trailer, has not many of them, and no pieces of binaries."""
-    if count > MAX_NODES or package.HasField("piece"):
+    """Whether a package of so many nodes says so in its trailer, has not many of them, no pieces and no inner nodes."""
+    if count > MAX_NODES or package.HasField("piece") or package.HasField("inner_node"):
         return False
     return package.trailer[:-DIGEST_BYTES] == _TRAILER_STARTS[count]
 

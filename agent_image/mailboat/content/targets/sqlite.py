@@ -116,7 +116,7 @@ class _InTable:
         hold = self._blobs.hold
         return [
             (path.replace("/", SEPARATOR), stamp, hold(binaries) if binaries else None, body)
-            for path, body, binaries in records
+            for path, body, binaries, _ in records
         ]
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:  # noqa: ARG002  # blobs need no path

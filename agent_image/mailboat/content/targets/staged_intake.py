@@ -125,7 +125,7 @@ class StagedIntake:
             self._stage_again(key)
 
     def _row(self, record: NodeRecord, stamp: int) -> Row:
-        path, body, outside = record
+        path, body, outside, _ = record
         self._room.check(path)
         key = key_of(path)
         by_digest = {binary.digest: binary for binary in outside}

@@ -5,9 +5,6 @@ number of the change that put the row last, counted by the target itself: a chan
 but did not carry is what has another number, removed by one DELETE over a range. No row is ever without a parent. Small
 whole subtrees are gathered, see `PendingSubtrees`; filters with rules or modes are applied by `apply_filtered`.
 
-Coverage of a simple filter: `WorkspaceFilter.covers` looks up each ancestor of a path; here the roots are prepared once
-for a package, and a package with one root, which nearly all are, costs one comparison for each record.
-
 Small whole subtrees are pending until they are written together, by few statements. No pending subtree lies within
 another, and what is above a pending one was there before; so it makes no difference that all rows are put first, and
 what the subtrees held before goes afterwards. What would need another order `touches` the pending ones, and they are
@@ -17,7 +14,6 @@ written before it is taken.
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -35,7 +31,6 @@ from mailboat.content.keys import (
     subtree_range,
 )
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
-from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
@@ -130,52 +125,6 @@ def _upwards(key: str) -> list[str]:
         found.append(key)
         key = key[: key.rindex(SEPARATOR)]
     return found
-
-
-class SimpleCoverage:
-    """What a simple filter covers.
-
-    Attributes:
-        covers: Whether a path is covered.
-        deep: The subtrees covered, as ranges of keys, disjoint and sorted.
-        shallow: The keys of roots that are covered alone, the deepest first.
-    """
-
-    __slots__ = ("covers", "deep", "shallow")
-
-    def __init__(self, workspace_filter: WorkspaceFilter) -> None:
-        """Prepare a filter that `is_simple`."""
-        sets = workspace_filter.sets
-        self.covers: Callable[[NodePath], bool]
-        self.shallow: list[Key] = []
-        if len(sets) == 1 and not sets[0].is_shallow:
-            root = sets[0].root
-            self.covers = _within(root)
-            self.deep = [subtree_range(key_of(root))]
-            return
-        self.deep = sorted(subtree_range(key_of(filter_set.root)) for filter_set in sets if not filter_set.is_shallow)
-        self.shallow = sorted((key_of(filter_set.root) for filter_set in sets if filter_set.is_shallow), reverse=True)
-        self.covers = _among(frozenset(self.shallow), self.deep)
-
-
-def _within(root: NodePath) -> Callable[[NodePath], bool]:
-    if root == "/":
-        return lambda path: True  # noqa: ARG005  # the root holds everything
-    prefix = f"{root}/"
-    return lambda path: path.startswith(prefix) or path == root
-
-
-def _among(alone: frozenset[Key], deep: list[tuple[str, str]]) -> Callable[[NodePath], bool]:
-    starts = [low for low, _ in deep]
-
-    def covers(path: NodePath) -> bool:
-        key = key_of(path)
-        if key in alone:
-            return True
-        index = bisect_right(starts, key) - 1
-        return index >= 0 and key < deep[index][1]
-
-    return covers
 
 
 CHUNK_RECORDS: Final = 500
@@ -296,24 +245,26 @@ class TreeTable:
 
     def apply_simple(self, change: TreeChange, stamp: int) -> ChangeCount:
         """Put and remove what a change with a simple filter says."""
-        coverage = SimpleCoverage(change.filter)
+        sets, covers = change.filter.sets, change.filter.covers
+        shallow = sorted((key_of(one.root) for one in sets if one.is_shallow), reverse=True)  # the deepest first
         put = size = 0
-        alone = frozenset(coverage.shallow)
+        alone = frozenset(shallow)
         uncarried, new_files = set(alone), list[NodePath]()
         stream = iter(change.records)
         while chunk := list(islice(stream, CHUNK_RECORDS)):
-            covered = [record for record in chunk if coverage.covers(record.path)]
+            covered = [record for record in chunk if covers(record.path)]
             if len(covered) != len(chunk):
-                put += self._make_ancestors(chunk, coverage.covers, stamp)
+                put += self._make_ancestors(chunk, covers, stamp)
             new_files += [record.path for record in covered if self.is_new_file(record, alone)]
-            rows = self.put(covered, stamp, coverage.covers)
+            rows = self.put(covered, stamp, covers)
             put += len(rows)
             size += _size(covered)
             if uncarried:
                 uncarried.difference_update(row[0] for row in rows)
         # After the rows: what still has another stamp is what the package covers and does not contain.
-        removed = sum(self._delete_others(low, high, stamp) for low, high in coverage.deep)
-        removed += sum(self.delete_alone(key) for key in coverage.shallow if key in uncarried)
+        deep = sorted(subtree_range(key_of(one.root)) for one in sets if not one.is_shallow)
+        removed = sum(self._delete_others(low, high, stamp) for low, high in deep)
+        removed += sum(self.delete_alone(key) for key in shallow if key in uncarried)
         removed += sum(self.delete_below(path, stamp) for path in new_files)
         return ChangeCount(put, removed, size)
 
@@ -365,6 +316,10 @@ class TreeTable:
         path, held = path_of(key), row[0]
         return decode_node(path, row[1], lambda digest: self._intake.open_held(path, held, digest))
 
+    def has(self, key: Key) -> bool:
+        """Whether a node is there."""
+        return self._connection.execute("SELECT 1 FROM nodes WHERE key = ?", (key,)).fetchone() is not None
+
     def is_uncarried(self, key: Key, stamp: int) -> bool:
         """Whether the node is there and another change put it last."""
         row = self._connection.execute("SELECT stamp FROM nodes WHERE key = ?", (key,)).fetchone()
@@ -405,7 +360,7 @@ class TreeTable:
         values: list[object] = []
         seen: set[str] = set()
         size = 0
-        for path, body, binaries in records:
+        for path, body, binaries, _ in records:
             key = path.replace("/", SEPARATOR)
             if binaries or (key[: key.rindex(SEPARATOR)] not in seen and key != low):
                 if key in self._known and low.startswith(key + SEPARATOR):
@@ -461,7 +416,7 @@ class TreeTable:
 
 def _size(records: Sequence[NodeRecord]) -> int:
     size = 0
-    for _, body, binaries in records:
+    for _, body, binaries, _ in records:
         size += len(body)
         if binaries:
             size += sum(binary.length_bytes for binary in binaries)

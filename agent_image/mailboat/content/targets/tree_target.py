@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
-from mailboat.content.merge_rules import merge_node
+from mailboat.content.merge_rules import DocumentMerge, merge_node
 from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
@@ -275,7 +275,11 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
     """Put and remove what a change says, whatever its filter is."""
     put = size = 0
     emptied: list[NodePath] = []  # nodes below which nothing stays that the change does not carry
+    keeps_documents = change.filter.keeps_documents
+    documents = DocumentMerge(change.filter, lambda path: table.has(key_of(path)))
     for record in change.records:
+        if keeps_documents and documents.leaves_alone(record):
+            continue
         if not change.filter.covers(record.path):
             put += table.make_ancestor(record, stamp, change.filter.covers)
             continue
@@ -287,7 +291,7 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
         table.put([merged], stamp, change.filter.covers)
         put += 1
         size += len(merged.body) + sum(binary.length_bytes for binary in record.binaries)
-    removed = _remove_uncarried(table, change.filter, stamp)
+    removed = _remove_uncarried(table, change.filter, stamp, documents)
     removed += sum(table.delete_below(path, stamp) for path in emptied)
     return ChangeCount(put, removed, size)
 
@@ -301,12 +305,16 @@ def _merged(table: TreeTable, record: NodeRecord, owned: WorkspaceFilter) -> Nod
     return encode_node(merge_node(table.node(key_of(record.path)), incoming, owned))
 
 
-def _remove_uncarried(table: TreeTable, workspace_filter: WorkspaceFilter, stamp: int) -> int:
+def _remove_uncarried(table: TreeTable, workspace_filter: WorkspaceFilter, stamp: int, documents: DocumentMerge) -> int:
+    def is_removed(key: Key) -> bool:
+        path = path_of(key)
+        return workspace_filter.replaces(path) and not documents.keeps(path)
+
     whole, alone = _replaced_roots(workspace_filter)
     below = (key for root in whole for key in table.uncarried(root, stamp))
     single = (root for root in alone if table.is_uncarried(root, stamp))
     # Those of shallow roots last and deepest first: a node stays as long as another is below it.
-    return sum(table.delete_alone(key) for key in chain(below, single) if workspace_filter.replaces(path_of(key)))
+    return sum(table.delete_alone(key) for key in chain(below, single) if is_removed(key))
 
 
 def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[Key]]:

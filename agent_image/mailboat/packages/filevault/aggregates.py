@@ -121,6 +121,7 @@ class Aggregates:
         self.refer = refer
         self._owned = owned
         self.refuse_collisions = refuse_collisions
+        self._keeps_documents = owned is not None and owned.keeps_documents
 
     def node(self, said: NodeText) -> Node:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
@@ -277,7 +278,10 @@ class Aggregates:
     def _said(self, place: Place, definition: Element, found: _Found) -> NodeText:
         plan = self.plan(definition, place.path, place.entry)
         texts = definition.attributes[1::2]
-        return NodeText(place.path, place.entry, plan, texts, found.binaries, found.elements, definition.marks)
+        is_inner = self._keeps_documents and definition is place.element
+        return NodeText(
+            place.path, place.entry, plan, texts, found.binaries, found.elements, definition.marks, is_inner
+        )
 
     def _expanded(self, place: Place, definition: Element | None, found: _Found) -> Expanded:
         if definition is not None:

@@ -33,7 +33,7 @@ from mailboat.packages.filevault.properties import (
     package_id,
     with_package_type,
 )
-from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
+from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, open_archive
 from mailboat.packages.port import PackageContents, PackageReader, PackageSummary
 from mailboat.packages.prefixes import Declarations
 from mailboat.packages.tree_order import PathOrder
@@ -103,6 +103,7 @@ class FilevaultCodec:
             owns if contents.is_for_repositories else None,
             total.amend,
             contents.limits.max_xml_depth,
+            contents.filter.keeps_documents,
         )
         layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
@@ -209,7 +210,7 @@ class _Total:
         self.hash = TreeHash()
         self.node_count = 0
         self.content_bytes = 0
-        self._covers = coverage(contents.filter)
+        self._covers = contents.filter.covers
         self._max_nodes = contents.limits.max_entries
         self._order = PathOrder(refuse_collisions=True) if contents.refuse_collisions else None
 

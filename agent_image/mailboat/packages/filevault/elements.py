@@ -48,6 +48,7 @@ class NodeText(NamedTuple):
         binaries: Values that travel as entries.
         elements: Names of the elements within: the order of children, if there is one.
         marks: What processing instructions say, see `document.Mark`.
+        is_inner: Whether the document of a node above says it, where that matters: see `Node`.
     """
 
     path: NodePath
@@ -57,6 +58,7 @@ class NodeText(NamedTuple):
     binaries: Sequence[PropertyFile] = ()
     elements: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+    is_inner: bool = False
 
 
 def build_node(said: NodeText, refer: Refer) -> Node:
@@ -79,7 +81,7 @@ def build_node(said: NodeText, refer: Refer) -> Node:
         properties.sort(key=_name)
         _check_names(said, properties)
     primary, mixins = types_of(said)
-    return Node(said.path, primary, mixins, tuple(properties), child_order(said, primary))
+    return Node(said.path, primary, mixins, tuple(properties), child_order(said, primary), said.is_inner)
 
 
 def types_of(said: NodeText) -> tuple[str, tuple[str, ...]]:

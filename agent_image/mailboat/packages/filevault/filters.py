@@ -1,9 +1,9 @@
 r"""`filter.xml`: what a package owns, both ways.
 
-Source: filter.md, importmode.md and workspacefilter-1.0.xsd of FileVault. `merge` and `update`, deprecated there,
-become `merge_properties` and `update_properties`: neither ever deletes. A set of `type="cleanup"` is imported like any
-other; FileVault's validator accepts that it has no content. A root with the single include `\Q<root>\E`, as Sling
-writes for a path that is not deep, is a shallow set of ours.
+Source: filter.md, importmode.md and workspacefilter-1.0.xsd of FileVault. `update`, deprecated there, becomes
+`update_properties`, as FileVault imports it for all nodes but users and groups. A set of `type="cleanup"` is imported
+like any other; FileVault's validator accepts that it has no content. A root with the single include `\Q<root>\E`, as
+Sling writes for a path that is not deep, is a shallow set of ours.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ FILTER_XML: Final = "META-INF/vault/filter.xml"
 MAX_FILTER_BYTES: Final = 4 * 1024 * 1024
 
 _MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
-    {mode.value: mode for mode in ImportMode}
-    | {"merge": ImportMode.MERGE_PROPERTIES, "update": ImportMode.UPDATE_PROPERTIES}
+    {mode.value: mode for mode in ImportMode} | {"update": ImportMode.UPDATE_PROPERTIES}
 )
 _CLEANUP: Final = "cleanup"
 _TYPES: Final = frozenset({_CLEANUP, ""})

@@ -80,6 +80,7 @@ class LayoutSettings:
             element without anything in it, so those of missing nodes are left out. None keeps all names of an order.
         on_shortened: Called with a node whose order lost names, before any node that is not below it is written.
         max_xml_depth: The deepest nesting of elements that readers accept.
+        keeps_documents: Write into one document what the source has in one, whatever its size: see `DocumentMerge`.
     """
 
     namespaces: Mapping[str, str]
@@ -88,6 +89,7 @@ class LayoutSettings:
     owns: Callable[[NodePath], bool] | None = None
     on_shortened: Callable[[Node], None] | None = None
     max_xml_depth: int = LimitsConfig().max_xml_depth
+    keeps_documents: bool = False
 
 
 @dataclass(slots=True)
@@ -108,11 +110,10 @@ class _Document:
         self.elements += _element_count(node)
         self.attributes += _attribute_count(node)
 
-    def has_room_for(self, node: Node) -> bool:
+    def is_readable_with(self, node: Node) -> bool:
         """Whether readers still accept the document with the node, see `DocumentReader.read`."""
         return (
-            self.size < DOCUMENT_BYTES
-            and self.attributes + _attribute_count(node) <= MAX_DOCUMENT_ATTRIBUTES
+            self.attributes + _attribute_count(node) <= MAX_DOCUMENT_ATTRIBUTES
             and self.elements + _element_count(node) <= MAX_DOCUMENT_ELEMENTS
         )
 
@@ -174,9 +175,10 @@ class Layout:
         is_file = not has_children and _is_simple_file(node)
         # A file with children: an access control list, besides the jcr:content that the bytes stand for.
         data = node.data if has_children else None
+        is_inner = self._settings.keeps_documents and node.is_inner
         # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
-        is_folder = node.is_plain_folder and parent_of(node.path) != ROOT
-        is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node)
+        is_folder = node.is_plain_folder and parent_of(node.path) != ROOT and not is_inner
+        is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node) and not is_inner
         if (
             not is_file
             and not is_folder
@@ -184,9 +186,9 @@ class Layout:
             and data is None
             and parent is not None
             and parent.document is not None
-            and _takes_in(parent, node)
+            and parent.document.is_readable_with(node)
             and parent.depth + _DEPTH_AROUND <= self._settings.max_xml_depth
-            and (parent.depth < MAX_ELEMENT_DEPTH or not self._has_carried(node))
+            and (is_inner if self._settings.keeps_documents else self._takes_in(parent, parent.document, node))
         ):
             self._add_element(node, platform, parent, parent.document)
             return
@@ -202,6 +204,14 @@ class Layout:
             self._open[-1].file = f"{platform[: platform.rfind('/')]}/{platform_name(name_of(node.path))}"
         else:
             self._open.append(self._opened(node, platform, _Document(), 0))
+
+    def _takes_in(self, parent: _Open, document: _Document, node: Node) -> bool:
+        """Whether the parent's document should hold the node: if it is small, and its order does not forbid it."""
+        if node.primary_type in POLICY_TYPES or document.size >= DOCUMENT_BYTES:
+            return False
+        order = parent.node.child_order
+        is_allowed = order is None or name_of(node.path) in order
+        return is_allowed and (parent.depth < MAX_ELEMENT_DEPTH or not self._has_carried(node))
 
     def finish(self) -> None:
         """Write what is open still."""
@@ -282,7 +292,7 @@ class Layout:
 
         FileVault restores an order only below the root of a document; see `MAX_ELEMENT_DEPTH` for the others.
         """
-        for one in reversed(self._open):
+        for one in reversed(self._open) if not self._settings.keeps_documents else ():
             is_kept = one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
             if one.document is None or not one.depth or is_kept:
                 return
@@ -415,15 +425,6 @@ def _bytes_of(content: Node) -> Binary | None:
 def _is_simple_file(node: Node) -> bool:
     """Whether the bytes of a node without children can be those of its jcr:content."""
     return node.data is not None and CONTENT_NODE not in (node.child_order or ())
-
-
-def _takes_in(parent: _Open, node: Node) -> bool:
-    """Whether the parent's document may hold the node: if there is room, and its order does not forbid it."""
-    if node.primary_type in POLICY_TYPES:
-        return False
-    order = parent.node.child_order
-    has_room = parent.document is not None and parent.document.has_room_for(node)
-    return has_room and (order is None or name_of(node.path) in order)
 
 
 def _element_count(node: Node) -> int:

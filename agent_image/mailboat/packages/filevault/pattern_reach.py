@@ -110,7 +110,7 @@ def _without_idle(parts: list[FilterSet], root: NodePath) -> list[FilterSet]:
 
 
 def _is_whole(part: FilterSet) -> bool:
-    return part.is_simple and not part.is_shallow
+    return not part.is_shallow and not part.rules and not part.property_rules
 
 
 def _nothing_below(root: NodePath, *, of_properties: bool = False) -> FilterRule:

@@ -8,7 +8,7 @@ the filter does not cover is skipped, as in FileVault.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -122,7 +122,7 @@ class FilevaultReader:
         return TreeChange(self._filter, self._records(used), used.found)
 
     def _records(self, used: UsedNamespaces) -> Iterator[NodeRecord]:
-        covers, count = coverage(self._filter), 0
+        covers, count = self._filter.covers, 0
         for record in _Selection(self._filter, self._aggregates).records(self._top):
             used.note(record.path, record.body)
             count += covers(record.path)
@@ -156,7 +156,7 @@ class _Selection:
         self._pending: list[NodeText] = []
         roots = [filter_set.root for filter_set in workspace.sets]
         self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
-        self._covers = coverage(workspace)
+        self._covers = workspace.covers
         self._below = tuple([root.rstrip("/") + "/" for root in roots])
         self._roots = frozenset(roots)
         # Below these roots everything is covered, so that whole documents can be taken at once.
@@ -200,15 +200,6 @@ class _Selection:
 
     def _may_matter(self, path: NodePath) -> bool:
         return path.startswith(self._below) or path in self._roots or path in self._above
-
-
-def coverage(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
-    """How to ask many times whether a path is covered."""
-    if not workspace.is_simple:
-        return workspace.covers
-    roots = frozenset(filter_set.root for filter_set in workspace.sets)
-    below = tuple([root.rstrip("/") + "/" for root in workspace.deep_roots])
-    return lambda path: path in roots or path.startswith(below)
 
 
 def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:

@@ -23,7 +23,8 @@ def build_record(said: NodeText, refer: Refer) -> NodeRecord:
         return encode_node(build_node(said, refer))
     primary, mixins = types_of(said)
     columns, values = found
-    return NodeRecord(said.path, encode_texts(primary, mixins, columns, values, child_order(said, primary)))
+    body = encode_texts(primary, mixins, columns, values, child_order(said, primary))
+    return NodeRecord(said.path, body, (), said.is_inner)
 
 
 def _columns(said: NodeText) -> tuple[Columns, Sequence[str]] | None:

@@ -41,7 +41,6 @@ from mailboat.packages.filevault.reader import (
     INLINE_BINARY_BYTES,
     ReadingSettings,
     VaultPackage,
-    coverage,
     open_archive,
     refer_to,
 )
@@ -134,7 +133,7 @@ class _Ancestors:
 
     def __init__(self, owned: WorkspaceFilter, aggregates: Aggregates) -> None:
         self._aggregates = aggregates
-        self._covers = coverage(owned)
+        self._covers = owned.covers
         roots = [filter_set.root for filter_set in owned.sets]
         self._paths_above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
         self._ruled = frozenset(filter_set.root for filter_set in owned.sets if filter_set.rules)

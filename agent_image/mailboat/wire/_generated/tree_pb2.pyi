@@ -182,6 +182,7 @@ class TreePackage(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    INNER_NODE_FIELD_NUMBER: _builtins.int
     TRAILER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___TreeHeader: ...
@@ -194,6 +195,10 @@ class TreePackage(_message.Message):
         """of format version 2"""
 
     @_builtins.property
+    def inner_node(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
+        """of format version 4: a node that the document of a node above describes"""
+
+    @_builtins.property
     def trailer(self) -> Global___TreeTrailer: ...
     def __init__(
         self,
@@ -202,11 +207,12 @@ class TreePackage(_message.Message):
         node: _abc.Iterable[Global___TreeNode] | None = ...,
         piece: _abc.Iterable[Global___TreeBinaryPiece] | None = ...,
         namespace: _abc.Iterable[Global___TreeNamespace] | None = ...,
+        inner_node: _abc.Iterable[Global___TreeNode] | None = ...,
         trailer: Global___TreeTrailer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "inner_node", b"inner_node", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "inner_node", b"inner_node", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,7 +226,7 @@ class TreeHeader(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     ANCESTOR_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
-    """1; 2 where namespaces may follow the nodes; 3 where filters overlap"""
+    """1; 2 where namespaces may follow; 3 where filters overlap; 4 for mode merge"""
     @_builtins.property
     def filter(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilter]: ...
     @_builtins.property
@@ -279,7 +285,7 @@ class TreeFilterRules(_message.Message):
     PROPERTY_RULE_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     mode: _builtins.str
-    """"replace", "merge_properties", "update_properties" """
+    """"replace", "merge", "merge_properties", "update_properties" """
     @_builtins.property
     def rule(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilterRule]: ...
     @_builtins.property
@@ -402,7 +408,7 @@ class TreeTrailer(_message.Message):
     NODE_COUNT_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     node_count: _builtins.int
-    """records of field 2"""
+    """records of fields 2 and 5"""
     digest: _builtins.bytes
     """SHA-256 of all bytes before this record"""
     def __init__(
@@ -471,10 +477,12 @@ class OpaquePackage(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    INNER_NODE_FIELD_NUMBER: _builtins.int
     TRAILER_FIELD_NUMBER: _builtins.int
     header: _builtins.bytes
     piece: _builtins.bytes
     namespace: _builtins.bytes
+    inner_node: _builtins.bytes
     trailer: _builtins.bytes
     @_builtins.property
     def node(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpaqueNode]: ...
@@ -485,11 +493,12 @@ class OpaquePackage(_message.Message):
         node: _abc.Iterable[Global___OpaqueNode] | None = ...,
         piece: _builtins.bytes | None = ...,
         namespace: _builtins.bytes | None = ...,
+        inner_node: _builtins.bytes | None = ...,
         trailer: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "inner_node", b"inner_node", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "inner_node", b"inner_node", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
