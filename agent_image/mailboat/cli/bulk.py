@@ -127,8 +127,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]i?b?|b)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 
 RootsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip, else all."),
+    list[str] | None, typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip, else all.")
 ]
 
 
