@@ -1,27 +1,36 @@
 """Durable jobs in one process under one seed: workers that crash, stall and lose answers, against the fold as a model.
 
-Every worker has its own handle of the journal, which loses appends and their answers, and its own clock, an hour off in
-either direction. An observer reads the same log and checks each record. One seed is one run.
+Workers are real; their handlers end when the simulation lets them. Each has its own handle of the journal, which fails,
+loses appends and their answers, and its own clock, an hour off in either direction. They are killed, stand still beyond
+their leases, leave and start again, also behind checkpoints; brokers restart. An observer reads the same log and checks
+each record. One seed is one run.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from mailboat.errors import AppendUncertainError, JournalUnavailableError, RetryableError
+from mailboat.errors import (
+    AppendUncertainError,
+    JobLogIncompleteError,
+    JournalUnavailableError,
+    RetryableError,
+)
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.source import CallId, Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
+from mailboat.jobs.worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.jobs import (
     JobAction,
@@ -35,7 +44,6 @@ from mailboat.model.jobs import (
     QueueDefined,
     QueueKind,
     QueueSettings,
-    Renewal,
     Token,
 )
 from mailboat.testing.clocks import ManualClock
@@ -53,61 +61,90 @@ _MOST_TURNS: Final = 3_000
 
 
 class LossyJournal:
-    """A journal that sometimes appends nothing, or appends and does not answer."""
+    """A journal that sometimes refuses, appends nothing, or appends and does not answer; it never waits for records."""
 
-    def __init__(self, journal: MemoryJournal, chance: random.Random, rate: float) -> None:
-        self.journal = journal
-        self.chance = chance
-        self.rate = rate
+    def __init__(self, simulation: JobSimulation) -> None:
+        self.journal = simulation.journal.another_handle()
+        self.rate = simulation.rate
+        self._simulation = simulation
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.journal, name)
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
-        if self.chance.random() < self.rate:
-            raise JournalUnavailableError("nothing was sent")
+        self.fail_sometimes()
         offsets = self.journal.append(topic, records)
-        if self.chance.random() < self.rate:
+        if self._simulation.chance.random() < self.rate:
             raise AppendUncertainError("the answer was lost")
         return offsets
 
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        self.fail_sometimes()
+        return self.journal.record_at(topic, offset)
+
+    def reader(self, topic: TopicName, start: Start) -> LossyReader:
+        return LossyReader(self.journal.reader(topic, start), self)
+
+    def fail_sometimes(self) -> None:
+        if self._simulation.is_down or self._simulation.chance.random() < self.rate:
+            raise JournalUnavailableError("no broker answers")
+
+
+class LossyReader:
+    """A reader of a lossy journal."""
+
+    def __init__(self, reader: JournalReader, journal: LossyJournal) -> None:
+        self._reader = reader
+        self._journal = journal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def read(self, limits: ReadLimits, _wait_seconds: float) -> RecordBatch:
+        self._journal.fail_sometimes()
+        return self._reader.read(limits, 0.0)
+
 
 class SimulatedWorker:
-    """What `JobWorker` does, one turn at a time: reports, renews and polls; a report that failed is repeated."""
+    """A `JobWorker` over the log, called in one thread; its calls end when the simulation lets them."""
 
-    def __init__(self, name: str, simulation: JobSimulation, rate: float) -> None:
-        chance = simulation.chance
-        self.clock = ManualClock(_START + timedelta(hours=chance.choice((-1, 0, 1))))
-        self.journal: Any = LossyJournal(simulation.journal.another_handle(), chance, rate)
-        self.source = LogSource(open_job_topic(self.journal), self.clock, chance, NoFailpoints())
-        self.offer = Offer(name, _SLOTS, ("**",))
-        self.held: dict[CallId, Claimed] = {}
-        self.results: list[JobResult] = []
-        self.chance = chance
+    def __init__(self, name: str, simulation: JobSimulation) -> None:
+        """Start as a process does. Raises: JournalUnavailableError."""
+        self._chance = simulation.chance
+        self.clock = ManualClock(_START + timedelta(hours=self._chance.choice((-1, 0, 1))))
+        self.journal: Any = LossyJournal(simulation)
+        self._calls: list[Future[Result]] = []
+        failpoints = NoFailpoints()
+        source = LogSource(open_job_topic(self.journal), self.clock, self._chance, failpoints)
+        settings = WorkerSettings(name, _SLOTS, {"**": self._begin})
+        self._worker = JobWorker(source, settings, self.clock, self._chance, failpoints)
+        # Never started: `_make_calls` makes the calls in this thread, so that one seed gives one order of events.
+        self._worker._threads += [threading.Thread()] * _SLOTS
 
     def take_turn(self) -> None:
+        """Raises: JobLogIncompleteError: it must start again."""
         with suppress(RetryableError):
-            self._report()
-            polled = self.source.poll(self.offer, _SLOTS - len(self.held), self.held.keys(), 0.0)
-            self.held |= {each.call: each for each in polled.claimed}
-            for call in polled.lost:
-                self.held.pop(call, None)
+            self._worker.turn()
+        self._worker._tasks.put(None)
+        self._worker._make_calls()
+        self._end_calls(0.4)
 
-    def _report(self) -> None:
-        ended = {CallId(each.token, each.job) for each in self.results}
-        for call in self.held.keys() - ended:
-            if self.chance.random() < 0.4:
-                self.results.append(JobResult(call.job, call.token, self._outcome(), self.chance.choice((None, 0, 50))))
-        ended = {CallId(each.token, each.job) for each in self.results}
-        renewals = [Renewal(call.job, call.token) for call in self.held.keys() - ended if self.chance.random() < 0.5]
-        free = _SLOTS - len(self.held.keys() - ended)
-        self.source.report(self.offer, self.results, renewals, free)
-        for call in ended:
-            self.held.pop(call, None)
-        self.results.clear()
+    def leave(self) -> None:
+        """End in order, as after SIGTERM."""
+        self.journal.rate = 0.0
+        self._end_calls(1.0)
+        self._worker.stop(0.0)
 
-    def _outcome(self) -> Outcome:
-        return self.chance.choice([Outcome.OK] * 6 + [Outcome.FAIL, Outcome.CANCEL, Outcome.SNOOZE])
+    def _begin(self, _: Call) -> Future[Result]:
+        self._calls.append(Future())
+        return self._calls[-1]
+
+    def _end_calls(self, share: float) -> None:
+        for call in self._calls[:]:
+            if self._chance.random() < share:
+                self._calls.remove(call)
+                outcome = self._chance.choice([Outcome.OK] * 6 + [Outcome.FAIL, Outcome.CANCEL, Outcome.SNOOZE])
+                call.set_result(Result(outcome, "", self._chance.choice((None, 0.0, 0.05))))
 
 
 class JobSimulation:
@@ -119,6 +156,7 @@ class JobSimulation:
         self.clock = ManualClock(_START)
         self.journal = MemoryJournal(self.clock)
         self.rate = self.chance.choice((0.0, 0.05, 0.2))
+        self.down_steps = 0
         self.topic = open_job_topic(self.journal.another_handle(), self.check)
         self.topic.append(*(QueueDefined(settings) for settings in QUEUES))
         self.added: list[JobId] = []
@@ -126,14 +164,16 @@ class JobSimulation:
         self.running: dict[JobId, Token] = {}
         self.highest: dict[JobId, Token] = {}
         self.reasons: dict[JobId, str] = {}
-        self.started: list[SimulatedWorker] = []
+        self.starts = 0
         self.workers: list[SimulatedWorker] = []
 
     def run(self, steps: int = 40) -> None:
         """Let anything happen for some steps; then nothing fails any more, and everything must come to its end."""
         for _ in range(steps):
+            self.down_steps = max(0, self.down_steps - 1)
             self.step()
             self.read()
+        self.rate, self.down_steps = 0.0, 0
         for worker in self.workers:
             worker.journal.rate = 0.0
         if not self.workers:
@@ -142,7 +182,7 @@ class JobSimulation:
             if not self.unfinished():
                 break
             self.pass_time(self.chance.choice((0.05, 1.0, 5.0)))
-            self.chance.choice(self.workers).take_turn()
+            self.take_turn()
             self.read()
         self.check_rest()
 
@@ -152,17 +192,43 @@ class JobSimulation:
             self.added += self.topic.add([self.new_job() for _ in range(self.chance.randint(1, 4))])
         elif choice < 0.32 or not self.workers:
             self.start_worker()
-        elif choice < 0.37:
+        elif choice < 0.36:
             self.workers.remove(self.chance.choice(self.workers))  # SIGKILL: it reports nothing and does not leave
-        elif choice < 0.45:
+        elif choice < 0.38:
+            self.stop_worker()
+        elif choice < 0.40:
+            self.down_steps = self.chance.randint(1, 5)  # the brokers restart
+        elif choice < 0.42:
+            self.topic.write_checkpoint()
+        elif choice < 0.48:
             self.pass_time(self.chance.choice((0.5, 1.5, 40.0)))  # beyond the lease of those that take no turn
-        elif choice < 0.48 and self.added:
+        elif choice < 0.51 and self.added:
             self.topic.append(JobsCommanded(self.chance.choice(list(JobAction)), [self.chance.choice(self.added)]))
-        elif choice < 0.52 and self.running:
+        elif choice < 0.55 and self.running:
             self.guess_token(self.chance.choice(sorted(self.running)))
         else:
             self.pass_time(self.chance.choice((0.0, 0.01, 0.1)))
-            self.chance.choice(self.workers).take_turn()
+            self.take_turn()
+
+    @property
+    def is_down(self) -> bool:
+        """Whether no broker answers the workers."""
+        return self.down_steps > 0
+
+    def take_turn(self) -> None:
+        worker = self.chance.choice(self.workers)
+        try:
+            worker.take_turn()
+        except JobLogIncompleteError:  # it stood still while a checkpoint moved the head of the topic
+            self.workers.remove(worker)
+            self.start_worker()
+
+    def stop_worker(self) -> None:
+        if not self.is_down:
+            worker = self.chance.choice(self.workers)
+            self.workers.remove(worker)
+            with suppress(JobLogIncompleteError):
+                worker.leave()
 
     def guess_token(self, job: JobId) -> None:
         """A late or hostile writer reports a job with another token than that of its lease."""
@@ -179,8 +245,9 @@ class JobSimulation:
         return NewJob(topic, b"x", key, delay_ms=delay_ms, retries=2, retry_delay_ms=10, lease_ms=1_000)
 
     def start_worker(self) -> None:
-        self.started.append(SimulatedWorker(f"worker-{len(self.started)}", self, self.rate))
-        self.workers.append(self.started[-1])
+        self.starts += 1
+        with suppress(JournalUnavailableError):
+            self.workers.append(SimulatedWorker(f"worker-{self.starts}", self))
 
     def pass_time(self, seconds: float) -> None:
         for clock in (self.clock, *(worker.clock for worker in self.workers)):
