@@ -48,6 +48,26 @@ def test_handlers_and_wake_up_descriptor_are_restored() -> None:
     assert descriptor == -1
 
 
+def test_first_process_of_a_container_is_ended_by_sigterm_while_it_loads(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("""
+import os, signal, sys
+assert os.getpid() == 1
+class Loading:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "mailboat.cli.main":
+            os.kill(1, signal.SIGTERM)
+sys.meta_path.insert(0, Loading)
+from mailboat.cli.__main__ import run
+run()
+""")
+    namespace = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    command = [*namespace, sys.executable, str(file), "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, ""), ended.stderr
+
+
 def run_program(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "program.py"
     file.write_text(f"import mailboat.cli.signals as signals\nsignals.EXIT_SECONDS = 0.2\n{program}")

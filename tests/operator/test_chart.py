@@ -201,6 +201,7 @@ def test_an_operator_of_named_namespaces_has_no_right_of_the_cluster(helm: str) 
 def test_the_operator_runs_under_the_restricted_profile(helm: str) -> None:
     [deployment] = of_kind(rendered(helm), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
+    assert pod["shareProcessNamespace"]  # else it would ignore a SIGTERM that comes while it loads
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     [container] = pod["containers"]

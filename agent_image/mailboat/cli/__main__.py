@@ -1,5 +1,15 @@
-"""`python -m mailboat.cli`: the same as `mailboat`, for children that must run in this very interpreter."""
+"""Where `mailboat` and `python -m mailboat.cli` start."""
 
-from mailboat.cli.main import run
+from mailboat.cli.signals import end_at_sigterm
 
-run()
+
+def run() -> None:
+    """Run the command line of this process. Loads the program after the handler is there, which takes a moment."""
+    end_at_sigterm()
+    from mailboat.cli.main import run as run_program
+
+    run_program()
+
+
+if __name__ == "__main__":
+    run()

@@ -17,6 +17,8 @@ EXIT_SECONDS: Final = 30.0
 _STANDARD_ERROR: Final = 2
 _DONE: Final = b"\0"
 _JOIN_SECONDS: Final = 5.0
+_BY_SIGNAL: Final = 128
+"""Added to a signal, this is the exit code that a shell gives to a process that the signal ended."""
 
 
 @contextmanager
@@ -68,6 +70,16 @@ def stopped_by_signals(
         if not listener.is_alive():  # else it still reads
             os.close(reads)
         os.close(writes)
+
+
+def end_at_sigterm() -> None:
+    """Have SIGTERM end this process at once, until `stopped_by_signals`, also if it is the first of a container.
+
+    The kernel discards a signal for which the first process of a PID namespace has no handler (pid_namespaces(7)). A
+    pod that is removed while its agent loads its modules would run on until SIGKILL.
+    """
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(_BY_SIGNAL + number))
 
 
 def exit_with(code: int) -> NoReturn:
