@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from contextlib import closing
@@ -13,6 +14,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.topic import open_job_topic
 from mailboat.model.messages import PackageStatus
+from mailboat.testing.wait import wait_until
 from support import pool_scenario
 from support.engines import Engine, digest_of, page_source
 from support.forks import end_of, fork, preload, run_child
@@ -70,6 +72,33 @@ def test_a_member_killed_at_any_step_loses_no_package_and_repeats_none(
     assert run_child(pool_scenario.work, str(tmp_path), failpoint, count) == -signal.SIGKILL
     assert run_child(pool_scenario.work, str(tmp_path)) == 0
     check_all_is_done(tmp_path, 6)
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGCONT, 0)])
+def test_a_member_that_stands_still_with_the_target_open_is_waited_for_and_imports_nothing_twice(
+    tmp_path: Path, number: int, exit_code: int
+) -> None:
+    """Its lease passes on, but the lock does not: nothing could refuse its writes when it goes on."""
+    packages = 60
+    pool_scenario.prepare(tmp_path, packages)
+    frozen = fork(pool_scenario.work, str(tmp_path), Failpoint.SUBSCRIBER_BEFORE_COMMIT, 5, signal.SIGSTOP)
+    other = fork(pool_scenario.work, str(tmp_path))
+    assert frozen.pid is not None
+    state = Path(f"/proc/{frozen.pid}/stat")
+    wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
+    with Engine(tmp_path / "home") as engine, closing(open_job_topic(engine.journal)) as topic:
+        imported = len(engine.statuses())
+
+        def is_queued_again() -> bool:
+            topic.follow(0.05)
+            table = topic.fold.table
+            return any(table.tries(job) > 0 for job in table.all() if table.is_queued(job))
+
+        wait_until(is_queued_again)
+        assert len(engine.statuses()) == imported < packages
+    os.kill(frozen.pid, number)
+    assert (end_of(frozen), end_of(other)) == (exit_code, 0)
+    check_all_is_done(tmp_path, packages)
 
 
 def test_j30_a_pool_of_three_loses_a_member_and_imports_300_packages_once_each(tmp_path: Path) -> None:

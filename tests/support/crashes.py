@@ -17,19 +17,20 @@ from mailboat.failpoints import Failpoint
 
 
 class KillingFailpoints:
-    """Kills the process when a step is reached for the n-th time."""
+    """Kills the process, or stops it (SIGSTOP), when a step is reached for the n-th time."""
 
-    def __init__(self, failpoint: Failpoint, count: int = 1) -> None:
+    def __init__(self, failpoint: Failpoint, count: int = 1, number: int = signal.SIGKILL) -> None:
         """Wait for `failpoint`, `count` times."""
         self._failpoint = failpoint
         self._left = count
+        self._number = number
 
     def reach(self, failpoint: Failpoint) -> None:
         """Die, if this is it."""
         if failpoint is self._failpoint:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._number)
 
 
 class CrashError(BaseException):

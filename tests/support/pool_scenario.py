@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -196,9 +197,9 @@ def prepare(folder: Path, packages: int) -> None:
             publisher.publish(add_request([NodePath(path)], is_deep=False), source)
 
 
-def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
-    """Run a member to the end of the log; at the n-th time that `failpoint` is reached, die."""
-    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
+def work(folder: str, failpoint: Failpoint | None = None, count: int = 1, number: int = signal.SIGKILL) -> None:
+    """Run a member to the end of the log; at the n-th time that `failpoint` is reached, get a signal."""
+    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count, number)
     with Engine(Path(folder) / "home") as engine:
         stores = Stores(engine.journal, engine.blobs, Path(folder) / "shared")
         stores.settings = pool_settings(job_rules=(JobRule("/content/**", ADDED_TOPIC),))
