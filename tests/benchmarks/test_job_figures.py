@@ -12,6 +12,7 @@ import queue
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from typing import Any
 
 from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig
+from mailboat.control.job_service import JobService
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.log_source import LogSource
@@ -234,6 +236,59 @@ def measure_memory(count: int, _folder: Path) -> dict[str, float]:
     return {"bytes_per_job": (resident_bytes() - before) / len(log.fold.table)}
 
 
+def measure_worker(count: int, folder: Path) -> dict[str, float]:
+    """A worker starts behind a checkpoint, takes a call, and writes a checkpoint; an agent lists the queues."""
+    fill = [sys.executable, __file__, "queue", str(count), str(folder)]
+    subprocess.run(fill, check=True, stdout=subprocess.DEVNULL)
+    clock, seconds = SystemClock(), []
+    before = resident_bytes()
+    with SqliteJournal(folder / "journal.db", clock) as journal:
+        topic = open_job_topic(journal)
+        worker = JobWorker(
+            source_of(topic), WorkerSettings("w", 4, {"**": lambda _: None}), clock, random.Random(1), NoFailpoints()
+        )
+        while not topic.follow():
+            pass
+        for _ in range(5):
+            worker.turn()
+        assert len(topic.fold.table) <= count
+        started = peak_bytes()
+        topic.write_checkpoint()
+        worker.stop(5.0)
+    peak = peak_bytes()
+    with closing(JobService(lambda: SqliteJournal(folder / "journal.db", clock), clock, random.Random(1))) as service:
+        service.queues()
+        for _ in range(20):
+            begin = time.perf_counter()
+            service.queues()
+            seconds.append(time.perf_counter() - begin)
+    return {
+        "before_bytes": before,
+        "started_bytes": started,
+        "peak_bytes": peak,
+        "queues_ms": statistics.median(seconds) * 1000,
+    }
+
+
+def write_queue(count: int, folder: Path) -> dict[str, float]:
+    """Queue so many jobs, and write a checkpoint of them."""
+    with (
+        SqliteJournal.create(folder / "journal.db", SystemClock()) as journal,
+        closing(open_job_topic(journal)) as topic,
+    ):
+        for _ in range(count // ADDED):
+            topic.append(JobsAdded([NewJob("work")] * ADDED))
+        while not topic.follow():
+            pass
+        topic.write_checkpoint()
+    return {}
+
+
+def peak_bytes() -> int:
+    """The largest resident size of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def resident_bytes() -> int:
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -241,13 +296,8 @@ def resident_bytes() -> int:
 
 def measure_restart(count: int, folder: Path) -> dict[str, float]:
     """A process starts behind a checkpoint of so many queued jobs."""
-    with SqliteJournal.create(folder / "journal.db", SystemClock()) as journal:
-        with closing(open_job_topic(journal)) as topic:
-            for _ in range(count // ADDED):
-                topic.append(JobsAdded([NewJob("work")] * ADDED))
-            while not topic.follow():
-                pass
-            topic.write_checkpoint()
+    write_queue(count, folder)
+    with SqliteJournal(folder / "journal.db", SystemClock()) as journal:
         begin = time.process_time()
         with closing(open_job_topic(journal)) as again:
             while not again.follow():
@@ -386,6 +436,8 @@ MEASURED: dict[str, Callable[..., dict[str, float]]] = {
     "postgres": measure_postgres,
     "contention": measure_contention,
     "memory": measure_memory,
+    "worker": measure_worker,
+    "queue": write_queue,
     "restart": measure_restart,
     "death": measure_death,
     "fairness": measure_fairness,
@@ -426,6 +478,15 @@ def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:
     bench.report_count(
         "jobs-memory", figure(bench, "memory", count)["bytes_per_job"], target=100, unit="bytes", jobs=count
     )
+
+
+def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: Any) -> None:
+    count = bench.length(100_096, 1_000_192)
+    found = figure(bench, "worker", count)
+    growth = (found["peak_bytes"] - found["before_bytes"]) / count * 1e6
+    mib = (found["before_bytes"] + growth) / 2**20
+    bench.report_count("jobs-worker-memory", mib, target=200, unit="MiB at a million queued", jobs=count, **found)
+    bench.report_count("jobs-queues", found["queues_ms"], target=50, unit="ms", jobs=count)
 
 
 def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:

@@ -132,6 +132,7 @@ def test_j5_a_killed_and_a_new_worker_keep_the_limit_and_repeat_only_what_ran(ob
 
 def test_j9_a_killed_worker_among_three_moves_its_running_jobs_only(observer: Observer) -> None:
     observer.add(QUEUED, "sleep", b"0.05")
+    observer.topic.write_checkpoint()  # behind which workers start sooner
     for name in ("first", "second", "third"):
         observer.start(name)
     observer.wait_for(lambda: all(map(observer.of, ("first", "second", "third"))))

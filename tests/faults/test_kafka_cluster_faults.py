@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.storage import KafkaConfig
-from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError
+from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError, RetryableError
+from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.changes import Applied
+from mailboat.jobs.fold import JobFold
+from mailboat.jobs.log_source import LogSource
+from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.jobs import JobId, NewJob
 from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import (
     FOREVER,
@@ -111,6 +120,47 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
     for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
         assert values_of(found) == expected
         assert [record.offset for record in found] == offsets
+    revive(cluster, killed)
+
+
+def test_jobs_end_once_each_when_the_leader_of_their_topic_dies(
+    cluster: KafkaCluster, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName, admin: AdminClient
+) -> None:
+    ended: Counter[JobId] = Counter()
+    clock, chance, is_over = SystemClock(), random.Random(1), threading.Event()
+
+    def note(_: JobFold, applied: Applied) -> None:
+        ended.update(each.job for each in applied.transitions if each.state.final)
+
+    handlers: dict[str, Handler] = {"**": lambda _: None}
+    source = LogSource(JobTopic(journal, topic), clock, chance, NoFailpoints())
+    worker = JobWorker(source, WorkerSettings("worker", 4, handlers), clock, chance, NoFailpoints())
+
+    def work() -> None:
+        while not is_over.is_set():
+            with suppress(RetryableError):
+                worker.turn()
+        worker.stop(5.0)
+
+    with KafkaJournal(settings, clock) as other, closing(JobTopic(other, topic, note)) as observer:
+        jobs = [job for _ in range(4) for job in observer.add([NewJob("work", keep=True)] * 100)]
+        killed = leader(admin, topic)
+
+        def has_ended(count: int) -> bool:
+            with suppress(RetryableError):
+                observer.follow(0.5)
+            return len(ended) >= count
+
+        with in_background(work) as working:
+            try:
+                until(lambda: has_ended(50), "the first jobs")
+                cluster.brokers[killed].kill()
+                until(lambda: has_ended(400), "all jobs")
+            finally:
+                is_over.set()
+                worker.wake()
+            working.result(FAIL_OVER_SECONDS)
+    assert ended == dict.fromkeys(jobs, 1)
     revive(cluster, killed)
 
 

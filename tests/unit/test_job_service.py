@@ -164,11 +164,11 @@ def test_j17_progress_has_an_eta_and_is_gone_at_the_next_attempt(jobs: JobServic
     offer = Offer("w-1", 1, ("**",))
     (call,) = {each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed}
     clock.advance(4.0)
-    jobs.report("w-1", [], [Renewal(job, call.token, encode_progress(Progress(4, 10, ("page 4",))))])
+    jobs.report(offer, [], [Renewal(job, call.token, encode_progress(Progress(4, 10, ("page 4",))))])
     shown = jobs.show(job)
     assert (shown.done, shown.total, shown.log) == (4, 10, ("page 4",))
     assert shown.eta_at == clock.now() + timedelta(seconds=6)
-    jobs.report("w-1", [JobResult(job, call.token, Outcome.FAIL, 0)], [])
+    jobs.report(offer, [JobResult(job, call.token, Outcome.FAIL, 0)], [])
     assert {each.attempt for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed} == {2}
     shown = jobs.show(job)
     assert (shown.view.state, shown.done, shown.total, shown.log, shown.eta_at) == ("active", None, None, (), None)
@@ -332,7 +332,7 @@ def test_hostile_records_are_passed_and_change_no_job(
     log.append(JOB_TOPIC, [NewRecord(bytes_, headers) for bytes_ in (b"", b"\xff" * 1000, b"\x0a" * 1_000_000)])
     assert [(each.job, each.state) for each in jobs.list_jobs(JobFilter()).items] == [(added.job, "active")]
     assert caplog.text.count("is ignored") == 5
-    assert not jobs.report("w-1", [JobResult(call.job, call.token, Outcome.OK)], [])
+    assert not jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], []).lost
 
 
 def test_deep_json_and_other_bytes_are_data(jobs: JobService) -> None:
