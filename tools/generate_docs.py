@@ -14,10 +14,10 @@ from typing import Any
 
 import typer
 from chart_values import values_page
-from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.explain import errors_page, explanations
 from mailboat.cli.help_page import argument_name, default_text, value_name
+from mailboat.cli.program import COMMANDS, build_app
 from mailboat.config.documentation import configuration_page
 from mailboat.config.schema import SCHEMA_FILE, json_schema
 from mailboat.http.application import api_description

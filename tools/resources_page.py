@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from mailboat_operator.definition import API_VERSION, CATEGORY
+from mailboat_operator.definition.crd_schema import default_of
 from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, rules_of
 from mailboat_operator.definition.kind import Kind
-from mailboat_operator.definition.schema import default_of
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload import placement, template
 

@@ -53,6 +53,11 @@ class MailboatError(Exception):
         self.next_step = self.next_step or next_step
         return self
 
+    def advise(self, next_step: str) -> Self:
+        """Replace the next step by that of a caller who knows more."""
+        self.next_step = next_step
+        return self
+
     def __str__(self) -> str:
         facts = " ".join(f"{key}={value}" for key, value in self.where.items())
         return f"{self.name}: {self.message}" + (f" ({facts})" if facts else "")
@@ -93,21 +98,6 @@ class UsageError(PermanentError):
     """Invalid command line, configuration or request."""
 
     exit_code = 2
-
-
-class InternalDefectError(PermanentError):
-    """Internal error in a command: a bug in Mailboat. Changes that it made before the error remain.
-
-    Run the same command with `--verbose`, and report the traceback at https://github.com/mailboat-dev/mailboat/issues.
-    """
-
-    exit_code = 70  # EX_SOFTWARE of sysexits.h
-
-
-class PermissionMissingError(PermanentError):
-    """The file system denies access to a file or folder that the command needs. Check its owner and mode."""
-
-    exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class OutputFailedError(PermanentError):
@@ -479,20 +469,6 @@ class PathForbiddenError(AccessDeniedError):
     """The request names a path that its token does not permit. The whole request was rejected.
 
     Request only paths that the token covers, or widen `http.tokens[].paths` in the agent's configuration.
-    """
-
-
-class PortTakenError(UsageError):
-    """The HTTP API cannot listen on its address: the port is in use, or the host is not an address of this machine.
-
-    Choose another `http.port` in the configuration, or 0 for any free port.
-    """
-
-
-class HttpStartFailedError(RetryableError):
-    """The agent's HTTP server failed to start, so the agent was not started.
-
-    Start the agent again. If the error persists, the log has the cause.
     """
 
 

@@ -16,10 +16,10 @@ from typing import Self
 from mailboat.agent.subscriber_process import ExternalParts, SubscriberProcess, Subscription
 from mailboat.api.job_records import JobDetailView
 from mailboat.api.records import StatusView
+from mailboat.composition.configured_roots import configured_roots
 from mailboat.composition.home import Home, create_home
 from mailboat.composition.places import absolute_target
-from mailboat.composition.roots import configured_roots
-from mailboat.composition.sources import absolute_source, open_source
+from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, initialise, known_publisher
 from mailboat.config.document import Config
 from mailboat.content.port import Source, Target

@@ -21,7 +21,7 @@ from mailboat.errors import (
     SecretMalformedError,
 )
 
-from mailboat_operator.agents import transport_reason
+from mailboat_operator.agent_client import transport_reason
 from mailboat_operator.kinds.journal.spec import S3
 
 _SECONDS: Final = 5.0

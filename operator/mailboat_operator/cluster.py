@@ -22,8 +22,8 @@ from mailboat.errors import ClusterConflictError, ClusterRefusedError
 from mailboat_operator.budget import Budget
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.plan.actions import Create, Report
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, kind_of
 from mailboat_operator.plan.labels import FIELD_MANAGER, FINALIZER
-from mailboat_operator.plan.manifest import ChildKey, Manifest, kind_of
 from mailboat_operator.resources import (
     FAILURES,
     LONGEST_MESSAGE,

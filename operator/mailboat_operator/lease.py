@@ -23,7 +23,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition import GROUP
-from mailboat_operator.plan.manifest import Manifest
+from mailboat_operator.plan.child_manifest import Manifest
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _NUMBERS: Final = re.compile(r"\d{1,9}(\.\d{1,9})*")

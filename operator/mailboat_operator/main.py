@@ -20,23 +20,23 @@ from mailboat.api.records import StatusView
 from mailboat.errors import AgentUnreachableError, MailboatError
 from pythonjsonlogger.json import JsonFormatter
 
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
+from mailboat_operator.broker_connections import Connections
 from mailboat_operator.budget import Budget
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import address_of, publishers_in
-from mailboat_operator.connections import Connections
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AskAgent, FleetStatus
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.lease import Lease, LeaseSettings
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.probes import Health, Probes
+from mailboat_operator.operator_probes import Health, Probes
+from mailboat_operator.reconcile_queue import Slots, Workers
 from mailboat_operator.reconciliation import Reconciler
 from mailboat_operator.resync import Resync
 from mailboat_operator.settings import OperatorSettings, read_settings
 from mailboat_operator.systems import Systems
 from mailboat_operator.watches import DefinitionGone, Watched, kopf_settings, registry_of
-from mailboat_operator.workers import Slots, Workers
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 

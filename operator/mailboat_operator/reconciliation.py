@@ -1,7 +1,7 @@
 """Observe, plan, act: for one object, whatever the cause, from all that there is.
 
 Nothing is remembered from one time to the next, so a crash between any two writes is put right by the next look. An
-object that can't be decoded gets the error in its own status; no other object is affected. Called by `workers`.
+object that can't be decoded gets the error in its own status; no other object is affected. Called by `reconcile_queue`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mailboat.errors import (
     UntrustedInputError,
 )
 
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.plan.actions import (
     Action,
@@ -49,8 +49,8 @@ from mailboat_operator.plan.actions import (
     Severity,
     SuspendQueue,
 )
+from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.findings import plan_invalid, plan_undecodable
-from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage

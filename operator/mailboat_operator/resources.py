@@ -24,8 +24,8 @@ from mailboat.errors import (
 
 from mailboat_operator.definition import GROUP, VERSION
 from mailboat_operator.kinds.registry import KINDS
+from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, API_VERSIONS, KUBEFLOW_APPLICATION
 from mailboat_operator.plan.labels import FIELD_MANAGER
-from mailboat_operator.plan.manifest import APACHE_APPLICATION, API_VERSIONS, KUBEFLOW_APPLICATION
 
 REQUEST_SECONDS: Final = 4.0
 """Shorter than what a lease outlives its last renewal, so that no write of a leader lands after the next one began."""

@@ -16,12 +16,12 @@ from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
 
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.kinds.registry import KINDS
-from mailboat_operator.plan.manifest import Manifest
-from mailboat_operator.probes import Health
+from mailboat_operator.operator_probes import Health
+from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.reconcile_queue import Workers
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import Watched, key_of_object, silent_objects, version_of
-from mailboat_operator.workers import Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _GRACE_SECONDS: Final = 10.0

@@ -16,8 +16,8 @@ import kopf
 
 from mailboat_operator.definition import GROUP, VERSION
 from mailboat_operator.kinds.registry import KINDS, KINDS_BY_NAME
+from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.labels import FIELD_MANAGER, MANAGED_BY
-from mailboat_operator.plan.manifest import Manifest
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
 

@@ -26,8 +26,8 @@ from mailboat.model.positions import Bounds
 from mailboat.queues.entries import DecodedRecords, Entry
 from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import QueueName
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import QueuePosition
 from mailboat.wire.messages import encode_message

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.content.port import Target
-from mailboat.content.progress import namespaces_of
+from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import LimitExceededError
 from mailboat.model.changes import TreeChange
 from mailboat.model.identifiers import Offset

@@ -18,18 +18,18 @@ import msgspec
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import BuildRequest, recipe_for
+from mailboat.bulk.build_records import BuiltBin, Problem, Recipe
 from mailboat.bulk.cutter import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
-from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.bulk.source_branches import Branch, cut_whole
 from mailboat.bulk.spark import pipeline, sink
-from mailboat.bulk.spark.columns import Column, batch_of
+from mailboat.bulk.spark.arrow_columns import Column, batch_of
 from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import (

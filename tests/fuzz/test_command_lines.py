@@ -16,9 +16,9 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.application import build_app
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.main import main
+from mailboat.cli.program import build_app
 
 CODES = {code for code, _ in EXIT_CODES}
 ENDLESS = {"demo", "agent run", "bulk build", "bulk verify", "journal bench"}

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
+from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
-from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.bulk.spark.exchange import ExecutorWorkspace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.errors import UsageError

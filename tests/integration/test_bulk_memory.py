@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.arrow_columns import Column
 from mailboat.bulk.spark.stages import Stage, StageRunner
 from mailboat.testing.wait import wait_until
 from pyspark.sql import SparkSession

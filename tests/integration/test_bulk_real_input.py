@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mailboat.bulk.build_run import BuildOrder
 from mailboat.bulk.cutter import Budget
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
 from mailboat.model.paths import ROOT, NodePath

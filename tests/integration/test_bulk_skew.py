@@ -22,8 +22,8 @@ import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.port import BlobInfo
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.build_records import BuiltBin, Recipe
 from mailboat.bulk.cutter import Bin, Budget
-from mailboat.bulk.records import BuiltBin, Recipe
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
@@ -41,7 +41,7 @@ CUT = """
 import json, sys
 from contextlib import closing
 from pathlib import Path
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.model.paths import ROOT

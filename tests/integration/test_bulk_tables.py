@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.spark.source import NODE_COLUMNS
+from mailboat.bulk.spark.node_table import NODE_COLUMNS
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.content.differences import keyed_digests

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
+from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Budget
-from mailboat.bulk.reports import BuildReport
 from mailboat.cli.bulk import BulkProgress, parse_size, progress_bar
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.cli.demo import run as demo_run
+from mailboat.cli.demo import demo_run
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
-from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, DemoState, SubscriberProgress
 from mailboat.clock import SystemClock
 from mailboat.errors import DemoFailedError, MailboatError, UsageError
 from support.fake_control import FakeControl, FakeSubscriber

@@ -23,10 +23,10 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
-from mailboat.errors import AccessDeniedError, HttpStartFailedError, PathForbiddenError, PortTakenError, ThrottledError
+from mailboat.errors import AccessDeniedError, PathForbiddenError, ThrottledError
 from mailboat.http.access import check_access
 from mailboat.http.connections import PROBE_RESERVE
-from mailboat.http.server import HttpServer
+from mailboat.http.server import HttpServer, HttpStartFailedError, PortTakenError
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until

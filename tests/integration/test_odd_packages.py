@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.config.document import LimitsConfig
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles

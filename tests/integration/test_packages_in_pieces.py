@@ -31,7 +31,7 @@ from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries
 from mailboat.retention.marks import ORPHAN_SECONDS, whole_package_border
-from mailboat.subscriber.pieces import PieceFigures
+from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.headers import PACKAGE_HEADERS

@@ -19,7 +19,7 @@ from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
 from mailboat.composition.package_formats import package_registry
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
     Config,
@@ -41,7 +41,7 @@ from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.filters import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import decode_package
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.definition.decoder import decode, decode_as
 from mailboat_operator.definition.encoder import encode
+from mailboat_operator.definition.resource_decoder import decode, decode_as
 from mailboat_operator.kinds.distribution.spec import DistributionState, DistributionStatus, PoolProgress
 from mailboat_operator.kinds.job_queue.spec import JobQueueStatus
 from mailboat_operator.kinds.job_schedule.spec import JobScheduleStatus

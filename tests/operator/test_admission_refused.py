@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.registry import KINDS_BY_NAME
 
 TABLE = yaml.load((Path(__file__).parent / "refused.yaml").read_text(), yaml.CSafeLoader)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import ResourceInvalidError
 from mailboat_operator.definition import amounts
-from mailboat_operator.definition.decoder import decode, decode_as
 from mailboat_operator.definition.encoder import encode
+from mailboat_operator.definition.resource_decoder import decode, decode_as
 from mailboat_operator.kinds.journal.spec import JournalStatus
 from mailboat_operator.kinds.registry import KINDS_BY_NAME
 from mailboat_operator.kinds.topic.spec import TOPIC

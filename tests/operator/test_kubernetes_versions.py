@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool

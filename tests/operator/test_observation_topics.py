@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 from mailboat.errors import BrokersUnreachableError
+from mailboat_operator.broker_connections import Connections
 from mailboat_operator.brokers import ClusterFound, Credentials, client_options
-from mailboat_operator.connections import Connections
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.topic import effects

@@ -10,7 +10,7 @@ import pytest
 from mailboat.errors import ClusterRefusedError
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.plan.actions import Enlarge
-from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.probes import Health
+from mailboat_operator.operator_probes import Health
 from mailboat_operator.resync import Resync
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import DefinitionGone, Watched

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from mailboat.errors import BrokersUnreachableError, ClusterUnavailableError, MailboatError
+from mailboat_operator.broker_connections import Connections
 from mailboat_operator.brokers import ClusterFound
-from mailboat_operator.connections import Connections
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.reconcile_queue import Slots, Workers
 from mailboat_operator.reconciliation import ObjectKey, Outcome
-from mailboat_operator.workers import Slots, Workers
 
 COUNT = 3
 MOST_UNDER_WAY = 20 * COUNT

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.job_queue.manifests import queue_children
 from mailboat_operator.kinds.subscriber_pool.autoscaler import autoscalers
 from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool

@@ -13,7 +13,7 @@ from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
 from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
@@ -21,10 +21,10 @@ from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topi
 from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import Live, differing_field
 from mailboat_operator.plan.findings import conditions_after, plan_invalid, ready, stalled, under_way
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
-from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.settings import read_settings
 from mailboat_operator.workload.configuration import agent_config, token_mount
 from mailboat_operator.workload.context import GoldenPool, WorkloadContext

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.api.records import CauseView, DistributionView, FailureView, NotImportedView
 from mailboat.testing.examples import examples
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.distribution.plan import (
     PoolSize,
     obstacle_of,
@@ -19,8 +19,8 @@ from mailboat_operator.kinds.distribution.plan import (
     plan_waiting,
 )
 from mailboat_operator.plan.actions import Delete, Report
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.finished import plan_finished
-from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.workload.fleet import ordinal_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -13,7 +13,7 @@ from mailboat.api.job_records import JobQueueView, JobScheduleView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
-from mailboat_operator.definition.decoder import decode
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.job_queue.manifests import queue_children
 from mailboat_operator.kinds.job_queue.observe import observe_job_queue
 from mailboat_operator.kinds.job_queue.plan import (
@@ -37,8 +37,8 @@ from mailboat_operator.plan.actions import (
     SetSchedule,
     SuspendQueue,
 )
+from mailboat_operator.plan.child_manifest import key_of
 from mailboat_operator.plan.labels import FINALIZER
-from mailboat_operator.plan.manifest import key_of
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.context import SecretFound
 from mailboat_operator.workload.manifests import AgentPolicy

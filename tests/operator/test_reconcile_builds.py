@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from lightkube.config.kubeconfig import KubeConfig
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.reconciliation import ObjectKey, Reconciler

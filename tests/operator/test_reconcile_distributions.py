@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from mailboat.errors import AgentUnreachableError, ClusterConflictError, ClusterUnavailableError
-from mailboat_operator.agents import AgentAddress, Agents
+from mailboat_operator.agent_client import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from support.operator_harbour import PUBLISHER, Harbour, eventually
 

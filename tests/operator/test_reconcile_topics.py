@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 )
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
+from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.connections import Connections
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.config.decoder import decode_config
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from mailboat.cli.application import build_app
+from mailboat.cli.program import build_app
 
 ROOT = Path(__file__).parents[2]
 MODULES = [

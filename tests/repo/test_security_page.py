@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mailboat.config.document import Config
-from mailboat.config.keys import keys_of
+from mailboat.config.section_keys import keys_of
 from mailboat.config.storage import Secret
 
 NAMED_TEST = re.compile(r"`(test_\w+)`")

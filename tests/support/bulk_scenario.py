@@ -17,10 +17,10 @@ from mailboat.blobs.port import BlobStore
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.build_claims import BuildBusyError, this_driver
+from mailboat.bulk.build_records import BinResult, Recipe
+from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun, DriverPorts
 from mailboat.bulk.cutter import Bin, Budget
-from mailboat.bulk.records import BinResult, Recipe
-from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.failpoints import Failpoint, NoFailpoints

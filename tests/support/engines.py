@@ -44,7 +44,7 @@ from mailboat.subscriber.admission import ImportGuard, StopSignal
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.importer import Importer
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock

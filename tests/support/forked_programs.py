@@ -24,7 +24,7 @@ from support.forks import fork, preload
 COMMANDS = ("agents", "config", "content", "distributions", "journal", "publish", "queues", "status", "subscribe")
 preload(
     "support.forked_programs",
-    "mailboat.cli.application",
+    "mailboat.cli.program",
     *(f"mailboat.cli.{name}" for name in COMMANDS),
     # what `agent run` loads when it needs it
     "mailboat.agent.observability",

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import ClusterUnavailableError
-from mailboat_operator.agents import Agents
+from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
 from mailboat_operator.workload.pods import AgentImage

@@ -13,7 +13,7 @@ from mailboat.model.messages import Action, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path
 from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import QueuePosition
 from mailboat.queues.subscriber_queue import SubscriberQueue

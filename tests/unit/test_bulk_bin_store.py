@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.bulk.bin_store import BinStore
+from mailboat.bulk.build_manifest import BUCKET_ROWS, borders_of
 from mailboat.bulk.cutter import Bin, BinKind, Budget, revision_of
-from mailboat.bulk.manifest import BUCKET_ROWS, borders_of
 from mailboat.bulk.source_branches import cut_if_small, cut_whole
 from mailboat.errors import SourceMissingError
 from mailboat.model.nodes import Node

@@ -27,13 +27,13 @@ from mailboat.bulk.build_claims import (
     is_alive,
     this_driver,
 )
+from mailboat.bulk.build_manifest import ManifestDamagedError, marked_present
+from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.build_registry import BuildRegistry
 from mailboat.bulk.build_run import FURTHER_ROUNDS, STORE_SECONDS, BuildConflictError, BuildIncompleteError, BuildOrder
 from mailboat.bulk.cutter import Bin, BinKind, Budget
 from mailboat.bulk.identity import checked_build_id, package_id_of
-from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
-from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import source_digest
@@ -636,7 +636,7 @@ def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_
 def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_anew(
     dying: Engine, site: Path, monkeypatch: pytest.MonkeyPatch, lost: str, said: str
 ) -> None:
-    monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
+    monkeypatch.setattr("mailboat.bulk.build_manifest.HELD_BYTES", 2_000)
     order = BuildOrder(recipe_for(dying, site), BuildId("old"))
     run_until_built(dying, order)
     library = BuildRegistry(dying.blobs.builds)
@@ -675,8 +675,8 @@ def test_an_old_build_whose_blobs_are_there_is_published_to_its_end(dying: Engin
 def test_a_manifest_keeps_the_order_over_its_buckets(
     engine: Engine, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mailboat.bulk.manifest.BUCKET_ROWS", 3)
-    monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
+    monkeypatch.setattr("mailboat.bulk.build_manifest.BUCKET_ROWS", 3)
+    monkeypatch.setattr("mailboat.bulk.build_manifest.HELD_BYTES", 2_000)
     report = run(engine, BuildOrder(recipe_for(engine, site, budget=Budget(1_000, 1))))
     build = BuildRegistry(engine.blobs.builds).read(report.build_id)
     assert build is not None

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.build_records import Problem, Recipe, filter_of
+from mailboat.bulk.cut_plan import plan_of
 from mailboat.bulk.cutter import (
     MAX_NODES,
     MAX_PATH_BYTES,
@@ -26,8 +28,6 @@ from mailboat.bulk.cutter import (
     finish_cut,
     revision_of,
 )
-from mailboat.bulk.plan import plan_of
-from mailboat.bulk.records import Problem, Recipe, filter_of
 from mailboat.bulk.source_branches import Branch, cut_branch, cut_whole, outermost, plan_branches
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry

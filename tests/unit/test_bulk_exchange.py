@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from mailboat.api.problems import error_class
+from mailboat.bulk.build_records import BuiltBin, BuiltNode, Problem, Recipe, StoredBinary
 from mailboat.bulk.cutter import Bin, BinKind, SkeletonNode, Unit
-from mailboat.bulk.records import BuiltBin, BuiltNode, Problem, Recipe, StoredBinary
 from mailboat.bulk.source_branches import Branch
-from mailboat.bulk.spark.columns import batch_of
+from mailboat.bulk.spark.arrow_columns import batch_of
 from mailboat.bulk.spark.exchange import (
     CUT_COLUMNS,
     BuildWork,

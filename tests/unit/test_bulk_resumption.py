@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from mailboat.bulk.build_claims import LOOK_SECONDS, BuildBusyError, BuildLostError
+from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import FURTHER_ROUNDS, BuildOrder, BuildOvertakenError
-from mailboat.bulk.reports import BuildReport
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.bulk.spark import session as spark_session
-from mailboat.bulk.spark.columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
+from mailboat.bulk.spark.format_options import BatchFormat, check_options, number_of, positive_of, texts_of
 from mailboat.bulk.spark.history import (
     PACKAGE_COLUMNS,
     STATUS_COLUMNS,
@@ -22,7 +23,7 @@ from mailboat.bulk.spark.history import (
     time_of,
 )
 from mailboat.bulk.spark.log_partitions import place_of, stretches
-from mailboat.bulk.spark.options import BatchFormat, check_options, number_of, positive_of, texts_of
+from mailboat.bulk.spark.node_table import MAX_DATA_BYTES, NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.queue_table import QueueTable
 from mailboat.bulk.spark.session import (
     SessionSettings,
@@ -33,7 +34,6 @@ from mailboat.bulk.spark.session import (
     open_session,
     reason_of,
 )
-from mailboat.bulk.spark.source import MAX_DATA_BYTES, NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.bulk.build_records import Problem, Recipe
 from mailboat.bulk.build_registry import Build
+from mailboat.bulk.build_reports import BuildReport
+from mailboat.bulk.cut_plan import CutPlan, NameCollisions, plan_of
 from mailboat.bulk.cutter import Bin, BinKind, Budget
-from mailboat.bulk.plan import CutPlan, NameCollisions, plan_of
-from mailboat.bulk.records import Problem, Recipe
-from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.bulk.spark.stages import StageFigures
 from mailboat.bulk.spark.verification import TargetDifference

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import typer
 from mailboat import __version__
-from mailboat.cli.application import COMMANDS, build_app
 from mailboat.cli.error_report import EXIT_CODES
 from mailboat.cli.explain import errors_page, explanations
 from mailboat.cli.help_page import EXAMPLES, TOPICS, summary_of_command
 from mailboat.cli.main import main
+from mailboat.cli.program import COMMANDS, build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION: Any = typer.main.get_command(build_app())

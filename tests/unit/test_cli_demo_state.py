@@ -11,10 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli.demo.configurations import CHECK, Setting, write_configurations
-from mailboat.cli.demo.outcome import standing_text
-from mailboat.cli.demo.screen import BarScreen, LineScreen, bar_lines, progress_text, screen_for
-from mailboat.cli.demo.source_copy import copy_content
-from mailboat.cli.demo.state import (
+from mailboat.cli.demo.demo_state import (
     AUTHOR,
     GOLDEN,
     LATE,
@@ -27,6 +24,9 @@ from mailboat.cli.demo.state import (
     decide_steps,
     processes_of,
 )
+from mailboat.cli.demo.outcome import standing_text
+from mailboat.cli.demo.screen import BarScreen, LineScreen, bar_lines, progress_text, screen_for
+from mailboat.cli.demo.source_copy import copy_content
 from mailboat.config.decoder import decode_config
 
 

@@ -10,8 +10,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.cli import fast_path
-from mailboat.cli.application import build_app
 from mailboat.cli.output import Output
+from mailboat.cli.program import build_app
 
 COMMAND: Any = typer.main.get_command(build_app())
 SUBSCRIBE = COMMAND.commands["subscribe"]

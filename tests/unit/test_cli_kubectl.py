@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.cli.application import COMMANDS
 from mailboat.cli.kubectl import REMOTE_COMMANDS, ask, decide_publisher, token_secret
 from mailboat.cli.kubectl_completion import Typed, candidates, decide_typed
+from mailboat.cli.program import COMMANDS
 from mailboat.errors import UsageError
 
 

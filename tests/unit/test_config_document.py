@@ -21,9 +21,9 @@ from mailboat.config.document import (
     Verb,
 )
 from mailboat.config.documentation import commented_yaml, configuration_page
-from mailboat.config.keys import keys_of
 from mailboat.config.parser import parse_document
 from mailboat.config.schema import json_schema
+from mailboat.config.section_keys import keys_of
 from mailboat.config.storage import JournalConfig, KafkaConfig, Secret
 
 SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}

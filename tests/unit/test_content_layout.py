@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.content.binaries import named, with_binaries
-from mailboat.content.layout import (
+from mailboat.content.disk_layout import (
     KEPT_AT_TOP,
     binary_file,
     is_binary_file,

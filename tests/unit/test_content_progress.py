@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
-from mailboat.content.progress import WatchedSource, watched_records
 from mailboat.content.sources.folder import FolderSource
+from mailboat.content.watched_sources import WatchedSource, watched_records
 from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath
 

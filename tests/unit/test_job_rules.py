@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from mailboat.composition.job_rules import job_rules
+from mailboat.composition.configured_jobs import job_rules
 from mailboat.config.decoder import ConfigInvalidError, decode_config
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.job_rules import MAX_PATH_BYTES, JobRule, PackageEvent

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from mailboat.errors import JournalUnavailableError, MailboatError
-from mailboat_operator.connections import Batches
+from mailboat_operator.broker_connections import Batches
 
 
 class Line:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from mailboat.errors import ClusterUnavailableError
+from mailboat_operator.reconcile_queue import Slots, Workers
 from mailboat_operator.reconciliation import ObjectKey, Outcome
-from mailboat_operator.workers import Slots, Workers
 
 KEY = ObjectKey("Publisher", "shop", "author")
 

@@ -11,8 +11,8 @@ import pytest
 from mailboat.composition.package_formats import package_registry
 from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.port import Source
-from mailboat.content.progress import WatchedSource
 from mailboat.content.sources.folder import FolderSource
+from mailboat.content.watched_sources import WatchedSource
 from mailboat.errors import LimitExceededError, SourceMissingError, UntrustedInputError, UsageError
 from mailboat.journal.port import Record
 from mailboat.model.changes import TreeChange

@@ -27,7 +27,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceWriter
-from mailboat.subscriber.pieces import PieceFigures, PiecesMissingError, PieceStore
+from mailboat.subscriber.piece_store import PieceFigures, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
@@ -245,7 +245,7 @@ def test_what_is_no_piece_is_passed_by(bench: Bench, caplog: pytest.LogCaptureFi
 def test_a_full_disk_while_collecting_costs_the_collection_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     message, offset = bench.append(b"x" * 30)
     with monkeypatch.context() as patch:
-        patch.setattr("mailboat.subscriber.pieces._Collection.add", _no_room)
+        patch.setattr("mailboat.subscriber.piece_store._Collection.add", _no_room)
         bench.see_all()
     assert bench.store.figures.dropped > 0
     assert bench.open(message, offset) == b"x" * 30
@@ -255,7 +255,7 @@ def test_a_full_disk_while_reading_again_is_told_and_leaves_nothing_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message, offset = bench.append(b"x" * 30)
-    monkeypatch.setattr("mailboat.subscriber.pieces._spool", FullFile)
+    monkeypatch.setattr("mailboat.subscriber.piece_store._spool", FullFile)
     with pytest.raises(StorageFullError):
         bench.open(message, offset)
 

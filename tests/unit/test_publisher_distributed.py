@@ -26,7 +26,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import AwaitedSubscribers
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from support.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
 
 

@@ -32,7 +32,7 @@ from mailboat.publisher.state_file import (
     StateFile,
     translated_failures,
 )
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 

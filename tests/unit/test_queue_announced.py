@@ -11,7 +11,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PACKAGE_TOPIC, DiscoveryMessage, SubscriberState
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.announced import MAX_ANNOUNCEMENT_BYTES, Announced, KnownLog, read_announcement
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.queues.names import EntryId, QueueName, parse_entry_id, parse_queue_name
+from mailboat.queues.queue_names import EntryId, QueueName, parse_entry_id, parse_queue_name
 
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
 

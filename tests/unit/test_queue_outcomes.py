@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mailboat.content.port import ReportStarts
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PackageStatus, ReportStart, StatusMessage
-from mailboat.queues.names import QueueName
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.reports import PackageReports, QueueReports, Report
 from mailboat.subscriber.continuity import plan_report_starts
 

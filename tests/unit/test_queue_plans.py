@@ -6,8 +6,8 @@ import pytest
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import FailureCause
-from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
+from mailboat.queues.queue_names import EntryId
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import Capability, ItemState, QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue

@@ -24,8 +24,8 @@ from mailboat.model.messages import (
 from mailboat.queues.error_queues import ErrorQueue, FailedPackages, FailurePlace
 from mailboat.queues.log_follower import count_past
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import QueueName
 from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.statuses import StatusFollower

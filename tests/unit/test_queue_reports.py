@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PackageStatus, PingMessage, StatusMessage
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.reports import PackageReports, QueueReports, Report
 
 AUTHOR, OTHER, GOLDEN = map(AgentName, ("author", "other", "golden"))

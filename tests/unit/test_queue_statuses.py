@@ -9,7 +9,7 @@ import pytest
 from mailboat.control.journal_state import ChangeNotifier, CommandAnswers
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 

@@ -15,8 +15,8 @@ from mailboat.model.positions import Bounds
 from mailboat.queues.entries import DecodedRecords, decode_entries
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView, Stretch
-from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
+from mailboat.queues.queue_names import EntryId
 from mailboat.queues.queue_pages import PageLimits, PageReader
 from mailboat.queues.queue_state import QueuePosition, QueueState
 from mailboat.queues.subscriber_queue import SubscriberQueue

@@ -11,8 +11,8 @@ from mailboat.model.paths import NodePath
 from mailboat.queues import log_follower
 from mailboat.queues.entries import DecodedRecords
 from mailboat.queues.log_follower import LogFollower, count_past
-from mailboat.queues.names import EntryId
 from mailboat.queues.offsets import QueueSize
+from mailboat.queues.queue_names import EntryId
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.statuses import StatusFollower
 from mailboat.testing.clocks import ManualClock

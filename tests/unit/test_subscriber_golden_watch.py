@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import StagingConfig
 from mailboat.content.port import Target
-from mailboat.content.progress import namespaces_of
+from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
 from mailboat.journal.port import Journal, JournalReader, Start
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName

@@ -23,7 +23,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget

@@ -25,7 +25,7 @@ from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.retention.task import RetentionFigures
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.pieces import PieceFigures
+from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
@@ -251,7 +251,7 @@ def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
     upkeep = UpkeepMetrics(retention, sweeps)
     bench.metrics.add(upkeep)
     assert bench.value("mailboat_sweep_runs_total") is None
-    upkeep.retention_failures, upkeep.sweep_failures = lambda: 2, lambda: 1
+    upkeep.watch(lambda: 1, lambda: 2)
     retention.removed, retention.freed_bytes = 5, 5000
     sweeps.sweeps, sweeps.swept_blobs, sweeps.kept = 1, 4, {SweepDecision.REFERENCED: 3}
     assert bench.value("mailboat_retention_removed_messages_total") == 5
@@ -264,7 +264,7 @@ def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
 
 def test_events_and_posts_are_told_by_who_raises_them(bench: Bench) -> None:
     meter = bench.metrics.publisher("author")
-    meter.events = lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1)
+    meter.watch_events(lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1))
     meter.watch_receiver("crm", lambda: DeliveryStatistics(delivered=7, refused=1))
     assert bench.value("mailboat_publisher_distributed_events_total", publisher="author") == 8
     assert bench.value("mailboat_publisher_raises_events", publisher="author") == 1
@@ -393,7 +393,7 @@ def test_memory_limit_that_is_none_has_no_sample(tmp_path: Path, text: str) -> N
 
 def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     meter, author = bench.subscriber(), bench.metrics.publisher("author")
-    meter.failed_announcements = lambda: 0
+    meter.watch_announcements(lambda: 0)
     meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
     meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, attempts=1, cause=CAUSE))
     author.refused(UsageError("no"))

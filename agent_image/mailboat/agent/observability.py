@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, milliseconds_of
+from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.event_receivers import event_filter, mail_sender, receiver_mistakes, webhook_sender
-from mailboat.composition.job_rules import job_rules
 from mailboat.config.decoder import ConfigInvalidError, invalid_config
 from mailboat.config.receivers import EventFilterConfig
 from mailboat.failpoints import NoFailpoints
@@ -110,9 +110,7 @@ class Observability:
 
     def watch_upkeep(self, maintenance: Worker, retention: Worker | None) -> None:
         """Export the counters of these workers, and their failures."""
-        self._upkeep.sweep_failures = lambda: maintenance.failures
-        if retention is not None:
-            self._upkeep.retention_failures = lambda: retention.failures
+        self._upkeep.watch(lambda: maintenance.failures, None if retention is None else lambda: retention.failures)
 
     def watch_jobs(self, jobs: JobService) -> None:
         """Export the figures of durable jobs."""
@@ -163,7 +161,7 @@ class Observability:
         notifier = DistributedNotifier(
             settings, NotifierPorts(workspace.journal, memory, workspace.clock, NoFailpoints())
         )
-        meter.events = lambda: notifier.statistics
+        meter.watch_events(lambda: notifier.statistics)
         notifier.start()
         self._running.append(notifier)
 

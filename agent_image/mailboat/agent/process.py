@@ -28,8 +28,8 @@ from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.home import KnownSubscriber
-from mailboat.composition.job_rules import job_rules
 from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock, Deadline, milliseconds_now
-from mailboat.composition.job_rules import job_rules
+from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Delivery, Expose, HooksConfig, StagingConfig
@@ -359,7 +359,7 @@ def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
 def watch_announcer(meter: SubscriberMetrics | None, announcer: Announcer) -> None:
     """Export how many announcements could not be sent."""
     if meter is not None:
-        meter.failed_announcements = lambda: announcer.failures
+        meter.watch_announcements(lambda: announcer.failures)
 
 
 def announcement(

@@ -33,7 +33,7 @@ from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweep import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
 from mailboat.clock import Clock
-from mailboat.config.keys import GIBIBYTE
+from mailboat.config.section_keys import GIBIBYTE
 from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.identifiers import parse_agent_name

@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.blobs.checked_content import CHUNK_BYTES
 from mailboat.blobs.s3_connection import ResumingBody, S3Connection, vanished
 from mailboat.blobs.s3_errors import RequestAnsweredError
-from mailboat.config.keys import MEBIBYTE
+from mailboat.config.section_keys import MEBIBYTE
 
 RANGE_BYTES: Final = 4 * MEBIBYTE
 FIRST_RANGE: Final = (0, RANGE_BYTES)

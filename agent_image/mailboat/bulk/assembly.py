@@ -11,13 +11,13 @@ from contextlib import closing
 from typing import NamedTuple
 
 from mailboat.bulk.build_claims import this_driver
+from mailboat.bulk.build_records import Recipe
+from mailboat.bulk.build_reports import Progress, SilentProgress
 from mailboat.bulk.build_run import BuildStages, DriverPorts
 from mailboat.bulk.cutter import Budget
-from mailboat.bulk.records import Recipe
-from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.source_branches import outermost
 from mailboat.composition.package_formats import transfer_of
-from mailboat.composition.sources import absolute_source, open_source
+from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Transfer
 from mailboat.content.port import Source

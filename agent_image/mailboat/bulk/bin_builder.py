@@ -13,15 +13,15 @@ from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
+from mailboat.bulk.build_records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
-from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.bulk.source_branches import items_of, listed_as
 from mailboat.config.document import LimitsConfig
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, namespaces_of
+from mailboat.content.watched_sources import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Final
 
+from mailboat.bulk.build_manifest import borders_of
 from mailboat.bulk.cutter import Bin, BinKind, Order, revision_of
-from mailboat.bulk.manifest import borders_of
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.model.paths import NodePath
 

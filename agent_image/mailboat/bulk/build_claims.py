@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mailboat.blobs.port import NamedDocuments
-from mailboat.bulk.records import Count, Recipe
+from mailboat.bulk.build_records import Count, Recipe
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import MailboatError, RetryableError, StopError
 from mailboat.model.identifiers import BuildId

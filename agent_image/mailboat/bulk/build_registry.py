@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import msgspec
 
 from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.build_manifest import Manifest, ManifestDamagedError
+from mailboat.bulk.build_records import COUNTED, Count, Problem, Recipe
 from mailboat.bulk.cutter import Order
 from mailboat.bulk.identity import is_derived
-from mailboat.bulk.manifest import Manifest, ManifestDamagedError
-from mailboat.bulk.records import COUNTED, Count, Problem, Recipe
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"

@@ -18,13 +18,13 @@ from typing import Final, Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.bin_store import ArrangedBins, BinStore
 from mailboat.bulk.build_claims import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
+from mailboat.bulk.build_manifest import Manifest, marked_present, package_key
+from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe, problem_of
 from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
+from mailboat.bulk.build_reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
-from mailboat.bulk.manifest import Manifest, marked_present, package_key
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
-from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
-from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.listed_nodes import UnlistedEntry
 from mailboat.errors import MailboatError, PermanentError, RetryableError, SourceChangedError, UsageError

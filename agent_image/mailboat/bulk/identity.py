@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.bulk.records import Problem, Recipe
+from mailboat.bulk.build_records import Problem, Recipe
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import BuildId, FileIdentity, PackageId, RequestId, parse_build_id
 

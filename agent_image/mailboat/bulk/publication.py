@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
+from mailboat.bulk.build_manifest import Manifest
+from mailboat.bulk.build_records import BuiltBin
 from mailboat.bulk.build_registry import Build
 from mailboat.bulk.cutter import BinKind
 from mailboat.bulk.identity import package_id_of, request_id_of
-from mailboat.bulk.manifest import Manifest
-from mailboat.bulk.records import BuiltBin
 from mailboat.errors import BlobMissingError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart

@@ -17,7 +17,7 @@ from mailboat.content.branches import BranchingSource, children_of
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, ListedSource, UnlistedEntry
 from mailboat.content.port import Source
-from mailboat.content.progress import namespaces_of
+from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, child_of, is_within

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TextIO
 import typer
 
 from mailboat.bulk.build_claims import BuildClaim, claimed_build, this_driver
+from mailboat.bulk.build_records import Problem
+from mailboat.bulk.cut_plan import NameCollisions, plan_of
 from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
-from mailboat.bulk.plan import NameCollisions, plan_of
-from mailboat.bulk.records import Problem
 from mailboat.bulk.source_branches import cut_whole, outermost
 from mailboat.bulk.spark.session import SessionSettings, SparkMissingError, checked_master, open_session
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
@@ -31,7 +31,7 @@ from mailboat.cli.session import Session
 from mailboat.clock import Clock
 from mailboat.composition.environment import variable
 from mailboat.composition.home import Home, configured_home
-from mailboat.composition.sources import absolute_source, open_source
+from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.errors import BuildMissingError, UsageError
 from mailboat.model.identifiers import FileIdentity
@@ -55,7 +55,7 @@ _DOING: Final = {
 
 
 class BulkProgress:
-    """Shows the stages of a build. See `mailboat.bulk.reports.Progress`."""
+    """Shows the stages of a build. See `mailboat.bulk.build_reports.Progress`."""
 
     def __init__(self, into: TextIO, clock: Clock) -> None:
         """Show nothing yet."""
@@ -127,7 +127,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]i?b?|b)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 
 RootsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip, else all.")
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip, else all."),
 ]
 
 

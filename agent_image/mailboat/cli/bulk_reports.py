@@ -13,10 +13,10 @@ from mailboat.clock import moment_of
 
 if TYPE_CHECKING:
     from mailboat.api.records import BuildFollowerView, BuildView
+    from mailboat.bulk.build_records import Problem
     from mailboat.bulk.build_registry import Build
-    from mailboat.bulk.plan import CutPlan
-    from mailboat.bulk.records import Problem
-    from mailboat.bulk.reports import BuildReport
+    from mailboat.bulk.build_reports import BuildReport
+    from mailboat.bulk.cut_plan import CutPlan
     from mailboat.bulk.spark.stages import StageFigures
     from mailboat.bulk.spark.verification import TargetDifference
 

@@ -17,7 +17,7 @@ from mailboat.cli.output import Output, Report, bytes_text, count_text
 from mailboat.cli.publish import content_paths
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.content.differences import Difference, differences
 from mailboat.content.digest import source_digest
 from mailboat.content.port import Source

@@ -15,10 +15,9 @@ from typing import Final, TextIO
 
 from mailboat.cli.tables import printable
 from mailboat.errors import (
-    InternalDefectError,
     MailboatError,
     OutputFailedError,
-    PermissionMissingError,
+    PermanentError,
     PlaceUnusableError,
 )
 
@@ -62,6 +61,21 @@ _OF_NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF})
 
 
+class InternalDefectError(PermanentError):
+    """Internal error in a command: a bug in Mailboat. Changes that it made before the error remain.
+
+    Run the same command with `--verbose`, and report the traceback at https://github.com/mailboat-dev/mailboat/issues.
+    """
+
+    exit_code = 70  # EX_SOFTWARE of sysexits.h
+
+
+class PermissionMissingError(PermanentError):
+    """The file system denies access to a file or folder that the command needs. Check its owner and mode."""
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
+
+
 def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
     """Print an error to people, with its trace when asked for."""
     _print_lines(error, into, error_lines(error, is_coloured=is_coloured), is_verbose=is_verbose)
@@ -76,7 +90,7 @@ def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: 
         what: What came of it, for the first line.
         is_verbose: With its trace.
     """
-    error.next_step = error.next_step or f"mailboat explain {error.name}"
+    error.with_next_step(f"mailboat explain {error.name}")
     _print_lines(error, into, _lines(error, f"warning: {what}:"), is_verbose=is_verbose)
 
 

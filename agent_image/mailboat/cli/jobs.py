@@ -254,7 +254,9 @@ def set_queue(
     max_parallel: Annotated[
         str,
         typer.Option(
-            "--max-parallel", metavar="CALLS", help="Calls at the same time, or a share of all slots: 50%; -1: no limit."
+            "--max-parallel",
+            metavar="CALLS",
+            help="Calls at the same time, or a share of all slots: 50%; -1: no limit.",
         ),
     ] = "-1",
     rate: Annotated[

@@ -83,7 +83,7 @@ def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
     code = run_quickly(arguments)
     if code is not None:
         return code
-    from mailboat.cli.application import run_application  # with the framework
+    from mailboat.cli.program import run_application  # with the framework
 
     return run_application(arguments, defaults)
 

@@ -19,11 +19,11 @@ from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.package_formats import namespaces_of, package_registry
 from mailboat.composition.places import check_file_place, open_target
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig, PackageType
 from mailboat.content.port import Source
-from mailboat.content.progress import WatchedSource
+from mailboat.content.watched_sources import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request

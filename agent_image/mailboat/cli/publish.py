@@ -20,9 +20,9 @@ from mailboat.cli.publish_requests import open_publisher, publish_through
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.content.port import Source
-from mailboat.content.progress import WatchedSource
+from mailboat.content.watched_sources import WatchedSource
 from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter

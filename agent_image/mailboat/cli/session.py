@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
-    from mailboat.content.progress import Phases
+    from mailboat.content.watched_sources import Phases
     from mailboat.control.publisher_service import LocalSource
     from mailboat.maintenance.blob_sweep import SweepWatch
 

@@ -18,9 +18,9 @@ from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.clock import SystemClock, moment_of
+from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.places import check_file_place
-from mailboat.composition.roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
 from mailboat.errors import UsageError

@@ -35,11 +35,17 @@ def subscribe(
     ] = None,
     follow: Annotated[
         list[str] | None,
-        typer.Option("--follow", metavar="PUBLISHER", help="Import only this publisher's packages; repeatable. Default: all."),
+        typer.Option(
+            "--follow", metavar="PUBLISHER", help="Import only this publisher's packages; repeatable. Default: all."
+        ),
     ] = None,
     max_retries: Annotated[
         int | None,
-        typer.Option("--max-retries", min=-1, help="Retries before a package is given up; -1: no limit. Default: the configuration's."),
+        typer.Option(
+            "--max-retries",
+            min=-1,
+            help="Retries before a package is given up; -1: no limit. Default: the configuration's.",
+        ),
     ] = None,
     until: Annotated[UntilOption, typer.Option("--until", help="When to end.")] = UntilOption.FOREVER,
     expose: Annotated[

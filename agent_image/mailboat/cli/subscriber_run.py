@@ -17,9 +17,9 @@ from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
+from mailboat.composition.configured_roots import configured_roots
 from mailboat.composition.home import Home, KnownSubscriber
 from mailboat.composition.places import absolute_target
-from mailboat.composition.roots import configured_roots
 from mailboat.content.locations import parse_target
 from mailboat.errors import (
     FollowWidenedError,
@@ -148,7 +148,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
         ways.append(f"{again}   (content may differ from the source until it is published again)")
     if isinstance(error, JournalIncompleteError | JournalTrimmedError):
         ways.append("mailboat content restore FILE --into TARGET   (or: makes a new target of a newer snapshot)")
-    error.next_step = "\n".join(ways)
+    error.advise("\n".join(ways))
 
 
 def _known(home: Home, asked: SubscriptionOptions) -> KnownSubscriber:

@@ -98,10 +98,9 @@ def _open_file(home: Home, clock: Clock) -> Journal:
         return SqliteJournal(home.journal_path, clock)
     except JournalMissingError as error:
         if not home.is_made:
-            error.next_step = f"mailboat --home {home.path} init"
+            error.advise(f"mailboat --home {home.path} init")
             raise
-        anew = f"mailboat --home {home.path} init --new-journal"
-        error.next_step = f"put the journal back, or, when it is lost:\n{anew}"
+        error.advise(f"put the journal back, or, when it is lost:\nmailboat --home {home.path} init --new-journal")
         raise
 
 

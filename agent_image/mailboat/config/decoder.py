@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mailboat.config.document import Config
-from mailboat.config.keys import REQUIRED, Key, keys_of
+from mailboat.config.section_keys import REQUIRED, Key, keys_of
 from mailboat.errors import UsageError
 
 R = TypeVar("R")

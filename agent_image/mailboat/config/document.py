@@ -6,8 +6,8 @@ import enum
 from dataclasses import field
 from typing import Annotated
 
-from mailboat.config.keys import GIBIBYTE, KIBIBYTE, MEBIBYTE, Section, Setting
 from mailboat.config.receivers import EventsConfig
+from mailboat.config.section_keys import GIBIBYTE, KIBIBYTE, MEBIBYTE, Section, Setting
 from mailboat.config.storage import BlobsConfig, JournalConfig, RetentionConfig, Secret
 
 

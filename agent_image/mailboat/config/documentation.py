@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from mailboat.config.decoder import article_of
 from mailboat.config.document import Config
-from mailboat.config.keys import REQUIRED, Key, keys_of
 from mailboat.config.schema import SCHEMA_FILE, SCHEMA_ID
+from mailboat.config.section_keys import REQUIRED, Key, keys_of
 
 _WIDTH: Final = 100
 

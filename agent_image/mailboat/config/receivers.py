@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-from mailboat.config.keys import Section, Setting
+from mailboat.config.section_keys import Section, Setting
 from mailboat.config.storage import Secret
 
 

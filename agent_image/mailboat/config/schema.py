@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mailboat.config.decoder import plain
 from mailboat.config.document import Config
-from mailboat.config.keys import REQUIRED, Key, keys_of
+from mailboat.config.section_keys import REQUIRED, Key, keys_of
 
 SCHEMA_FILE: Final = "configuration.schema.json"
 """Name of the generated file in `docs/`."""

@@ -6,7 +6,7 @@ import enum
 from dataclasses import field
 from typing import Annotated
 
-from mailboat.config.keys import DAY_SECONDS, GIBIBYTE, MEBIBYTE, Section, Setting
+from mailboat.config.section_keys import DAY_SECONDS, GIBIBYTE, MEBIBYTE, Section, Setting
 
 
 class SaslMechanism(enum.StrEnum):

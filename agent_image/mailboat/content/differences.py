@@ -15,7 +15,7 @@ from typing import Final, Literal
 from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, path_of
 from mailboat.content.port import DigestedSource, Source
-from mailboat.content.progress import namespaces_of
+from mailboat.content.watched_sources import namespaces_of
 from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import ROOT, NodePath

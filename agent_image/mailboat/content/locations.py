@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from mailboat.content.layout import STATE_FILE, STATE_FOLDER
+from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source, Target
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.sqlite import SqliteSource

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboat.content.layout import STATE_FOLDER
+from mailboat.content.disk_layout import STATE_FOLDER
 from mailboat.content.locations import FILES, GENERATIONS, TargetLocation, open_target, parse_target
 from mailboat.content.port import GivenUp, Ledger, Source
 from mailboat.content.sources.folder import FolderSource
@@ -66,7 +66,7 @@ def opened_view(text: str) -> Iterator[TargetView]:
         target = open_target(text)
     except TargetBusyError as error:
         if location.kind == FILES:
-            error.next_step = f"{error.next_step}; generations: and sqlite: can be copied meanwhile"
+            error.advise(f"{error.next_step}; generations: and sqlite: can be copied meanwhile")
             raise
     else:
         with closing(target), closing(target.source()) as source, closing(connect_reader(location.database)) as reader:

@@ -28,7 +28,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.operations.journal_inspection import readable
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import encode_message
 
 MAX_SEARCHED_RECORDS: Final = 20_000

@@ -42,7 +42,7 @@ from mailboat.api.records import Moment
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.clock import milliseconds_now, moment_of
 from mailboat.composition.workspace import Workspace
-from mailboat.content.progress import Phases
+from mailboat.content.watched_sources import Phases
 from mailboat.control.subscriber_directory import SubscriberStatus, members_below, position_findings
 from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
 from mailboat.journal.port import Record

@@ -23,8 +23,8 @@ from mailboat.model.messages import CommandResult, Message, TopicRole
 from mailboat.queues.error_queues import FailedPackages
 from mailboat.queues.log_follower import LogFollower, count_past
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import QueueName
 from mailboat.queues.publisher_queues import QueueSources
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower

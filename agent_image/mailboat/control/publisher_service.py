@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from mailboat.api.records import PublicationPlan, PublisherView
 from mailboat.clock import milliseconds_now
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig
-from mailboat.content.progress import Phases
+from mailboat.content.watched_sources import Phases
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberStatus
 from mailboat.errors import UsageError

@@ -24,8 +24,8 @@ from mailboat.model.paths import first_paths
 from mailboat.operations.journal_inspection import readable
 from mailboat.queues.entries import Entry
 from mailboat.queues.error_queues import ErrorItem, ErrorQueue, FailurePlace
-from mailboat.queues.names import QueueName, parse_entry_id
 from mailboat.queues.publisher_queues import PublisherQueues
+from mailboat.queues.queue_names import QueueName, parse_entry_id
 from mailboat.queues.queue_state import ItemState
 from mailboat.queues.subscriber_queue import ClearPlan, QueueItem, SubscriberQueue
 

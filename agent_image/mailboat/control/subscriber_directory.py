@@ -42,7 +42,7 @@ from mailboat.model.messages import (
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.operations.journal_inspection import Finding
 from mailboat.queues.claims import Claims
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_state import QueuePosition
 from mailboat.subscriber.continuity import decide_start
 from mailboat.subscriber.figures import SubscriberPhase

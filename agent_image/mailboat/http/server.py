@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from mailboat.clock import Deadline
 from mailboat.config.document import HttpConfig
-from mailboat.errors import HttpStartFailedError, PortTakenError
+from mailboat.errors import RetryableError, UsageError
 from mailboat.http.access import check_exposure
 from mailboat.http.connections import guarded_protocol
 
@@ -30,6 +30,20 @@ _KEEP_ALIVE_SECONDS: Final = 5
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _BACKLOG: Final = 128
 _START_SECONDS: Final = 10.0
+
+
+class PortTakenError(UsageError):
+    """The HTTP API cannot listen on its address: the port is in use, or the host is not an address of this machine.
+
+    Choose another `http.port` in the configuration, or 0 for any free port.
+    """
+
+
+class HttpStartFailedError(RetryableError):
+    """The agent's HTTP server failed to start, so the agent was not started.
+
+    Start the agent again. If the error persists, the log has the cause.
+    """
 
 
 class HttpServer:

@@ -38,7 +38,9 @@ def is_head_moved(workspace: Workspace) -> bool:
     return is_retention_by_consumption(workspace) or is_head_kept(workspace.home.config)
 
 
-def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) -> RetentionTask:
+def retention_keeper(
+    workspace: Workspace, figures: RetentionFigures | None = None, *, is_by_consumption: bool = True
+) -> RetentionTask:
     """A keeper that the caller closes. Raises: UsageError for bounds that contradict each other."""
     retention = workspace.home.config.retention
     _check(retention)
@@ -46,7 +48,7 @@ def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) ->
         retention = replace(retention, package_seconds=None, package_bytes=None)
     discovery = workspace.topic(TopicRole.DISCOVERY)
     settings = RetentionSettings(workspace.package_topic, discovery, retention, is_by_consumption)
-    return RetentionTask(workspace.journal, settings, workspace.clock)
+    return RetentionTask(workspace.journal, settings, workspace.clock, figures)
 
 
 def _check(retention: RetentionConfig) -> None:
@@ -74,8 +76,7 @@ def retention_worker(workspace: Workspace, figures: RetentionFigures | None = No
 
     Raises: UsageError for bounds that contradict each other.
     """
-    keeper = retention_keeper(workspace, is_by_consumption=is_retention_by_consumption(workspace))
-    keeper.figures = keeper.figures if figures is None else figures
+    keeper = retention_keeper(workspace, figures, is_by_consumption=is_retention_by_consumption(workspace))
 
     def turn() -> float | None:
         try:

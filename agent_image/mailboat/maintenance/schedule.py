@@ -49,6 +49,18 @@ class UpkeepFigures:
     kept: Mapping[SweepDecision, int] = field(default_factory=dict)
     kept_bytes: Mapping[SweepDecision, int] = field(default_factory=dict)
 
+    def count_expired(self, messages: int) -> None:
+        """Age and size removed so many messages."""
+        self.expired += messages
+
+    def count_sweep(self, report: SweepReport) -> None:
+        """A sweep came to its end."""
+        self.sweeps += 1
+        self.swept_blobs += report.removed
+        self.abandoned_uploads += report.abandoned_uploads
+        self.kept = {fate: tally.count for fate, tally in report.kept.items()}
+        self.kept_bytes = {fate: tally.total_bytes for fate, tally in report.kept.items()}
+
 
 def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepFigures | None = None) -> None:
     """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come.
@@ -66,14 +78,14 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
     counted = UpkeepFigures() if figures is None else figures
 
     def expire() -> bool:
-        counted.expired += remove_expired(workspace)
+        counted.count_expired(remove_expired(workspace))
         return True
 
     def sweep_store() -> bool:
 
         from mailboat.maintenance.blob_sweep import sweep  # not for a subscriber that restarts with nothing to do
 
-        _count_sweep(counted, sweep(workspace))
+        counted.count_sweep(sweep(workspace))
         return True
 
     if not workspace.journal.upkeep.is_automatic:
@@ -81,15 +93,6 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
     if is_sweeping and sweep_seconds is not None:
         _when_due(workspace, _SWEPT_MARK, sweep_seconds, sweep_store)
-
-
-def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
-
-    figures.sweeps += 1
-    figures.swept_blobs += report.removed
-    figures.abandoned_uploads += report.abandoned_uploads
-    figures.kept = {fate: tally.count for fate, tally in report.kept.items()}
-    figures.kept_bytes = {fate: tally.total_bytes for fate, tally in report.kept.items()}
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:

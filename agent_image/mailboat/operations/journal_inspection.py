@@ -30,7 +30,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.wire.events import RecordedJobEvent, decode_event, decode_job_event
 from mailboat.wire.messages import decode_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS

@@ -17,7 +17,7 @@ from mailboat.composition.home import translated_writes
 from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
-from mailboat.content.progress import Watch, description_of, unwatched, watched_records
+from mailboat.content.watched_sources import Watch, description_of, unwatched, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,

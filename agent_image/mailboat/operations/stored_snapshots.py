@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
-from mailboat.composition.roots import roots_of_target
+from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
-from mailboat.content.progress import Phases, Watch
 from mailboat.content.snapshot_format import (
     SnapshotCorruptError,
     SnapshotHead,
@@ -33,6 +32,7 @@ from mailboat.content.snapshot_format import (
     checked_number,
     checked_text,
 )
+from mailboat.content.watched_sources import Phases, Watch
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name

@@ -17,7 +17,6 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Target
-from mailboat.content.progress import Watch, namespaces_of, watched_nodes, watched_records
 from mailboat.content.snapshot_format import (
     Snapshot,
     SnapshotCorruptError,
@@ -27,6 +26,7 @@ from mailboat.content.snapshot_format import (
     write_snapshot,
 )
 from mailboat.content.views import TargetView, opened_view
+from mailboat.content.watched_sources import Watch, namespaces_of, watched_nodes, watched_records
 from mailboat.errors import UsageError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName

@@ -50,7 +50,7 @@ from mailboat.subscriber.figures import ImportMeter
 from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
 from mailboat.subscriber.importer import Outcome as ImportOutcome
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
 from mailboat.subscriber.run import AddedJobs
 from mailboat.subscriber.settings import Processors, SubscriberPorts, SubscriberSettings, processed_package

@@ -22,7 +22,7 @@ from mailboat.content.binaries import binaries_of
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, namespaces_of
+from mailboat.content.watched_sources import description_of, namespaces_of
 from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Missed, MissedReason, PackageMessage, ReportStart
 from mailboat.queues.claims import Claims
-from mailboat.queues.names import QueueName
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
+from mailboat.queues.queue_names import QueueName
 from mailboat.queues.reports import PackageReports
 
 MAX_MEMBERS: Final = 2_000

@@ -19,7 +19,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
 from mailboat.publisher.state_file import StateFile, Synchronous, translated_failures
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 
 TOPIC_READER: Final = "topic"
 WEBHOOK_READER: Final = "webhook"

@@ -22,7 +22,7 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, namespaces_of
+from mailboat.content.watched_sources import description_of, namespaces_of
 from mailboat.model.filters import policy_of
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action

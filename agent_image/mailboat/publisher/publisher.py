@@ -17,7 +17,7 @@ from typing import Final
 from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
-from mailboat.content.progress import description_of, unwatched
+from mailboat.content.watched_sources import description_of, unwatched
 from mailboat.errors import UsageError
 from mailboat.model.filters import filter_for
 from mailboat.model.identifiers import Offset, PackageId, RequestId

@@ -11,7 +11,7 @@ from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import LimitsConfig, PublisherConfig
-from mailboat.config.keys import MEBIBYTE
+from mailboat.config.section_keys import MEBIBYTE
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName

@@ -14,7 +14,7 @@ from mailboat.journal.port import Journal, Record
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, Offset, SlingId, TopicName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import decode_message
 
 ALIVE_SECONDS: Final = 30.0

@@ -18,8 +18,8 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import FailureCause, Message, PackageStatus, StatusMessage
 from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
+from mailboat.queues.queue_names import EntryId, QueueName
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import Capability, QueueState
 

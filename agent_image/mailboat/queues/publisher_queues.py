@@ -13,7 +13,7 @@ from mailboat.errors import QueueMissingError, UsageError
 from mailboat.model.identifiers import AgentName, natural_key
 from mailboat.queues.error_queues import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import ERROR_SUFFIX, parse_queue_name
+from mailboat.queues.queue_names import ERROR_SUFFIX, parse_queue_name
 from mailboat.queues.queue_pages import PageReader
 from mailboat.queues.queue_state import QueuePosition, QueueState, decide_agent_state
 from mailboat.queues.subscriber_queue import SubscriberQueue

@@ -13,7 +13,7 @@ from typing import Final
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import FailureCause
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 
 BLOCKING_ATTEMPTS: Final = 3
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Message, PackageStatus, StatusMessage
-from mailboat.queues.names import QueueName
+from mailboat.queues.queue_names import QueueName
 
 MAX_RANGES: Final = 250_000
 """About 4 MB: a range takes 17 bytes."""

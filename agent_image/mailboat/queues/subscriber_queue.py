@@ -14,8 +14,8 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
+from mailboat.queues.queue_names import EntryId, QueueName
 from mailboat.queues.queue_pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.queue_state import (
     Capability,

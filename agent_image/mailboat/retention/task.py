@@ -234,9 +234,11 @@ class RetentionFigures:
 class RetentionTask:
     """Keeps one package topic. Belongs to one thread."""
 
-    def __init__(self, journal: Journal, settings: RetentionSettings, clock: Clock) -> None:
-        """Nothing is read yet."""
-        self.figures = RetentionFigures()
+    def __init__(
+        self, journal: Journal, settings: RetentionSettings, clock: Clock, figures: RetentionFigures | None = None
+    ) -> None:
+        """Nothing is read yet; what is done is counted in `figures`."""
+        self.figures: Final = RetentionFigures() if figures is None else figures
         self._journal = journal
         self._settings = settings
         self._clock = clock

@@ -34,7 +34,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Backlog, BulkPart, FailureCause, Suspension
 from mailboat.model.positions import LogIdentity
 from mailboat.queues.queue_state import BLOCKING_ATTEMPTS
-from mailboat.subscriber.pieces import PieceFigures
+from mailboat.subscriber.piece_store import PieceFigures
 
 
 class SubscriberPhase(enum.StrEnum):

@@ -21,7 +21,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.pieces import is_run
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.wire.nodes import OpenBinary
 
 _SPOOL_BYTES: Final = 1024 * 1024

@@ -22,7 +22,7 @@ from mailboat.subscriber.failures import Redriven, StillGivenUp, Verdict
 from mailboat.subscriber.figures import ImportedBatch, ReadinessGauge, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import Outcome
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
 from mailboat.wire.messages import decode_message

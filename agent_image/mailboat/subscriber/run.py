@@ -40,7 +40,7 @@ from mailboat.subscriber.golden_watch import GoldenWatch
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import Importer, Outcome
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import FailingPackage, ImportRecorder, Reporter
 from mailboat.subscriber.run_state import PortionResult, RunState, decide_portion, is_at_goal, is_worth_a_commit
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings

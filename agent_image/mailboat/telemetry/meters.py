@@ -41,38 +41,38 @@ class SweepCounts(Protocol):
 
 
 class UpkeepMetrics:
-    """A contributor to scrapes.
-
-    Attributes:
-        retention_failures: Asked at each scrape; None where no head is kept.
-        sweep_failures: Asked at each scrape.
-    """
+    """A contributor to scrapes."""
 
     def __init__(self, retention: RetentionFigures, sweeps: SweepCounts) -> None:
         """Ask these at each scrape."""
         self._retention = retention
         self._sweeps = sweeps
-        self.retention_failures: Callable[[], int] | None = None
-        self.sweep_failures: Callable[[], int] | None = None
+        self._retention_failures: Callable[[], int] | None = None
+        self._sweep_failures: Callable[[], int] | None = None
+
+    def watch(self, sweep_failures: Callable[[], int], retention_failures: Callable[[], int] | None) -> None:
+        """Export from now on; failures are asked at each scrape, None where no head is kept."""
+        self._sweep_failures = sweep_failures
+        self._retention_failures = retention_failures
 
     def collect(self, samples: Samples) -> None:
         """Add everything to a scrape."""
         head, sweeps = self._retention, self._sweeps
-        if self.retention_failures is not None:
+        if self._retention_failures is not None:
             samples.add(catalogue.RETENTION_TURNS, (), head.turns)
             samples.add(catalogue.RETENTION_MOVES, (), head.moves)
             samples.add(catalogue.RETENTION_REMOVED, (), head.removed)
             samples.add(catalogue.RETENTION_FREED, (), head.freed_bytes)
             samples.add(catalogue.RETENTION_LOSSES, (), head.losses)
             samples.add(catalogue.RETENTION_DROPPED, (), head.dropped)
-            samples.add(catalogue.RETENTION_FAILURES, (), self.retention_failures())
-        if self.sweep_failures is None:
+            samples.add(catalogue.RETENTION_FAILURES, (), self._retention_failures())
+        if self._sweep_failures is None:
             return
         samples.add(catalogue.RETENTION_EXPIRED, (), sweeps.expired)
         samples.add(catalogue.SWEEPS, (), sweeps.sweeps)
         samples.add(catalogue.SWEEP_REMOVED, (), sweeps.swept_blobs)
         samples.add(catalogue.SWEEP_UPLOADS, (), sweeps.abandoned_uploads)
-        samples.add(catalogue.SWEEP_FAILURES, (), self.sweep_failures())
+        samples.add(catalogue.SWEEP_FAILURES, (), self._sweep_failures())
         for reason, count in sweeps.kept.items():
             samples.add(catalogue.SWEEP_KEPT, (str(reason),), count)
         for reason, kept_bytes in sweeps.kept_bytes.items():
@@ -92,8 +92,12 @@ class PublisherMetrics:
         self._in_pieces = NamedCounts()
         self._repeated = NamedCounts()
         self._refused = NamedCounts()
-        self.events: Callable[[], EventStatistics] | None = None
+        self._events: Callable[[], EventStatistics] | None = None
         self._receivers: dict[str, Callable[[], DeliveryStatistics]] = {}
+
+    def watch_events(self, statistics: Callable[[], EventStatistics]) -> None:
+        """Export the counts of the events that are raised."""
+        self._events = statistics
 
     def watch_receiver(self, name: str, statistics: Callable[[], DeliveryStatistics]) -> None:
         """Export the counts of a receiver of events."""
@@ -136,8 +140,8 @@ class PublisherMetrics:
         self._collect_events(samples, labels)
 
     def _collect_events(self, samples: Samples, labels: tuple[str]) -> None:
-        if self.events is not None:
-            events = self.events()
+        if self._events is not None:
+            events = self._events()
             samples.add(catalogue.EVENTS_RAISED, labels, events.raised)
             samples.add(catalogue.EVENTS_MISSED, labels, events.missed)
             samples.add(catalogue.EVENTS_FAILURES, labels, events.failures)

@@ -15,7 +15,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import DistributedEvent, MissedReason
 from mailboat.model.path_patterns import PathPattern
 from mailboat.model.positions import LogIdentity
-from mailboat.queues.names import parse_queue_name
+from mailboat.queues.queue_names import parse_queue_name
 
 
 class Foreign(str):

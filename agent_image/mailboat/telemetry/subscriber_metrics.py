@@ -13,7 +13,7 @@ from typing import Final
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.pieces import PieceFigures
+from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.settings import ProcessedPackage, Processor, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
@@ -45,7 +45,11 @@ class SubscriberMetrics:
         self._recovered = self._blocking = 0
         self._attempts = 0
         self._phase = SubscriberPhase.STARTING
-        self.failed_announcements: Callable[[], int] | None = None
+        self._failed_announcements: Callable[[], int] | None = None
+
+    def watch_announcements(self, failures: Callable[[], int]) -> None:
+        """Export how many announcements could not be sent; asked at each scrape."""
+        self._failed_announcements = failures
 
     def began(self) -> None:
         self._began = self._clock.monotonic()
@@ -110,8 +114,8 @@ class SubscriberMetrics:
         samples.add(catalogue.IMPORTING_SECONDS, labels, 0.0 if began is None else self._clock.monotonic() - began)
         samples.add(catalogue.RECOVERED, labels, self._recovered)
         samples.add(catalogue.BLOCKED, labels, self._blocking)
-        if self.failed_announcements is not None:
-            samples.add(catalogue.ANNOUNCE_FAILURES, labels, self.failed_announcements())
+        if self._failed_announcements is not None:
+            samples.add(catalogue.ANNOUNCE_FAILURES, labels, self._failed_announcements())
 
     def _collect_pieces(self, samples: Samples, labels: tuple[str], pieces: PieceFigures) -> None:
         samples.add(catalogue.PIECES_SEEN, labels, pieces.pieces)

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from mailboat_operator.definition import CATEGORY, GROUP, VERSION
+from mailboat_operator.definition.crd_schema import spec_schema, status_schema, validations
 from mailboat_operator.definition.kind import Column, Kind
-from mailboat_operator.definition.schema import spec_schema, status_schema, validations
 from mailboat_operator.kinds.registry import KINDS
 
 _HEAD = "# Generated from mailboat_operator/kinds by `make generate`; do not edit.\n"

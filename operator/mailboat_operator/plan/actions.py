@@ -11,7 +11,7 @@ from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueSettings, Schedule
 
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.manifest import ChildKey, Manifest
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 
 
 class Apply(Frozen):

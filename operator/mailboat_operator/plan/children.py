@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mailboat_operator.plan.actions import Action, Apply, Create, Delete, Report, Severity
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
 from mailboat_operator.plan.labels import APPLIED
-from mailboat_operator.plan.manifest import ChildKey, Manifest, key_of
 from mailboat_operator.workload.configuration import TOKEN_KEY
 
 _NOTHING: Final[Manifest] = {"metadata": {}}

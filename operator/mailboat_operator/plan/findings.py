@@ -26,8 +26,8 @@ from mailboat.errors import (
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.plan.actions import Hold, Plan, Report, Severity
+from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.labels import FINALIZER, PAUSED
-from mailboat_operator.plan.manifest import Manifest
 
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"

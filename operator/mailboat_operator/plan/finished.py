@@ -8,7 +8,7 @@ from typing import Final
 from mailboat_operator.kinds.distribution.spec import Distribution
 from mailboat_operator.kinds.package_build.spec import PackageBuild
 from mailboat_operator.plan.actions import Delete, Plan
-from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.plan.child_manifest import ChildKey
 
 LONGEST_SLEEP_SECONDS: Final = 3600.0
 

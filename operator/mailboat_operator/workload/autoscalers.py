@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from mailboat_operator.definition.conditions import ConditionStatus
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import Finding
-from mailboat_operator.plan.manifest import ChildKey, Manifest
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 SCALED_OBJECT: Final = "ScaledObject"

@@ -25,7 +25,7 @@ from mailboat.config.storage import (
     TopicNamesConfig,
 )
 
-from mailboat_operator.definition.references import SecretReference
+from mailboat_operator.definition.object_references import SecretReference
 from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
 from mailboat_operator.workload.template import AGENT_PORT
 

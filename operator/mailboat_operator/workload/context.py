@@ -15,6 +15,7 @@ from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.plan.children import Live, taken_name
 from mailboat_operator.plan.findings import (
     CONFLICTS,
@@ -28,7 +29,6 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.plan.labels import PAUSED
-from mailboat_operator.plan.manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.workload.configuration import SecretMount, journal_mounts
 from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pod_failures import (

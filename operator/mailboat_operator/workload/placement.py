@@ -15,7 +15,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule
 from mailboat_operator.definition.forms import LABEL_KEY, NAME
-from mailboat_operator.definition.references import SecretReference
+from mailboat_operator.definition.object_references import SecretReference
 
 _FEW = 8
 """Entries of each list of terms: enough for people, and within the cost that the API server allows for rules."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.plan.manifest import Manifest
+from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.workload.template import AGENT_CONTAINER
 
 PROGRESS_DEADLINE: Final = timedelta(minutes=10)

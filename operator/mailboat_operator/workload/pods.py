@@ -16,8 +16,8 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.encoder import encode, encode_field
 from mailboat_operator.definition.fields import keys_of
+from mailboat_operator.plan.child_manifest import Owner, digest_of
 from mailboat_operator.plan.labels import COMPONENT, CONFIG_DIGEST, INSTANCE, NAME
-from mailboat_operator.plan.manifest import Owner, digest_of
 from mailboat_operator.workload.configuration import (
     CONFIG_ENDING,
     CONFIG_FILE,

@@ -17,7 +17,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule, unchangeable
 from mailboat_operator.definition.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MOUNT_PATH, NAME, SIZE, VARIABLE
-from mailboat_operator.definition.references import ConfigMapReference, SecretReference
+from mailboat_operator.definition.object_references import ConfigMapReference, SecretReference
 from mailboat_operator.workload.placement import Placement
 
 AGENT_CONTAINER = "mailboat"

@@ -15,9 +15,9 @@ from mailboat.frozen import Frozen
 from mailboat_operator.definition.amounts import format_size
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.plan.actions import Enlarge
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live, quantity
 from mailboat_operator.plan.findings import Finding
-from mailboat_operator.plan.manifest import ChildKey, Manifest
 from mailboat_operator.workload.template import Volume
 
 VOLUMES_RESIZED: Final = "VolumesResized"

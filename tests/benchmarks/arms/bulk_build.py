@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
+from mailboat.bulk.build_records import BinResult, Recipe
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
-from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.spark.exchange import ExecutorWorkspace
 from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
 from mailboat.bulk.spark.session import SessionSettings, open_session

@@ -14,7 +14,7 @@ from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.composition.home import Home
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.model.paths import ROOT
 

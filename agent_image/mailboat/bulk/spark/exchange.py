@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple, assert_never
 import pyarrow as pa
 
 from mailboat.api.problems import error_class
+from mailboat.bulk.build_manifest import ROW_SCHEMA, built_of, row_of
+from mailboat.bulk.build_records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.cutter import Bin, BinKind, Cut, SkeletonNode, Unit
-from mailboat.bulk.manifest import ROW_SCHEMA, built_of, row_of
-from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.source_branches import Branch
-from mailboat.bulk.spark.columns import Column, batches
+from mailboat.bulk.spark.arrow_columns import Column, batches
 from mailboat.composition.home import Home
 from mailboat.config.decoder import decode_config, encode_config
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from mailboat.bulk.spark.options import number_of, positive_of
+from mailboat.bulk.spark.format_options import number_of, positive_of
 from mailboat.composition.home import Home, read_config
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import UsageError

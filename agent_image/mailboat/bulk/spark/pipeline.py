@@ -21,8 +21,8 @@ import msgspec
 
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.build_records import BinResult, Recipe
 from mailboat.bulk.cutter import Bin, Loose, finish_cut
-from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.source_branches import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.spark.exchange import (
     BUILD_COLUMNS,

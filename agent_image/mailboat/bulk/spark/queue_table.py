@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.format_options import BatchFormat, check_options
 from mailboat.bulk.spark.history import time_of
 from mailboat.bulk.spark.log_partitions import (
     LOG_OPTIONS,
@@ -26,7 +27,6 @@ from mailboat.bulk.spark.log_partitions import (
     records_between,
     stretches,
 )
-from mailboat.bulk.spark.options import BatchFormat, check_options
 from mailboat.composition.workspace import Workspace
 from mailboat.control.subscriber_directory import directory_of
 from mailboat.journal.port import Record

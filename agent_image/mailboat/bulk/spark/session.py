@@ -124,8 +124,8 @@ def open_session(settings: SessionSettings) -> Iterator[SparkSession]:
 def register_formats(session: SparkSession) -> None:
     """Let a session know `mailboat` and the tables of the distribution history."""
     from mailboat.bulk.spark.history import PackageHistory, StatusHistory
+    from mailboat.bulk.spark.node_table import MailboatFormat
     from mailboat.bulk.spark.queue_table import QueueTable
-    from mailboat.bulk.spark.source import MailboatFormat
 
     for one in (MailboatFormat, PackageHistory, StatusHistory, QueueTable):
         session.dataSource.register(one)

@@ -24,15 +24,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for, source_of
+from mailboat.bulk.build_records import BinResult, Problem, Recipe
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
-from mailboat.bulk.records import BinResult, Problem, Recipe
 from mailboat.bulk.source_branches import cut_whole
-from mailboat.bulk.spark.columns import batch_of, default_ddl
+from mailboat.bulk.spark.arrow_columns import batch_of, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS, ExecutorWorkspace, cut_of, cut_row, packed, unpacked
+from mailboat.bulk.spark.format_options import check_options, choice_of, number_of, texts_of
 from mailboat.bulk.spark.log_partitions import LogPlace, place_of
-from mailboat.bulk.spark.options import check_options, choice_of, number_of, texts_of
 from mailboat.bulk.spark.pipeline import SparkPipeline, built_here, built_rows
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listed_nodes import UnlistedEntry

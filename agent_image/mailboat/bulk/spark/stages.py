@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from mailboat.bulk.spark.columns import Columns, batches
+from mailboat.bulk.spark.arrow_columns import Columns, batches
 from mailboat.bulk.spark.spark_errors import is_of_spark
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError

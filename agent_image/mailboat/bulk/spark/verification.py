@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 
 from mailboat.bulk.source_branches import Branch, plan_branches
-from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.arrow_columns import Column
 from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.content.branches import children_of
 from mailboat.content.differences import changed_parts, differences
 from mailboat.content.digest import node_digest

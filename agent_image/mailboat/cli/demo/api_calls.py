@@ -19,9 +19,9 @@ from mailboat.api.records import (
     QueueItemView,
     StatusView,
 )
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, MISTAKE_ID
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import EventPipe
-from mailboat.cli.demo.state import AUTHOR, GOLDEN, MISTAKE_ID
 from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, RetryableError
 from mailboat.model.requests import DistributionRequest, parse_request

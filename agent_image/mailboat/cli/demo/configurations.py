@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, SubscriberProgress
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, SubscriberProgress
 
 ANNOUNCE_SECONDS: Final = 0.5
 """How often positions are announced, so that bars move; ten seconds are enough in production."""

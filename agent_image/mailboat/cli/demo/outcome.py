@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mailboat.cli.demo.configurations import configuration_file
+from mailboat.cli.demo.demo_state import AUTHOR, MISTAKE_ID, DemoState, SubscriberProgress
 from mailboat.cli.demo.portions import Survey, binary_bytes
-from mailboat.cli.demo.state import AUTHOR, MISTAKE_ID, DemoState, SubscriberProgress
 from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text
 from mailboat.cli.tables import Column, Table
 from mailboat.content.digest import TreeHash, node_digest

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mailboat.cli.demo.state import DemoProcess, DemoState, Mistake
+from mailboat.cli.demo.demo_state import DemoProcess, DemoState, Mistake
 from mailboat.cli.output import bytes_text
 from mailboat.cli.tables import printable
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboat.content.layout import name_of_entry
+from mailboat.content.disk_layout import name_of_entry
 from mailboat.content.sources.folder_entries import closed_folders
 from mailboat.errors import MailboatError
 from mailboat.model.paths import parse_path

@@ -1,4 +1,4 @@
-"""A directory as a source: files and folders as they are, and nodes that a target wrote there (`content/layout.py`).
+"""A directory as a source: its files and folders, and nodes that a target wrote there (`content/disk_layout.py`).
 
 Folders are listed one at a time, so memory holds the names of those on the current path. Files up to the inline limit
 are read as they are met, larger ones when they are shipped or their digest is asked for; one that changes in between is
@@ -23,7 +23,7 @@ from mailboat.blobs.checked_content import checked_stream
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.binaries import with_binaries
 from mailboat.content.digest import node_digest
-from mailboat.content.layout import (
+from mailboat.content.disk_layout import (
     MAX_NAMESPACES_BYTES,
     MAX_SIDECAR_BYTES,
     NAMESPACES,

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Sequence
 
 from mailboat.content.binaries import binaries_of
-from mailboat.content.layout import SIDECAR, binary_file, is_binary_file, names_on_disk, write_sidecar
+from mailboat.content.disk_layout import SIDECAR, binary_file, is_binary_file, names_on_disk, write_sidecar
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staged_files import Staging
 from mailboat.errors import TargetCorruptError

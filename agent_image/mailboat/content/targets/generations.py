@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mailboat.content.digest import TreeHash
+from mailboat.content.disk_layout import STATE_FOLDER
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.keys import path_of
-from mailboat.content.layout import STATE_FOLDER
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.durability import Durability

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from mailboat.content.layout import NAMESPACES, write_namespaces
+from mailboat.content.disk_layout import NAMESPACES, write_namespaces
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staged_files import Staging
 from mailboat.errors import LimitExceededError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from mailboat.content.layout import binary_file, names_on_disk
+from mailboat.content.disk_layout import binary_file, names_on_disk
 from mailboat.errors import PathRefusedError
 from mailboat.model.paths import NodePath
 

@@ -14,8 +14,8 @@ from contextlib import closing, suppress
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.content.binaries import binaries_of, named, with_binaries
+from mailboat.content.disk_layout import binary_file, names_on_disk
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
-from mailboat.content.layout import binary_file, names_on_disk
 from mailboat.content.targets.database import is_held_back
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.path_limits import PathLimits

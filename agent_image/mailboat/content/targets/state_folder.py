@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.content.layout import STATE_FILE, STATE_FOLDER
+from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability

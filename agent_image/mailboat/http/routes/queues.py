@@ -32,7 +32,7 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.model.identifiers import natural_key
-from mailboat.queues.names import ERROR_SUFFIX
+from mailboat.queues.queue_names import ERROR_SUFFIX
 from mailboat.queues.queue_state import QueueState
 
 _PREFIX: Final = "/api/v1/publishers/{publisher}"

@@ -47,7 +47,7 @@ from mailboat.http.sling_documents import (
     selected,
     status_document,
 )
-from mailboat.queues.names import parse_entry_id
+from mailboat.queues.queue_names import parse_entry_id
 
 router = APIRouter(prefix="/libs/sling/distribution/services", tags=["sling"])
 

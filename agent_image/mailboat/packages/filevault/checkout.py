@@ -10,7 +10,7 @@ import os
 import stat
 from typing import BinaryIO, Final
 
-from mailboat.content.layout import not_utf_8
+from mailboat.content.disk_layout import not_utf_8
 from mailboat.content.sources.folder_entries import (
     SourceFolders,
     binary_of_file,

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, WORKERS, selector_labels
-from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
     AUTOSCALER,

@@ -13,7 +13,7 @@ from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, 
 from mailboat_operator.kinds.job_queue.plan import JobQueueObservation
 from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.plan.manifest import ChildKey
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 from mailboat_operator.workload.context import is_paused
 

@@ -33,6 +33,7 @@ from mailboat_operator.plan.actions import (
     Severity,
     SuspendQueue,
 )
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.plan.children import Live, plan_children, plan_unwanted, taken_name
 from mailboat_operator.plan.findings import (
     Finding,
@@ -44,7 +45,6 @@ from mailboat_operator.plan.findings import (
     trouble_reports,
     under_way,
 )
-from mailboat_operator.plan.manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.workload.autoscalers import autoscaler_health
 from mailboat_operator.workload.configuration import TOKEN_KEY
 from mailboat_operator.workload.context import SecretFound, is_paused

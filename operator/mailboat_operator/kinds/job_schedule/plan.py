@@ -21,8 +21,8 @@ from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
 from mailboat_operator.plan.actions import Action, Hold, Plan, RemoveSchedule, Report, SetSchedule, Severity
+from mailboat_operator.plan.child_manifest import digest_of
 from mailboat_operator.plan.findings import Finding, conditions_after, pause_of, ready, stalled, suspended, under_way
-from mailboat_operator.plan.manifest import digest_of
 from mailboat_operator.workload.context import is_paused
 from mailboat_operator.workload.fleet import reason_of
 

@@ -11,12 +11,13 @@ from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.references import Reference
+from mailboat_operator.definition.object_references import Reference
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.plan import is_held
-from mailboat_operator.kinds.topic.retention import TopicRetention
 from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec
+from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 from mailboat_operator.plan.actions import Hold, Plan
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
 from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
@@ -32,7 +33,6 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
-from mailboat_operator.plan.manifest import ChildKey, Manifest, Owner
 from mailboat_operator.workload.context import is_paused
 
 

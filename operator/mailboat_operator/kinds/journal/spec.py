@@ -14,9 +14,9 @@ from mailboat_operator.definition.fields import Field, Renamed, Rule, unchangeab
 from mailboat_operator.definition.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
 from mailboat_operator.definition.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.references import SecretReference
-from mailboat_operator.kinds.topic.retention import JournalRetention
+from mailboat_operator.definition.object_references import SecretReference
 from mailboat_operator.kinds.topic.spec import JournalRole
+from mailboat_operator.kinds.topic.topic_retention import JournalRetention
 
 
 class KafkaTls(Frozen):

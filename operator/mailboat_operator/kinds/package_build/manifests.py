@@ -20,8 +20,8 @@ from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.package_build.spec import Driver, Executors, PackageBuild
 from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher_config, source_mount, source_volume
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
+from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
 from mailboat_operator.plan.labels import BUILD
-from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
 from mailboat_operator.workload.configuration import (
     CONFIG_ENDING,
     CONFIG_FILE,

@@ -24,8 +24,8 @@ from mailboat_operator.kinds.package_build.manifests import (
 )
 from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperator
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
+from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
 from mailboat_operator.plan.findings import Finding, stalled
-from mailboat_operator.plan.manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
 from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.context import WorkloadContext, hindrance, name_conflict
 from mailboat_operator.workload.pods import AgentImage

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from mailboat_operator.kinds.package_build.spec import SparkOperator
-from mailboat_operator.plan.manifest import Manifest
+from mailboat_operator.plan.child_manifest import Manifest
 
 
 class ApplicationState(enum.Enum):

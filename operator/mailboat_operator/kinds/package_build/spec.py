@@ -31,7 +31,7 @@ from mailboat_operator.definition.forms import (
 )
 from mailboat_operator.definition.kind import AGE, REASON, Column, Kind
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.references import Reference, SecretReference
+from mailboat_operator.definition.object_references import Reference, SecretReference
 from mailboat_operator.kinds.publisher.spec import Source
 from mailboat_operator.workload.placement import Placement
 from mailboat_operator.workload.template import TemplateMetadata

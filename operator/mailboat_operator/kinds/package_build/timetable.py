@@ -25,8 +25,8 @@ from mailboat_operator.kinds.package_build.spec import (
     Timetable,
 )
 from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended
-from mailboat_operator.plan.manifest import ChildKey, Manifest
 from mailboat_operator.workload.context import is_paused
 
 _MINUTE: Final = 60

@@ -18,8 +18,8 @@ from mailboat.config.storage import Secret
 
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
+from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.plan.labels import PUBLISHER, child_name
-from mailboat_operator.plan.manifest import Manifest, Owner
 from mailboat_operator.workload.configuration import (
     TOKEN_KEY,
     SecretMount,
@@ -28,6 +28,7 @@ from mailboat_operator.workload.configuration import (
     token_mount,
 )
 from mailboat_operator.workload.context import WorkloadContext, secrets_digest
+from mailboat_operator.workload.event_settings import Events, Relay, Webhook
 from mailboat_operator.workload.manifests import (
     TOKEN_ENDING,
     agent_service,
@@ -36,7 +37,6 @@ from mailboat_operator.workload.manifests import (
     stateful_set,
 )
 from mailboat_operator.workload.pods import AgentPod
-from mailboat_operator.workload.receivers import Events, Relay, Webhook
 from mailboat_operator.workload.volumes import made_volume
 
 _SOURCE: Final = "source"

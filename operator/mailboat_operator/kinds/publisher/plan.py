@@ -18,9 +18,9 @@ from mailboat_operator.kinds.publisher.manifests import (
 from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
+from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
-from mailboat_operator.plan.manifest import ChildKey
 from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.context import (
     WorkloadContext,

@@ -15,7 +15,7 @@ from typing import Final
 
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.kinds.subscriber_pool.spec import Autoscaling
-from mailboat_operator.plan.manifest import Manifest, Owner
+from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
     AUTOSCALER,

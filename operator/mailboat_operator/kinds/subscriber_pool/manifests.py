@@ -28,8 +28,8 @@ from mailboat.config.document import (
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, autoscalers
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
+from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.plan.labels import POOL
-from mailboat_operator.plan.manifest import Manifest, Owner
 from mailboat_operator.workload.configuration import (
     HOME_FOLDER,
     agent_config,

@@ -12,18 +12,18 @@ from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING
-from mailboat_operator.kinds.subscriber_pool.health import (
+from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
+from mailboat_operator.kinds.subscriber_pool.pool_health import (
     followed_publishers,
     health_of,
     shared_identity,
 )
-from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool, pool_children
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live, is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
-from mailboat_operator.plan.manifest import ChildKey, Manifest
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
 from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.context import (

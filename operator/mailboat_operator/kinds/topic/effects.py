@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from mailboat_operator.broker_connections import Connection
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.connections import Connection
 from mailboat_operator.kinds.topic.observe import connect_for
 from mailboat_operator.kinds.topic.plan import TopicFound, TopicObservation, plan_made, plan_topic, wanted_topic
 from mailboat_operator.kinds.topic.spec import Topic

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from mailboat.errors import SecretMissingError
 
+from mailboat_operator.broker_connections import Connection
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.connections import Connection
 from mailboat_operator.kinds.journal.observe import connect
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.plan import CompetingTopics, TopicObservation, needs_brokers, topic_name

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from mailboat.bulk.build_records import Problem, problem_of
 from mailboat.bulk.cutter import Bin, BinKind
-from mailboat.bulk.records import Problem, problem_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.model.paths import ROOT, NodePath, folded_name, is_within, name_of
 

@@ -20,7 +20,7 @@ from mailboat_operator.brokers import Brokers, ClusterFound, Credentials
 from mailboat_operator.kinds.journal.spec import Kafka
 from mailboat_operator.kinds.topic.plan import TopicFound
 from mailboat_operator.plan.actions import TopicAction
-from mailboat_operator.plan.manifest import digest_of
+from mailboat_operator.plan.child_manifest import digest_of
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.build_records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.bulk.cutter import BinKind, Order
-from mailboat.bulk.records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.content.keys import ROOT_KEY
 from mailboat.errors import StopError
 from mailboat.model.identifiers import BuildId

@@ -32,7 +32,8 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
             "init", "Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments"
         ),
         "demo": Entry(
-            "demo.command", "Publish a directory to many subscribers, inject failures, and prove that all end up equal"
+            "demo.demo_command",
+            "Publish a directory to many subscribers, inject failures, and prove that all end up equal",
         ),
         "plan": Entry("publish", "Show what a publish would send, and the lag of subscribers"),
         "publish": Entry("publish", "Publish paths of a source, or what changed in it"),

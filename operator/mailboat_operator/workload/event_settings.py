@@ -29,7 +29,7 @@ from mailboat_operator.definition.forms import (
     PATH_PATTERN,
     URL,
 )
-from mailboat_operator.definition.references import SecretReference
+from mailboat_operator.definition.object_references import SecretReference
 
 _JOB_KINDS = sorted(str(kind) for kind in frozenset(EventKind) - PACKAGE_KINDS)
 

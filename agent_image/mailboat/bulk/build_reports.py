@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mailboat.bulk.build_records import BuiltBin, Problem
 from mailboat.bulk.build_registry import Build
-from mailboat.bulk.records import BuiltBin, Problem
 from mailboat.model.identifiers import BuildId, Offset
 from mailboat.publisher.appender import Placed
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 from mailboat.api.control import Control
 from mailboat.api.records import QueueItemView
 from mailboat.cli.demo.api_calls import Cleared, DemoRequests, Erred, Published, Seen, refused_answer
+from mailboat.cli.demo.demo_state import AUTHOR, GOLDEN, DemoProcess, DemoState, Mistake, NextStep, decide_steps
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.processes import Child, Ended, EventPipe, Ready
 from mailboat.cli.demo.screen import NAME_WIDTH, Screen
-from mailboat.cli.demo.state import AUTHOR, GOLDEN, DemoProcess, DemoState, Mistake, NextStep, decide_steps
 from mailboat.cli.output import count_text
 from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, MailboatError

@@ -18,21 +18,21 @@ import typer
 
 from mailboat.api.client import HttpControl
 from mailboat.cli.demo.configurations import KINDS, Setting, configuration_file, write_configurations
+from mailboat.cli.demo.demo_run import DemoPlan, DemoRun
+from mailboat.cli.demo.demo_state import AUTHOR, LATE, MEMBERS, DemoProcess, SubscriberProgress, processes_of
 from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
 from mailboat.cli.demo.portions import Survey, cut, survey
 from mailboat.cli.demo.processes import agent_command
-from mailboat.cli.demo.run import DemoPlan, DemoRun
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.demo.screen import screen_for
 from mailboat.cli.demo.source_copy import SkippedEntries, copy_content
-from mailboat.cli.demo.state import AUTHOR, LATE, MEMBERS, DemoProcess, SubscriberProgress, processes_of
 from mailboat.cli.options import command
 from mailboat.cli.output import Output, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home, create_home, parse_config
 from mailboat.composition.places import check_folder_place
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.composition.workspace import initialise
 from mailboat.config.decoder import decode_config, encode_changes
 from mailboat.errors import SourceMissingError, UsageError

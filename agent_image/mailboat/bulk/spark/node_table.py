@@ -20,14 +20,14 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceWriter, InputPart
 from pyspark.sql.types import StructType
 
 from mailboat.bulk.source_branches import Branch, outermost, plan_branches
-from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.arrow_columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS
-from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
+from mailboat.bulk.spark.format_options import BatchFormat, check_options, positive_of, texts_of
 from mailboat.bulk.spark.sink import PackageWriter, sink_order
 from mailboat.bulk.spark.stages import runs_of
 from mailboat.composition.environment import expanded_path
 from mailboat.composition.places import absolute_target, opened_ledger
-from mailboat.composition.sources import open_source
+from mailboat.composition.source_openers import open_source
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
 from mailboat.content.locations import TARGET_KINDS
