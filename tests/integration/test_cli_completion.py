@@ -41,8 +41,8 @@ def test_commands_and_subscribers_are_completed(boat: Any) -> None:
 COMPLETE = """
 eval "$(mailboat completion bash)"
 COMP_WORDS=(mailboat "$@") COMP_CWORD=$#
-complete -p mailboat | grep -o -- '-F [^ ]*' | cut -c4- > "$HOME/function"
-"$(cat "$HOME/function")"
+function=$(complete -p mailboat | grep -o -- '-F [^ ]*' | cut -c4-)
+"$function" mailboat
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 """The script is loaded as a user does, and the function that it registers is called as bash does."""

@@ -242,8 +242,14 @@ def test_builds_and_storage_are_shown_and_blobs_swept(page: Page, serve: Any) ->
 def test_500_subscribers_are_paged_filtered_and_loaded_within_the_limit(page: Page, serve: Any) -> None:
     loaded: list[int] = []
     page.on("response", lambda answer: loaded.append(len(answer.body())) if "/api/" not in answer.url else None)
-    page.goto(serve(fleet(500)).url)
+    control = fleet(500)
+    for number in range(40, 500, 37):
+        control.subscribers[f"edge-{number}"].error = CAUSE
+    page.goto(serve(control).url)
     expect(page.get_by_text("Page 1 of 20")).to_be_visible()
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention).to_contain_text("14 subscribers ▲retrying StorageFull: no space left on device: edge-1")
+    expect(attention.get_by_role("listitem")).to_have_count(2)
     assert page.get_by_role("list", name="Subscribers, those").get_by_role("listitem").count() == 500
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_text("Page 2 of 20")).to_be_visible()
@@ -475,6 +481,9 @@ def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
         page.keyboard.press("Enter")
         expect(page.get_by_label("Subscribers by state")).to_contain_text("16 subscribers")
         expect(page.get_by_role("row", name="news/edge-3").first).to_contain_text("stale")
+        attention = page.get_by_role("region", name="Needs attention")
+        expect(attention).to_contain_text("news/author ?stale its agent does not answer")
+        expect(attention).to_contain_text("4 subscribers of such agents are shown as last reported")
         expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(1)
         assert barriers(page) == []
         save(page, "fleet")

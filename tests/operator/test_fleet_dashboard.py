@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mailboat.api.client import HttpControl
 from mailboat_operator.workload.configuration import HTTP_PORT
 from playwright.sync_api import Page, expect
@@ -72,7 +73,7 @@ class Fleet:
     def end(self) -> None:
         for process in self.processes.values():
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 @contextmanager
@@ -91,6 +92,7 @@ def log_in(page: Page, url: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.long("dashboards")
 def test_fleet_page_follows_real_agents_while_half_of_them_are_silent(replicas: Any, tmp_path: Path) -> None:
     expect.set_options(timeout=ANSWER_MS)
     place = replicas.namespace

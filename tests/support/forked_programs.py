@@ -136,8 +136,8 @@ def operator(names: Mapping[str, str]) -> None:
     """The program; it ends the process. `names` has addresses by host name, as the DNS of a cluster."""
     from mailboat_operator.main import run  # noqa: PLC0415  # of few tests, and a CPU second
 
-    resolve = socket.getaddrinfo
-    socket.getaddrinfo = lambda host, *more, **options: resolve(names.get(host, host), *more, **options)
+    resolve, encoded = socket.getaddrinfo, {name.encode(): address for name, address in names.items()}  # as anyio asks
+    socket.getaddrinfo = lambda host, *more, **options: resolve(encoded.get(host, host), *more, **options)
     warnings.simplefilter("error")
     sys.exit(run())
 

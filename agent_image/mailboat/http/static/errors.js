@@ -32,7 +32,7 @@ function failure(app, item) {
   const first = item.paths[0] ?? "paths not known";
   const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
   return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },
-    h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}, `, time(item.given_up_at), " ",
+    h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}`, item.given_up_at ? [", ", time(item.given_up_at)] : null, " ",
       item.package_id ? packageLink(item.publisher, item.package_id, first) : h("span", { class: "mono" }, first), more),
       redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
     item.error ? cause(app, item.error, first) : muted("The cause is no longer known."));

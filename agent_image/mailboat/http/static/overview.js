@@ -6,6 +6,7 @@ import { ORDERS, byName, joined, keyOf, look, needsAttention } from "./fleet.js"
 const ROWS = 25;
 const TILES = 600;
 const URGENT = 6;
+const NAMED = 3;
 
 export function overview(app) {
   const { fleet, view } = app;
@@ -46,6 +47,8 @@ function attention(fleet, all) {
   // one line for each silent agent, not one for each of its subscribers: they would hide what else is wrong
   const silent = [...fleet.publishers.values()].filter((publisher) => publisher.state === "stale").sort(byName);
   const urgent = all.filter((subscriber) => needsAttention(subscriber) && subscriber.state !== "stale").sort(ORDERS.attention);
+  const lines = groups(urgent);
+  const rest = lines.slice(URGENT).flat().length;
   const stale = all.filter((subscriber) => subscriber.state === "stale").length;
   const slowed = [...fleet.publishers.values()].filter((publisher) => publisher.delay_seconds);
   const items = [
@@ -54,7 +57,7 @@ function attention(fleet, all) {
     stale ? h("li", { class: "muted", "data-key": "stale" }, `${count(stale, "subscriber")} of such agents ${stale === 1 ? "is" : "are"} shown as last reported`) : null,
     ...slowed.map((publisher) => h("li", { "data-key": `publisher ${publisher.name}` }, h("span", { class: "warn", "aria-hidden": "true" }, "▲ "),
       h("b", null, publisher.name), ` delays publish requests by ${duration(publisher.delay_seconds)}: subscribers lag.`)),
-    ...urgent.slice(0, URGENT).map((subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", standing(subscriber), " ", sentence(subscriber))),
+    ...lines.slice(0, URGENT).map((group) => group.length > NAMED ? together(group) : alone(group[0])),
     fleet.unreadable ? h("li", { "data-key": "unreadable" }, `${count(fleet.unreadable, "announcement")} could not be read: run `, h("code", null, "mailboat journal verify"), ".") : null,
     fleet.dropped ? h("li", { "data-key": "dropped" }, `${count(fleet.dropped, "subscriber")} beyond the limit of this list are not shown.`) : null,
   ].filter(Boolean);
@@ -65,7 +68,27 @@ function attention(fleet, all) {
       : all.length === 1 ? "Nothing needs attention. The subscriber is current." : `Nothing needs attention. All ${number(all.length)} subscribers are current.`);
   }
   return h("section", { class: "attention", "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),
-    h("ul", { class: "issues" }, items, urgent.length > URGENT ? h("li", { class: "muted" }, `and ${number(urgent.length - URGENT)} more: the table below begins with them`) : null));
+    h("ul", { class: "issues" }, items, rest ? h("li", { class: "muted", "data-key": "rest" }, `and ${number(rest)} more: the table below begins with them`) : null));
+}
+
+// Subscribers with one trouble in common, if they are more than a few: a full disk of a pool is one line, not hundreds.
+function groups(urgent) {
+  const found = new Map();
+  for (const subscriber of urgent) {
+    const cause = `${subscriber.state.split(" ")[0]} ${subscriber.error ? subscriber.error.code : subscriber.given_up ? keyOf(subscriber) : ""}`;
+    found.set(cause, [...(found.get(cause) ?? []), subscriber]);
+  }
+  return [...found.values()].flatMap((group) => group.length > NAMED ? [group] : group.map((subscriber) => [subscriber]));
+}
+
+const alone = (subscriber) => h("li", { "data-key": keyOf(subscriber) }, h("b", null, subscriberLink(subscriber.name)), " ", standing(subscriber), " ", sentence(subscriber));
+
+function together(group) {
+  const [{ state: word, error }] = group;
+  const named = group.slice(0, NAMED).map((subscriber, index) => [index ? ", " : "", subscriberLink(subscriber.name)]);
+  const isSame = error && group.every((subscriber) => subscriber.error.message === error.message);
+  const why = error ? ` ${error.code}${isSame ? `: ${error.message}` : ""}: ` : ": ";
+  return h("li", { "data-key": `group ${word} ${error?.code}` }, h("b", null, `${number(group.length)} subscribers`), " ", state(word), why, named, ` and ${number(group.length - NAMED)} more`);
 }
 
 function sentence(subscriber) {
