@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import msgspec
 import pyarrow as pa
 import pytest
 from mailboat.bulk.assembly import BuildRequest, recipe_for

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import msgspec
-import msgspec
 import pytest
 from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.stages import StageRunner

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import msgspec
 import pytest
 from mailboat.api.problems import error_class
 from mailboat.bulk.build_records import BuiltBin, BuiltNode, Problem, Recipe, StoredBinary

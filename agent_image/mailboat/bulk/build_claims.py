@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-import msgspec
-
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.build_records import Count, Recipe
 from mailboat.clock import Clock, milliseconds_now

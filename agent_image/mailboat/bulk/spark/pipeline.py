@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-import msgspec
-
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.build_records import BinResult, Recipe

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import msgspec
 import pyarrow as pa
 
 from mailboat.bulk.source_branches import Branch, plan_branches
