@@ -50,7 +50,7 @@ def description() -> dict[str, Any]:
                 one["schema"] = {"anyOf": [{"enum": KNOWN[one["name"]]}, one["schema"]]}
             if one["name"] == "wait":
                 one["schema"]["maximum"] = 0.01
-    for record in ("ClearOrder", "RedriveOrder", "ClaimOrder"):
+    for record in ("ClearOrder", "RedriveOrder", "TurnOrder"):
         document["components"]["schemas"][record]["properties"]["wait_seconds"]["maximum"] = 0.01
     return document
 
