@@ -54,7 +54,7 @@ class MailboatError(Exception):
         return self
 
     def advise(self, next_step: str) -> Self:
-        """Replace the next step by that of a caller who knows more."""
+        """Replace the next step by a more specific one of the caller."""
         self.next_step = next_step
         return self
 

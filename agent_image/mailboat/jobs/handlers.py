@@ -257,7 +257,7 @@ def _caller(
             returned = function(data if is_merged else data[0], JobContext(call, ports))
         except EffectExistsError:
             return Result()
-        except Exception as error:
+        except Exception as error:  # whatever the user's function raises is its outcome, or goes on to the worker
             if not _ends_job(error, retry_exceptions=retry_exceptions):
                 raise
             _LOG.warning("job %s ends as error: %s", show_job_id(next(iter(call.jobs))), error, exc_info=error)

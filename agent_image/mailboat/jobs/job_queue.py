@@ -18,7 +18,7 @@ ONE_KEY: Final = 1
 _NO_LIMIT: Final = 1 << 31
 _CHUNK: Final = 256
 _MOST_RIPENING: Final = 64
-"""Keys whose jobs may be merged soon that are looked at: when these have started, the next ones are."""
+"""Keys that are examined for a merge at once; the next ones follow when these have started."""
 
 _KEPT_ENTRIES: Final = 1_024
 """Fewer entries before the start than this are not worth moving the rest for."""

@@ -126,7 +126,7 @@ class TargetHookCalls:
         return self._connection.write(sql, (offset,)) > 0
 
     def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
-        # a reader's look at a target of an older version finds no table
+        # a reader of a target of an older version finds no table
         return self._connection.rows(sql, parameters) if self._connection.has_table("after_call") else []
 
 
