@@ -32,7 +32,7 @@ def problems(tag: str, package: str, chart: dict[str, str], changelog: str) -> I
 
 
 def notes(version: str, changelog: str) -> str:
-    """The section of a version, without its heading; empty where there is none."""
+    """The section of a version, without its heading; empty if absent."""
     found = re.search(rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE)
     return found[1].strip() if found else ""
 

@@ -385,7 +385,7 @@ def stages_of(one: Slice, workers: int) -> list[Stage]:
 
 def _other_python(version: str) -> Path:
     """The interpreter of an environment in `build/pythons`: of another Python, or with other versions of libraries."""
-    from bootstrap import run_uv, sync  # noqa: PLC0415  # beside this file, and only where a slice needs it
+    from bootstrap import run_uv, sync  # noqa: PLC0415  # next to this file, and only where a slice needs it
 
     folder = ROOT / "build" / "pythons" / version
     interpreter = folder / "bin" / "python"

@@ -57,7 +57,7 @@ class Pace:
         self.end()
 
     def end(self) -> None:
-        """Take no more samples, but those that a short block lacks."""
+        """Take no further samples, but those that a short block lacks."""
         self._ended.set()
         self._thread.join()
         while len(self._samples) < FEWEST_SAMPLES:

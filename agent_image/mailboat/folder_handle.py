@@ -76,10 +76,10 @@ class FolderHandle:
 
     def names(self) -> list[str]:
         """The names of all entries, in no order."""
-        return os.listdir(self.descriptor)  # noqa: PTH208  # pathlib knows no descriptors
+        return os.listdir(self.descriptor)  # noqa: PTH208  # pathlib takes no descriptors
 
     def status(self, name: str) -> os.stat_result | None:
-        """The status of an entry itself, also of a link; None where there is none."""
+        """The status of an entry itself, also of a link; None if absent."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:

@@ -98,7 +98,7 @@ class Tracer(Protocol):
 
     @property
     def is_recording(self) -> bool:
-        """Whether anybody wants imports; the importing thread asks this before it collects anything."""
+        """Whether imports are recorded; the importing thread asks this before it collects anything."""
 
     def publication(self, action: str, parent: TraceParent | None) -> PublicationSpan:
         """A request begins."""

@@ -209,7 +209,7 @@ class Worker:
         """Run a turn; return whether the work is done. Logs a failure and pauses."""
         try:
             return bool(work())
-        except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good either
+        except Exception as error:  # noqa: BLE001  # a defect must not end the thread either
             self._failures += 1
             if self._options.on_failure is not None:
                 self._options.on_failure(error)

@@ -55,7 +55,7 @@ class Batches(Generic[Q, A]):
             try:
                 answers = await self._call(questions)
                 found = [(future, answers[name]) for name, (_, future) in batch.items()]
-            except Exception as error:  # noqa: BLE001  # whoever asked is told
+            except Exception as error:  # noqa: BLE001  # the caller gets it
                 for _, future in batch.values():
                     _tell(future, error)
                 continue
@@ -66,7 +66,7 @@ class Batches(Generic[Q, A]):
         batch: dict[str, tuple[Q, asyncio.Future[A]]] = {}
         left: list[tuple[str, Q, asyncio.Future[A]]] = []
         for name, question, future in self._waiting:
-            if future.done():  # whoever asked has gone
+            if future.done():  # the caller has gone
                 continue
             if name in batch or len(batch) >= _LARGEST:
                 left.append((name, question, future))
@@ -127,7 +127,7 @@ class Connection:
         return self._brokers.cluster_id
 
     async def topic(self, name: str) -> TopicFound | None:
-        """A topic; None when there is none. Raises: see `cluster`."""
+        """A topic; None if absent. Raises: see `cluster`."""
         return await self._ask(self._topics, name, None)
 
     async def act(self, action: TopicAction) -> None:

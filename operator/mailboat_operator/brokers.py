@@ -3,7 +3,7 @@
 Many topics are asked for, or acted on, in one call; the client library has threads of its own. Credentials come from
 Secrets into the client and go nowhere else: certificates and keys as texts, so that no file is written.
 
-Nothing is described before a listing named a broker that is in service: where there is none, describing a cluster or
+Nothing is described before a listing named a broker that is in service: without one, describing a cluster or
 its topics aborts the process (librdkafka 2.16), and with it what is done for all other Journals.
 """
 
@@ -117,7 +117,7 @@ class Brokers:
         return ClusterFound(self.cluster_id, len(found.brokers))
 
     async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound | MailboatError | None]:
-        """Topics by name; None where there is none, and the error where one can't be described.
+        """Topics by name; None if absent, and the error where one can't be described.
 
         Raises: BrokersUnreachableError, BrokersRefusedError.
         """

@@ -85,7 +85,7 @@ class Cluster:
         return {"apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": user["uid"]}
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """An object; None when there is none. Raises: ClusterUnavailableError, ClusterRefusedError."""
+        """An object; None if absent. Raises: ClusterUnavailableError, ClusterRefusedError."""
         try:
             async with self._turn():
                 return dict(await self._client.get(RESOURCES[kind], name, namespace=namespace))

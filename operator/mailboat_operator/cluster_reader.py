@@ -57,7 +57,7 @@ class SharedReads(Generic[K, A]):
             task = self._coming[key] = asyncio.create_task(self._read_after(key, self._under_way.get(key)))
             # asyncio logs an exception that is never retrieved, as when all askers were cancelled
             task.add_done_callback(_heed)
-        return await asyncio.shield(task)  # who goes ends it for nobody else
+        return await asyncio.shield(task)  # a caller that goes does not end it for others
 
     async def _read_after(self, key: K, before: asyncio.Task[A] | None) -> A:
         if before is not None:
@@ -125,18 +125,18 @@ class ClusterReader:
         return self._clock()
 
     async def understood(self, namespace: str, kind: str, name: str) -> Resource | None:
-        """An object of ours; None where there is none, or none that can be understood."""
+        """An object of ours; None if absent, or not understood."""
         found = await self.cluster.get(kind, namespace, name)
         return None if found is None else _decoded(found)
 
     async def journal(self, namespace: str, name: str) -> Journal | None:
-        """A Journal; None where there is none, or none that can be understood."""
+        """A Journal; None if absent, or not understood."""
         manifest = await self._shared.ask(("Journal", namespace, name))
         found = None if manifest is None else _decoded(manifest)
         return found if isinstance(found, Journal) else None
 
     async def publisher(self, namespace: str, name: str) -> Publisher | None:
-        """A Publisher; None where there is none, or none that can be understood."""
+        """A Publisher; None if absent, or not understood."""
         found = await self.understood(namespace, "Publisher", name)
         return found if isinstance(found, Publisher) else None
 

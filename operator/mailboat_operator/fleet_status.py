@@ -30,7 +30,7 @@ class AgentState(Frozen):
 
     Attributes:
         name: `NAMESPACE/PUBLISHER`.
-        status: Its last answer; None where there is none.
+        status: Its last answer; None if absent.
         heard_at: When it came.
         error: Why the last request failed; None when it did not.
     """
@@ -59,9 +59,9 @@ def merge_states(states: Sequence[AgentState]) -> StatusView:
         publishers.append(replace(view, state=queues))
         if state.status is not None:
             journals.setdefault(f"{namespace} {state.status.journal.description}", state.status.journal)
-            for one in state.status.subscribers:
-                shown = replace(one, name=f"{namespace}/{one.name}")
-                subscribers.setdefault((namespace, one.name, one.sling_id), _marked(shown, state))
+            for subscriber in state.status.subscribers:
+                shown = replace(subscriber, name=f"{namespace}/{subscriber.name}")
+                subscribers.setdefault((namespace, subscriber.name, subscriber.sling_id), _marked(shown, state))
     found = list(subscribers.values())
     return StatusView(
         journal=_joined(list(journals.values())),

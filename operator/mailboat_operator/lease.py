@@ -38,7 +38,7 @@ class LeaseSettings(Frozen):
         namespace: Where it is.
         name: What it is called.
         identity: Who we are: another one for each process, also after a restart.
-        duration_seconds: A lease unchanged for so long is anybody's.
+        duration_seconds: A lease unchanged for so long is free.
         renew_seconds: A holder who could not renew for so long stops.
         retry_seconds: Pause between looks, and between renewals.
         version: Of the operator, as it releases them.
@@ -70,10 +70,10 @@ class Sighting(Frozen):
 
 
 def may_take(sighting: Sighting | None, settings: LeaseSettings, now: float) -> bool:
-    """Whether the lease is ours, or anybody's.
+    """Whether the lease is ours, or free.
 
     Args:
-        sighting: The record; None when there is none.
+        sighting: The record; None if absent.
         settings: Of this replica.
         now: By the clock of the sighting.
     """

@@ -73,7 +73,7 @@ class Probes:
         await web.TCPSite(self._runner, port=self._port).start()
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         await self._runner.cleanup()
 
     async def _alive(self, _: web.Request) -> web.Response:

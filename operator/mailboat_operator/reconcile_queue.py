@@ -87,7 +87,7 @@ class _Queue:
             self._rounds[key] = None
 
     def next(self, *, is_news: bool) -> ObjectKey | None:
-        """The first of its sort, which is under way from now on; None where there is none, or enough are."""
+        """The first of its sort, which is under way from now on; None if absent, or enough are."""
         waiting = self._news if is_news else self._rounds
         if not waiting or self.under_way >= self._most:
             return None

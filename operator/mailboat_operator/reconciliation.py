@@ -168,9 +168,9 @@ class Reconciler:
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
             case CreateTopic() | Grow() | Configure() | DeleteTopic() | RequestPackage():
-                pass  # done by the effects of its kind, since the status tells what came of it
+                pass  # done by the effects of its kind, since the status shows its outcome
             case SetQueue() | SuspendQueue() | RemoveQueue() | SetSchedule() | RemoveSchedule():
-                pass  # done by the effects of its kind, since the status tells what came of it
+                pass  # done by the effects of its kind, since the status shows its outcome
 
     async def _enlarge(self, action: Enlarge) -> bool:
         """Whether the API server accepts the larger size; a refusal is noted for the next plan."""

@@ -84,7 +84,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
             found = None if said is None else json.loads(said)
         except ValueError as error:
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
-        if found is not None and not (isinstance(found, list) and all(isinstance(one, dict) for one in found)):
+        if found is not None and not (isinstance(found, list) and all(isinstance(peer, dict) for peer in found)):
             raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of NetworkPolicy peers")
         return None if found is None else tuple(found)
 

@@ -132,8 +132,8 @@ class Hooks:
 
     def stop(self, deadline: Deadline) -> None:
         """The subscriber ends; see `CommandHook.stop`."""
-        for one in self._made:
-            one.stop(deadline)
+        for hook in self._made:
+            hook.stop(deadline)
 
     def close(self) -> None:
         """No hook runs any more."""

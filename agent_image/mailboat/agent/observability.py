@@ -251,7 +251,7 @@ def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -
 
 
 def _state_of(subscriber: SubscriberStatusView) -> str:
-    return subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name, which is no label
+    return subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name
 
 
 def _figures_of(queue: QueueView, *, is_suspended: bool) -> QueueFigures:

@@ -93,10 +93,10 @@ class HeartbeatClock:
         """Those of the watched that should have moved long ago, or ended as they should not; sorted."""
         now = self._clock.monotonic()
         return sorted(
-            one.name
+            watched.name
             # a copy: workers start and end meanwhile, and iterating the dictionary itself would raise RuntimeError
-            for one in list(self._watched.values())
-            if one.quiet_until + one.stall_seconds < now or not one.thread.is_alive()
+            for watched in list(self._watched.values())
+            if watched.quiet_until + watched.stall_seconds < now or not watched.thread.is_alive()
         )
 
 
@@ -206,7 +206,7 @@ class AgentProcess:
 
     def stop(self, deadline: Deadline) -> int:
         """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
-        is_logged = self._stop_by is None and self._has_started  # an attempt to start that failed is told by `Startup`
+        is_logged = self._stop_by is None and self._has_started  # `Startup` logs an attempt to start that failed
         self._stop_by = self._stop_by or deadline
         self.ask_to_stop()
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
@@ -241,7 +241,7 @@ class AgentProcess:
         return LivenessView(not stuck, stuck)
 
     def readiness(self) -> ReadinessView:
-        """See `Health`: not ready while stopping, so that no more traffic is sent here."""
+        """See `Health`: not ready while stopping, so that traffic goes elsewhere."""
         agents = (*self._publishers(), *(task.view() for task in self._tasks))
         is_ready = not self.stopping.is_set() and all(agent.ready for agent in agents)
         return ReadinessView(is_ready, agents)

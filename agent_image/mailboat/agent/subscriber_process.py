@@ -352,7 +352,7 @@ def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
     try:
         # Also from the log itself: a home lists only the publishers that run or ran in it.
         return known | frozenset(recent_publishers(workspace.journal, workspace.package_topic))
-    except MailboatError:  # what is wrong with the log, the import tells
+    except MailboatError:  # the import reports what is wrong with the log
         return known
 
 

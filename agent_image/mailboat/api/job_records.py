@@ -144,7 +144,7 @@ class QueueChangeView:
 
     Attributes:
         queue: Its name.
-        until_at: When a suspension ends; None where it does not, or there is none.
+        until_at: When a suspension ends; None if it does not end, or is absent.
         dropped: Jobs that a clear dropped.
     """
 
@@ -167,7 +167,7 @@ class JobScheduleView:
         every_seconds: The time between two due times; null for the others.
         at: The only due time; null for the others.
         next_at: The next due time; null when it has ended.
-        data: Their payload: its JSON value, else a string; null where there is none.
+        data: Their payload: its JSON value, else a string; null if absent.
     """
 
     schedule: str

@@ -370,7 +370,7 @@ class QueueView:
         state: `idle`, `running`, `blocked`, or `passive` of an error queue.
         count: How many packages. While it is not exact: the most it can be, of an error queue the least.
         capabilities: `clearable`, `removable`; what may be done to it.
-        head: The first package; None when there is none, or it was not asked for.
+        head: The first package; None if absent, or it was not asked for.
         exact: False for a moment after a start, until the agent has counted the log's past; of an error queue, when
             entries were dropped to bound the agent's memory.
     """

@@ -123,7 +123,7 @@ class S3BlobStore:
         try:
             is_large = length_bytes >= PARALLEL_FROM_BYTES
             body = first = self._connection.body(key, doing, FIRST_RANGE if is_large else None)
-            if not first.is_whole:  # else it is all that comes, also from a server that knows no ranges
+            if not first.is_whole:  # else it is all that comes, also from a server without ranges
                 body = RangedBody(self._connection, key, doing, first)
         except RequestAnsweredError:
             found = self._head(digest)  # an empty object has no first range
@@ -240,7 +240,7 @@ class S3BlobStore:
             upload.send(total)
             check_expected(total.read(), digest)
             if not upload.complete(is_replacing=found is not None):
-                self._renew(digest)  # somebody else was quicker
+                self._renew(digest)  # another process was quicker
         return total.length_bytes
 
     def _put_object(self, digest: Digest, content: bytes, *, is_replacing: bool) -> bool:

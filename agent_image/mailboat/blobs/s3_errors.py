@@ -21,7 +21,7 @@ from typing import Any, Final
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    ConnectionError,  # noqa: A004  # botocore's own, which is no OSError
+    ConnectionError,  # noqa: A004  # botocore's own, not an OSError
     CredentialRetrievalError,
     HTTPClientError,
     IncompleteReadError,

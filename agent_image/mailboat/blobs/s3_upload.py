@@ -83,7 +83,7 @@ class MultipartUpload:
                 ),
             )
         except RequestAnsweredError:
-            return False  # or an answer was lost, and this very upload is what is there: its user looks
+            return False  # or an answer was lost, and this very upload was stored: its user checks
         self._is_over = True
         return True
 
@@ -91,8 +91,8 @@ class MultipartUpload:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._sending:
-            one.cancel()
+        for future in self._sending:
+            future.cancel()
         # waits for the parts being sent: an abort that overtakes one may leave that part stored, see
         # https://docs.aws.amazon.com/AmazonS3/latest/API/API_AbortMultipartUpload.html
         self._pool.shutdown(cancel_futures=True)

@@ -229,7 +229,7 @@ def _decoded(document: bytes | None) -> Driver | None:
 
 
 def _started(pid: int) -> str:
-    """When a process of this machine began, in clock ticks; empty where there is none."""
+    """When a process of this machine began, in clock ticks; empty if absent."""
     try:
         # field 22 is the start time; the name in field 2 may contain spaces and parentheses, so count from the last one
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]

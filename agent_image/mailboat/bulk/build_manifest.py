@@ -201,7 +201,7 @@ class Manifest:
         wanted = self.order()
         found = dict[bytes, bool]()
         for name in self._documents.names(self._prefix):
-            table = self._read(name)  # with the columns that tell nothing here: they are read before any is published
+            table = self._read(name)  # also columns that are unused here: they are read before any is published
             each = zip(table.column("signature").to_pylist(), table.column("is_present").to_pylist(), strict=True)
             found.update((signature, is_present) for signature, is_present in each if signature in wanted)
         if len(found) < len(wanted):
@@ -238,7 +238,7 @@ class Manifest:
             file = pq.ParquetFile(io.BytesIO(stored), page_checksum_verification=True)
             if file.schema_arrow.equals(ORDER_SCHEMA if name == self._order_name else ROW_SCHEMA):
                 return file.read(columns)
-        except (pa.ArrowException, OSError, ValueError) as error:  # of damaged pages Arrow tells by OSError
+        except (pa.ArrowException, OSError, ValueError) as error:  # Arrow reports damaged pages by OSError
             raise self._damaged(f"its part {name} can't be read: {error}") from error
         raise self._damaged(f"its part {name} has other columns")
 

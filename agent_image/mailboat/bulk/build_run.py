@@ -110,7 +110,7 @@ def build_closing(group: ChangeGroup, codec: PackageCodec) -> BuiltBin:
 
 
 STORE_SECONDS: Final = 5.0
-"""What was built is in the manifest at most so much later: a driver that dies loses no more."""
+"""What was built is in the manifest at most so much later: a driver that dies loses only what is younger."""
 
 FURTHER_ROUNDS: Final = 3
 """How often a build lists its source again because something of it was published, or changed, meanwhile."""
@@ -182,7 +182,7 @@ class BuildRun:
         self._tally = Tally()
         self._began_ms = milliseconds_now(self._ports.clock)
         self._cut_from: Offset | None = None
-        self._contended: Build | None = None  # the last one beside which something of its paths was published
+        self._contended: Build | None = None  # the last one during which something of its paths was published
         self._claims = list[BuildClaim]()
         self._opened = ExitStack()
 
@@ -432,7 +432,7 @@ class BuildRun:
         except BuildLostError:
             raise  # the manifest is another driver's now
         except MailboatError as error:
-            with suppress(MailboatError):  # what ended the build is told, a full disk for instance
+            with suppress(MailboatError):  # the error that ended the build is raised, for instance of a full disk
                 manifest.flush()
             raise error.with_facts(build=manifest.build_id)  # noqa: B904  # the very same error
 

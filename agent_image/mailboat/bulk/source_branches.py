@@ -125,7 +125,7 @@ def cut_whole(
 def cut_if_small(
     source: Source, roots: Sequence[NodePath], budget: Budget, most_nodes: int
 ) -> list[Bin | UnlistedEntry] | None:
-    """As `cut_whole`; None when there are more nodes than that, of which no more were listed.
+    """As `cut_whole`; None when there are more nodes than that, of which no further ones were listed.
 
     Raises: SourceMissingError; as `Source.walk`.
     """

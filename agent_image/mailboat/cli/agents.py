@@ -173,7 +173,7 @@ def _agent_name(agents: AgentsConfig) -> str:
 
 
 def _say_ready(session: Session, process: AgentProcess, server: HttpServer, ended: Sequence[AgentView]) -> None:
-    stopped = {one.name: one.reason for one in ended}
+    stopped = {agent.name: agent.reason for agent in ended}
     document = {
         "state": "ready",
         "publishers": [publisher.name for publisher in process.config.agents.publishers],

@@ -35,8 +35,8 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
 def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
     if refused:
         yield "a build would be refused, unless limits.refuse_collisions is false:"
-    for one in refused[:_SHOWN]:
-        yield f"  {one.path}  {one.name}: {one.message}"
+    for problem in refused[:_SHOWN]:
+        yield f"  {problem.path}  {problem.name}: {problem.message}"
 
 
 def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
@@ -118,9 +118,9 @@ def _build_lines(report: BuildReport, figures: Sequence[StageFigures], start_sec
 
 def _skews(figures: Sequence[StageFigures]) -> str:
     worst: dict[str, StageFigures] = {}
-    for one in figures:
-        if one.name not in worst or one.skew > worst[one.name].skew:
-            worst[one.name] = one
+    for figure in figures:
+        if figure.name not in worst or figure.skew > worst[figure.name].skew:
+            worst[figure.name] = figure
     parts = (f"{name} {one.skew:.1f} over {count_text(one.tasks, 'task')}" for name, one in worst.items())
     return ", ".join(parts)
 
@@ -131,17 +131,17 @@ def status_report(found: Sequence[BuildView], unfinished: Sequence[Build] = ()) 
         "builds": document_of(found),
         "unfinished": [
             {
-                "build_id": one.build_id,
-                "publisher": one.recipe.publisher,
-                "state": one.state.value,
-                "packages": one.bins,
-                "source": one.recipe.source,
-                "created_at": time_text(moment_of(one.created_ms)),
+                "build_id": build.build_id,
+                "publisher": build.recipe.publisher,
+                "state": build.state.value,
+                "packages": build.bins,
+                "source": build.recipe.source,
+                "created_at": time_text(moment_of(build.created_ms)),
             }
-            for one in unfinished
+            for build in unfinished
         ],
     }
-    names = [*(one.build_id for one in found), *(one.build_id for one in unfinished)]
+    names = [*(build.build_id for build in found), *(build.build_id for build in unfinished)]
     return Report(document, names, lambda: list(_status_blocks(found, unfinished)))
 
 
@@ -156,21 +156,21 @@ def _status_blocks(found: Sequence[BuildView], unfinished: Sequence[Build]) -> I
     )
     rows = [
         (
-            one.build_id,
-            one.publisher,
-            one.state,
-            f"{one.published:,}/{one.total:,}",
-            bytes_text(one.package_bytes),
-            "; ".join(map(_follower_text, one.subscribers)) or ABSENT,
+            build.build_id,
+            build.publisher,
+            build.state,
+            f"{build.published:,}/{build.total:,}",
+            bytes_text(build.package_bytes),
+            "; ".join(map(_follower_text, build.subscribers)) or ABSENT,
         )
-        for one in found
+        for build in found
     ]
     if found or not unfinished:
         yield Table(columns, rows, empty="the log holds no build")
-    for one in unfinished:
+    for build in unfinished:
         yield (
-            f"{one.build_id} is unfinished ({one.state}): {count_text(one.bins, 'package')} of {one.recipe.source};"
-            " run its command again, or: mailboat bulk forget ID"
+            f"{build.build_id} is unfinished ({build.state}): {count_text(build.bins, 'package')} of "
+            f"{build.recipe.source}; run its command again, or: mailboat bulk forget ID"
         )
 
 
@@ -182,8 +182,8 @@ def _follower_text(one: BuildFollowerView) -> str:
 
 def differences_report(found: Sequence[TargetDifference], targets: Sequence[str]) -> Report:
     """Where targets differ from the source."""
-    document: dict[str, Any] = {"differences": [one._asdict() for one in found], "targets": list(targets)}
-    return Report(document, [one.path for one in found], lambda: list(_difference_blocks(found, targets)))
+    document: dict[str, Any] = {"differences": [difference._asdict() for difference in found], "targets": list(targets)}
+    return Report(document, [difference.path for difference in found], lambda: list(_difference_blocks(found, targets)))
 
 
 def _difference_blocks(found: Sequence[TargetDifference], targets: Sequence[str]) -> Iterator[Block]:
@@ -195,7 +195,10 @@ def _difference_blocks(found: Sequence[TargetDifference], targets: Sequence[str]
         )
         return
     columns = (Column("TARGET", can_cut=True), Column("DIFFERENCE"), Column("PATH"), Column("DETAILS", can_fold=True))
-    rows = [(one.target, one.kind, one.path, " ".join(one.details) or ABSENT) for one in found[:_SHOWN]]
+    rows = [
+        (difference.target, difference.kind, difference.path, " ".join(difference.details) or ABSENT)
+        for difference in found[:_SHOWN]
+    ]
     yield Table(columns, rows)
     if len(found) > _SHOWN:
         yield f"… {count_text(len(found) - _SHOWN, 'more difference')}; all of them with -o json"

@@ -35,7 +35,7 @@ _STATES: Final[Mapping[str, str]] = {
     "silent": _BAD,
     "failed": _BAD,
     "no": _BAD,
-    "stopped": "dim",  # asked to, or by an error, which is red beside it
+    "stopped": "dim",  # asked to, or by an error, which is red next to it
 }
 
 

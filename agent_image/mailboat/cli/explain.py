@@ -154,7 +154,7 @@ def explain(
     if name is None:
         session.show(_listing(known))
         return
-    names = {one.lower(): one for one in known}
+    names = {explanation.lower(): explanation for explanation in known}
     wanted = name.lower().removesuffix("error")
     found = names.get(wanted)
     if found is None:
@@ -167,10 +167,16 @@ def explain(
 def _listing(known: Mapping[str, Explanation]) -> Report:
     columns = (Column("NAME"), Column("KIND"), Column("EXIT", is_number=True), Column("MEANING", can_fold=True))
     return Report(
-        [one.document() for one in known.values()],
+        [explanation.document() for explanation in known.values()],
         list(known),
         lambda: [
-            Table(columns, [(one.name, one.kind, str(one.exit_code or ABSENT), one.summary) for one in known.values()])
+            Table(
+                columns,
+                [
+                    (explanation.name, explanation.kind, str(explanation.exit_code or ABSENT), explanation.summary)
+                    for explanation in known.values()
+                ],
+            )
         ],
     )
 

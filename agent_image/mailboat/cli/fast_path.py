@@ -62,14 +62,14 @@ def is_shared(given: Mapping[str, Any]) -> bool | None:
 def _read(arguments: Sequence[str], options: Readers, flags: frozenset[str]) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     remaining = iter(arguments)
-    for one in remaining:
-        if one in flags:
-            found[one] = True
-        elif one in options:
-            if not _put(found, one, next(remaining, ""), options):
+    for argument in remaining:
+        if argument in flags:
+            found[argument] = True
+        elif argument in options:
+            if not _put(found, argument, next(remaining, ""), options):
                 return None
-        elif one and not one.startswith("-") and "name" not in found:
-            found["name"] = one
+        elif argument and not argument.startswith("-") and "name" not in found:
+            found["name"] = argument
         else:
             return None
     return found

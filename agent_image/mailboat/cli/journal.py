@@ -77,7 +77,7 @@ def show(
     """Show messages: offset, time, content."""
     with session.archive() as archive:
         found = list(_records(archive, topic, offset, limit))
-    rows = [{**document_of(one), "appended_at": time_text(one.appended_at)} for one in found]
+    rows = [{**document_of(record), "appended_at": time_text(record.appended_at)} for record in found]
     session.show(
         Report(
             rows,

@@ -38,7 +38,7 @@ def ensure(
 def _say_what_remains(session: Session, found: Sequence[TopicCheck], *, is_check: bool) -> None:
     if is_check:
         session.note("`mailboat journal ensure` makes what is missing, and puts right what differs")
-    elif any(difference.name == "replicas" for one in found for difference in one.differences):
+    elif any(difference.name == "replicas" for check in found for difference in check.differences):
         session.note("replicas of a topic that exists are changed by Kafka's own kafka-reassign-partitions")
 
 
@@ -55,12 +55,12 @@ def _topics_report(found: TopicSetup) -> Report:
 
 
 def _topics_table(found: Sequence[TopicCheck]) -> Table:
-    if not any(one.differences for one in found):
-        return Table([Column("TOPIC"), Column("STATE")], [[one.topic, one.state] for one in found])
+    if not any(check.differences for check in found):
+        return Table([Column("TOPIC"), Column("STATE")], [[check.topic, check.state] for check in found])
     rows = []
-    for one in found:
-        cells = [[each.name, each.found or ABSENT, each.wanted] for each in one.differences] or [["", "", ""]]
-        rows += [[one.topic, one.state, *cells[0]], *(["", "", *more] for more in cells[1:])]
+    for check in found:
+        cells = [[each.name, each.found or ABSENT, each.wanted] for each in check.differences] or [["", "", ""]]
+        rows += [[check.topic, check.state, *cells[0]], *(["", "", *more] for more in cells[1:])]
     return Table([Column(title) for title in ("TOPIC", "STATE", "SETTING", "WAS", "WANTED")], rows)
 
 

@@ -99,7 +99,7 @@ def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: b
 
     shared = [_parameter("context", typer.Context), *own.parameters(), *_shared(is_remote=is_remote)]
     run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
-    run.__annotations__ = {one.name: one.annotation for one in shared}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shared}
     return run
 
 
@@ -108,8 +108,10 @@ class _Own:
 
     def __init__(self, function: Callable[..., None]) -> None:
         declared = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        self._plain = [one for one in declared if not hasattr(one.annotation, "_fields")]
-        self._sets: dict[str, Any] = {one.name: one.annotation for one in declared if one not in self._plain}
+        self._plain = [parameter for parameter in declared if not hasattr(parameter.annotation, "_fields")]
+        self._sets: dict[str, Any] = {
+            parameter.name: parameter.annotation for parameter in declared if parameter not in self._plain
+        }
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """One for each option, those of sets first."""

@@ -173,9 +173,9 @@ def _is_replaced(one: FilterSet) -> bool:
 
 def _replaced_lines(replaced: Sequence[FilterSet]) -> Iterator[str]:
     if replaced:
-        first = min(one.root for one in replaced)
+        first = min(filter_set.root for filter_set in replaced)
         more = f" and {count_text(len(replaced) - 1, 'path')} more" if len(replaced) > 1 else ""
-        ruled = "" if all(one.is_simple for one in replaced) else ", but for what the filter leaves out"
+        ruled = "" if all(filter_set.is_simple for filter_set in replaced) else ", but for what the filter leaves out"
         yield f"replaces {first}{more}: what subscribers have below and the source has not is removed{ruled}"
 
 

@@ -34,8 +34,8 @@ def list_publishers(session: Session) -> None:
     """List the publishers with the state of their queues and their last publication."""
     with session.control() as control:
         found = control.status().publishers
-    table = Table(_COLUMNS, [_row(one) for one in found], empty="no publisher is known")
-    session.show(Report(document_of(found), [one.name for one in found], lambda: [table]))
+    table = Table(_COLUMNS, [_row(publisher) for publisher in found], empty="no publisher is known")
+    session.show(Report(document_of(found), [publisher.name for publisher in found], lambda: [table]))
 
 
 def _row(one: PublisherView) -> list[str]:

@@ -82,7 +82,7 @@ def fitted_blocks(
 
 def _part(lines: Sequence[str], by_trouble: Sequence[SubscriberStatusView], count: int) -> list[Block]:
     """The first `count` subscribers, and how many are left out in which states."""
-    hidden = Counter(one.state for one in by_trouble[count:])
+    hidden = Counter(status.state for status in by_trouble[count:])
     states = ", ".join(f"{number} {state}" for state, number in sorted(hidden.items()))
     rest = f"and {count_text(hidden.total(), 'subscriber')} more: {states}"
     return [*lines, *([subscriber_table(by_trouble[:count])] if count else []), *([rest] if hidden else [])]

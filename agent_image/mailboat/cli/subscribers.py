@@ -36,7 +36,9 @@ def list_subscribers(session: Session) -> None:
     """List the known subscribers: state, position, lag."""
     with session.control() as control:
         found = control.status().subscribers
-    session.show(Report(document_of(found), [one.name for one in found], lambda: [subscriber_table(found)]))
+    session.show(
+        Report(document_of(found), [subscriber.name for subscriber in found], lambda: [subscriber_table(found)])
+    )
 
 
 @remote_command

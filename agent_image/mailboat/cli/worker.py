@@ -70,7 +70,7 @@ def run(
     if not commands and not modules:
         raise UsageError("specify handlers with --on PATTERN=COMMAND or --import MODULE")
     clock, stopping = SystemClock(), threading.Event()
-    chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it tells workers apart
+    chance, failpoints = random.Random(), NoFailpoints()  # noqa: S311  # it makes names of workers differ
     found = [handlers for module in modules or () for handlers in load_handlers(module)]
     with _connected(session, clock, chance, failpoints) as (source, publish):
         parsed = _handlers(commands or (), found, WorkerPorts(clock, publish))

@@ -49,11 +49,11 @@ def check_folder_place(path: Path) -> None:
         pass
     except (OSError, ValueError) as error:  # too long, a loop of links, a NUL
         raise PlaceUnusableError(f"{path} cannot be used as a folder: {error}", path=path) from error
-    for one in (path.absolute(), *path.absolute().parents):
-        if os.path.exists(one):  # noqa: PTH110
-            if not one.is_dir():
-                raise PlaceUnusableError(f"{path} cannot be used as a folder: {one} is a file", path=path)
-            _check_storage(path, one)
+    for parent in (path.absolute(), *path.absolute().parents):
+        if os.path.exists(parent):  # noqa: PTH110
+            if not parent.is_dir():
+                raise PlaceUnusableError(f"{path} cannot be used as a folder: {parent} is a file", path=path)
+            _check_storage(path, parent)
             return
 
 

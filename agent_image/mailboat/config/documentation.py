@@ -91,7 +91,7 @@ def _type_text(key: Key) -> str:
 
 def _kind_text(key: Key) -> str:
     if key.is_section:
-        names = [one.name for one in keys_of(key.kind)]
+        names = [inner.name for inner in keys_of(key.kind)]
         return "file or env" if names == ["file", "env"] else "object"
     if key.is_choice:
         return ", ".join(f"`{choice}`" for choice in key.kind)
@@ -111,8 +111,8 @@ def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
             yield from _item_lines(key, one, f"{indent}  ")
     elif key.is_section:
         yield f"{indent}{_scalar(key.name)}:"
-        for one in keys_of(key.kind):
-            yield from _key_lines(one, getattr(value, one.name), f"{indent}  ")
+        for inner in keys_of(key.kind):
+            yield from _key_lines(inner, getattr(value, inner.name), f"{indent}  ")
     else:
         yield f"{indent}{_scalar(key.name)}: {_scalar(value)}"
 
@@ -122,8 +122,8 @@ def _item_lines(key: Key, value: object, indent: str) -> Iterator[str]:
         yield f"{indent}- {_scalar(value)}"
         return
     yield f"{indent}-"
-    for one in keys_of(key.kind):
-        yield from _key_lines(one, getattr(value, one.name), f"{indent}  ")
+    for inner in keys_of(key.kind):
+        yield from _key_lines(inner, getattr(value, inner.name), f"{indent}  ")
 
 
 def _scalar(value: Any) -> str:

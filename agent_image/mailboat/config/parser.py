@@ -45,7 +45,7 @@ def parse_document(text: str, file: Path) -> Parsed:
         document: object = None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ConfigInvalidError(f"{file}{_reason_of(error)}", path=file) from error
-    except ValueError as error:  # a date or an integer that has the form of one, and is none
+    except ValueError as error:  # it has the form of a date or an integer, and an invalid value
         raise ConfigInvalidError(f"{file} has a value that is not valid YAML: {error}", path=file) from error
     return Parsed(document, partial(_line_of, root))
 

@@ -64,8 +64,8 @@ class DocumentMerge:
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:
-    found = {one.name: one for one in under}
-    found.update((one.name, one) for one in over)
+    found = {prop.name: prop for prop in under}
+    found.update((prop.name, prop) for prop in over)
     return list(found.values())
 
 

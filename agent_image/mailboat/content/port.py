@@ -42,7 +42,7 @@ class OpenCommand(Frozen):
         sequence: Names it within the target; 0 before it was taken.
         verb: What it asks for.
         offset: The last package to drop (clear), or the one to try again (redrive).
-        pub_agent_name: Whose packages; None is anybody's.
+        pub_agent_name: Whose packages; None: any publisher's.
         command_id: The sender's name for it; None asks for no answer.
         removed: Packages that it has dropped so far.
     """
@@ -156,7 +156,7 @@ class Source(Protocol):
         """As a user would give it: `./site` or `sqlite:FILE`."""
 
     def node(self, path: NodePath) -> Node | None:
-        """One node, without its children; None when there is none."""
+        """One node, without its children; None if absent."""
 
     def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
         """The node at `path` and, when deep, all below it: parents first, children in their order. Bounded memory.

@@ -55,7 +55,7 @@ class _Build:
 
     def take(self, record: Record, part: BulkPart, message: PackageMessage) -> None:
         if part.sequence < self.published:
-            return  # the same package once more
+            return  # the same package again
         self.total = part.total
         self.published = part.sequence + 1
         self.package_bytes += message.package_length_bytes
@@ -65,7 +65,7 @@ class _Build:
         self.offsets.append(record.offset)
 
     def trim(self, before: int) -> None:
-        """Forget packages that the log holds no more."""
+        """Forget packages that retention has removed from the log."""
         del self.offsets[: bisect_left(self.offsets, before)]
 
 

@@ -120,9 +120,9 @@ class Distributions:
         by_outcome: dict[Outcome, list[tuple[SubscriberStatus, Verdict]]] = {one: [] for one in Outcome}
         # the time before the positions: a position announced after it is not settled yet
         heard_at = self._journal_state.statuses_heard_at_seconds()
-        for one in self._directory.members():
-            verdict = decide_outcome(self._facts(publisher, found, one, heard_at))
-            by_outcome[verdict.outcome].append((one, verdict))
+        for member in self._directory.members():
+            verdict = decide_outcome(self._facts(publisher, found, member, heard_at))
+            by_outcome[verdict.outcome].append((member, verdict))
         names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
         reasons = {outcome: tuple(_not_imported(*one) for one in those) for outcome, those in by_outcome.items()}
         failed = tuple(
@@ -238,7 +238,7 @@ class Distributions:
 
 
 def _with_shown_paths(view: DistributionView) -> DistributionView:
-    """For a list: a message may have megabytes of paths, and anybody may write one."""
+    """For a list: a message may have megabytes of paths, and any program may write one."""
     paths = first_paths(view.paths)
     if len(paths) == len(view.paths):
         return view

@@ -51,7 +51,7 @@ class EventTopic:
             self._reader = self._journal.reader(self._topic, Edge.NEXT)
         try:
             records = self._reader.read(_READ, 0.0).records
-        except PositionOutOfRangeError:  # nobody followed for longer than the topic keeps its records
+        except PositionOutOfRangeError:  # it was not followed for longer than the topic keeps its records
             self._reader.close()
             self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
             records = self._reader.read(_READ, 0.0).records
@@ -81,7 +81,7 @@ class EventFeed:
         Args:
             status: The status of the moment.
             epoch: A name that no earlier feed had: numbers begin at 0 again with every process.
-            distributed: The event topic; None where there is none.
+            distributed: The event topic; None if absent.
         """
         self._status = status
         self._epoch = epoch

@@ -133,7 +133,7 @@ class LogArchive(Archive, Protocol):
         """The message at an offset of the package topic.
 
         Raises:
-            DistributionMissingError: There is none: retention removed it, or it was never written.
+            DistributionMissingError: It is absent: retention removed it, or it was never written.
             MessageCorruptError: The record can't be decoded as a message.
         """
         ...
@@ -232,7 +232,7 @@ class JournalArchive:
         new = (
             Bounds(max(old.earliest_offset, border), old.next_offset) if is_dry_run else journal.truncate(topic, border)
         )
-        cut_off = tuple(CutOffView(one.name, one.next_offset) for one in behind)
+        cut_off = tuple(CutOffView(subscriber.name, subscriber.next_offset) for subscriber in behind)
         removed = new.earliest_offset - old.earliest_offset
         return TruncationView(topic, border, is_dry_run, removed, new.earliest_offset, new.next_offset, cut_off)
 
@@ -435,4 +435,4 @@ def ensure_topic(workspace: Workspace, role: TopicRole) -> TopicCheck:
 
 def _differences(workspace: Workspace, role: TopicRole) -> tuple[SettingDifference, ...]:
     found = workspace.journal.upkeep.differences(workspace.topic(role), workspace.topic_settings(role))
-    return tuple(SettingDifference(one.name, one.found, one.wanted) for one in found)
+    return tuple(SettingDifference(difference.name, difference.found, difference.wanted) for difference in found)

@@ -28,7 +28,7 @@ def page_of(
     ordered = sorted(items, key=key)
     if token is not None and ordered:
         after = _key_of(token, key(ordered[0]))
-        ordered = [one for one in ordered if key(one) > after]
+        ordered = [item for item in ordered if key(item) > after]
     page = list(islice(ordered, max_items))
     return page, _token_of(key(page[-1])) if len(ordered) > len(page) else None
 
@@ -43,7 +43,7 @@ def _key_of(token: str, like: Key) -> Key:
         found = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, list) or [type(one) for one in found] != [_plain_type(one) for one in like]:
+    if not isinstance(found, list) or [type(load) for load in found] != [_plain_type(one) for one in like]:
         raise UsageError(f"unknown page token {token[:40]!r}", next_step="begin again without a page token")
     return tuple(found)
 

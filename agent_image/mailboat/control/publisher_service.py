@@ -132,7 +132,7 @@ class PublisherService:
         )
 
     def _slowest_position(self) -> Offset | None:
-        """What the slowest alive subscriber whose queue can be cleared reads next; None when there is none."""
+        """What the slowest alive subscriber whose queue can be cleared reads next; None if absent."""
         version, decided_at, slowest = self._slowest
         roster, now = self._journal_state.roster, self._workspace.clock.monotonic()
         # also without news once a second: a subscriber that died silently holds publishers back until then
@@ -183,7 +183,7 @@ def publishers_of(
 ) -> dict[AgentName, PublisherAgentConfig]:
     """The publishers to serve: those given, else all of the home."""
     if configured is not None:
-        return {parse_agent_name(one.name): one for one in configured}
+        return {parse_agent_name(agent.name): agent for agent in configured}
     known = {name: PublisherAgentConfig(name) for name in workspace.publisher_names()}
     return known | {
         parse_agent_name(publisher.name): publisher for publisher in workspace.home.config.agents.publishers

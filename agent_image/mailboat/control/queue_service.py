@@ -232,7 +232,7 @@ class GivenUpPackages:
                             GivenUpPlace(queue_name, None, call.offset, call=call) for call in calls if call.attempts
                         ]
                 except MailboatError:
-                    continue  # its target can't be asked; statuses still tell
+                    continue  # its target can't be asked; statuses still show it
         return told
 
     def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:

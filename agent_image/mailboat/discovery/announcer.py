@@ -104,7 +104,7 @@ def states_for(
     failing: AgentName | None,
     reports: Mapping[AgentName | None, ReportStart | None],
 ) -> tuple[SubscriberState, ...]:
-    """One state for each publisher, all with the same offset: the last one done, -1 when there is none.
+    """One state for each publisher, all with the same offset: the last one done, -1 without one.
 
     The failures are those of one package, so they are reported for its publisher alone, where it is known: the others'
     packages only wait behind it.

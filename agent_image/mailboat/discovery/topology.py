@@ -132,10 +132,10 @@ class Topology:
     def remove_expired(self, now_ms: int, remembered_seconds: float = REMEMBERED_SECONDS) -> Sequence[KnownSubscriber]:
         """Forget those silent for longer than that, and return them."""
         gone = []
-        for one in self._known.values():  # the longest silent come first
-            if one.is_alive(now_ms, remembered_seconds):
+        for subscriber in self._known.values():  # the longest silent come first
+            if subscriber.is_alive(now_ms, remembered_seconds):
                 break
-            gone.append(one)
+            gone.append(subscriber)
         for one in gone:
             self._forget(one.key)
         return gone

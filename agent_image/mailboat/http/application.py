@@ -170,7 +170,7 @@ def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str
     if unknown is None:
         return None
     kind = request.scope["route"].body_field.field_info.annotation
-    record = next(one for one in (kind, *get_args(kind)) if is_dataclass(one))
+    record = next(arg for arg in (kind, *get_args(kind)) if is_dataclass(arg))
     known = [field.name for field in fields(record)]
     near = difflib.get_close_matches(str(unknown["loc"][-1]), known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Reads a request's body before anybody works on it: within a size, within a time, whatever its head promises.
+"""Reads a request's body before it is used: within a size, within a time, whatever its head promises.
 
 A body in chunks has no length in the head, so it is counted as it comes. Called by `gate.py`.
 """
@@ -27,7 +27,7 @@ class ClientGoneError(Exception):
 
 
 def promised_bytes(scope: Scope) -> int | None:
-    """The length that the head promises; None when there is none."""
+    """The length that the head promises; None if absent."""
     for name, value in scope["headers"]:
         if name == b"content-length":
             return int(value)

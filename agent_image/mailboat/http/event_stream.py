@@ -126,7 +126,7 @@ class EventStreams:
     async def send_to(
         self, receive: Receive, send: Send, last_id: str | None, *, follow: bool, is_packed: bool = False
     ) -> None:
-        """Send events until the client goes, the agent stops, or (`follow` is false) there are no more for now.
+        """Send events until the client goes, the agent stops, or (`follow` is false) all are sent.
 
         `is_packed` compresses them: the snapshot of 500 subscribers is a twentieth then.
         """
@@ -195,7 +195,7 @@ class EventStreams:
                 async with self._looking:
                     cost = await self._poll_once()
                 await asyncio.sleep(max(POLL_SECONDS, _SHARE * cost))
-        except Exception:  # noqa: BLE001  # a defect: the log has its trace, and the clients are told that the stream ends
+        except Exception:  # noqa: BLE001  # a defect: the log has its trace, and clients get the end of the stream
             _LOG.exception("the event stream ended: the status could not be read")
         finally:
             # Clients that find no poller end with "failed"; the next client starts another one.

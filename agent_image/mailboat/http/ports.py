@@ -162,7 +162,7 @@ async def only_known_parameters(request: Request) -> None:
             raise UsageError(f"the query has an unknown parameter {name[:LONGEST_NAME]!r}", next_step=meant)
 
 
-def operation(  # what there is to declare
+def operation(  # all that a route declares
     verb: Verb,
     summary: str,
     *,

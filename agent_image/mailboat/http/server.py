@@ -83,7 +83,7 @@ class HttpServer:
             raise HttpStartFailedError(message) from self._failure
 
     def stop(self, deadline: Deadline) -> None:
-        """Accept no more connections, let running requests end, and close the rest when the time is over."""
+        """Accept no further connections, let running requests end, and close the rest when the time is over."""
         if self._server is None or self._thread is None or not self.is_serving:
             return
         self._stopping.set()
@@ -110,7 +110,7 @@ class HttpServer:
             self._failure = error
             _LOG.exception("the HTTP server ended by a defect")
         finally:
-            self._server.ready.set()  # whoever waits for it learns that it has ended
+            self._server.ready.set()  # `start` waits for it, and finds that it has ended
 
 
 class _QuietServer(uvicorn.Server):
@@ -150,7 +150,7 @@ def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
         lifespan="off",
         loop="asyncio",
         log_config=None,
-        log_level=logging.ERROR,  # its warnings tell of malformed requests: anyone could fill the log
+        log_level=logging.ERROR,  # its warnings report malformed requests: any client could fill the log
         access_log=False,
         server_header=False,
         date_header=False,

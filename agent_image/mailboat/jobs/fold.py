@@ -126,7 +126,7 @@ class JobFold:
         return len(takers(self.workers.values(), queue.settings.topics))
 
     def oldest_needed(self) -> Offset | None:
-        """The first offset that a job of the table was added at; None when there is none. Older records may go."""
+        """The first offset that a job of the table was added at; None if absent. Older records may go."""
         first = self.table.first()
         return None if first is None else Offset(first // 256)
 

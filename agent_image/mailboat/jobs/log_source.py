@@ -172,7 +172,7 @@ class LogSource:
         for schedule in self.topic.fold.schedules.due(self.topic.fold.now_ms):
             try:
                 record = plan_firing(schedule, self.topic.fold.now_ms)
-            except UsageError as error:  # written by a process that knows more time zones, or did not check
+            except UsageError as error:  # written by a process with other time zones, or without a check
                 _LOG.warning("schedule %s ends, as its next due time is not known: %s", schedule.name, error)
                 record = JobsAdded((), Firing(schedule.name, schedule.next_ms or 0, None))
             (offset,) = self._append(record)

@@ -207,7 +207,7 @@ class KafkaReader:
             self._in_use.release()
 
     def _client(self) -> _Messages:
-        """The client that fetches from the position on; made when there is none.
+        """The client that fetches from the position on; made if absent.
 
         After an error the client is dropped: librdkafka checks no leader epoch at a second assignment.
         """
@@ -501,7 +501,7 @@ class KafkaLookup:
             self._consumer = None
 
     def _await(self, client: Consumer, topic: TopicName, offset: Offset) -> Record | None:
-        """Take messages until the one that was asked for, or what proves that there is none."""
+        """Take messages until the one that was asked for, or what proves that it is absent."""
         deadline = Deadline(self._clock, self._settings.config.request_seconds)
         while not deadline.is_over():
             message = client.poll(min(_POLL_SECONDS, deadline.remaining_seconds()))

@@ -42,7 +42,7 @@ class TopicPlan(NamedTuple):
 def plan_topic(settings: TopicSettings, replicas: int | None, min_insync_replicas: int | None) -> TopicPlan:
     """What a topic with these settings needs of the brokers."""
     configuration = {
-        "cleanup.policy": "delete",  # never compacted: members of the original's line write records without keys
+        "cleanup.policy": "delete",  # never compacted: Sling's agents write records without keys
         "retention.ms": str(-1 if settings.retention_seconds is None else int(settings.retention_seconds * 1000)),
         "retention.bytes": str(-1 if settings.retention_bytes is None else settings.retention_bytes),
         "segment.ms": str(_segment_ms(settings)),

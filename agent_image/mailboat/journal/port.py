@@ -1,4 +1,4 @@
-"""What the engine needs of a persisted log, and no more.
+"""What the engine needs of a persisted log, and nothing else.
 
 A topic is one ordered sequence of records (Kafka: one partition). Offsets grow, are never used twice, and may have
 holes. Every adapter passes `mailboat.testing.journal_contract`. Journals are safe to use from several threads; a
@@ -206,7 +206,7 @@ class Journal(Protocol):
         """
 
     def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
-        """One record by its offset, without a reader; None when there is none. Cheap where readers are dear.
+        """One record by its offset, without a reader; None if absent. Cheap where readers are dear.
 
         Raises: TopicMissingError, JournalUnavailableError, JournalCorruptError.
         """

@@ -185,7 +185,7 @@ def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> I
 def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[TargetSweep]:
     """Sweep the blobs of all known targets that keep some; one that is being imported into is left alone."""
     known = workspace.home.known_subscribers()
-    swept = [sweep_target(one.name, one.target, is_dry_run=is_dry_run) for one in known]
+    swept = [sweep_target(subscriber.name, subscriber.target, is_dry_run=is_dry_run) for subscriber in known]
     return [one for one in swept if one is not None]
 
 

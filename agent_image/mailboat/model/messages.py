@@ -214,7 +214,7 @@ class SubscriberState(Frozen):
     """What a subscriber says of itself for one publisher that it follows.
 
     Attributes:
-        offset: Last offset processed; -1 when there is none.
+        offset: Last offset processed; -1 without one.
         retries: How often the package after it was tried already.
         reports: Ours. From where on this publisher's packages are reported; None of one that does not say.
     """

@@ -55,7 +55,7 @@ def parse_subtree(text: str) -> PathPattern:
 def first_uncovered(paths: Iterable[NodePath], patterns: Iterable[PathPattern]) -> NodePath | None:
     """The first path that no pattern covers; None when all are covered."""
     known = tuple(patterns)
-    return next((path for path in paths if not any(one.covers(path) for one in known)), None)
+    return next((path for path in paths if not any(pattern.covers(path) for pattern in known)), None)
 
 
 def _names_of(path: NodePath) -> list[str]:

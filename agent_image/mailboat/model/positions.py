@@ -31,7 +31,7 @@ class Position:
         identity: The log that the offset belongs to.
         next_offset: The offset to read next; everything below it is done.
         leader_epoch: The epoch of the leader, or of the writer process, that wrote the last record done (KIP-320); None
-            where there is none.
+            if absent.
     """
 
     identity: LogIdentity
@@ -44,7 +44,7 @@ class Bounds:
     """What a topic holds at this moment.
 
     Attributes:
-        earliest_offset: The first record still there; equal to `next_offset` when there is none.
+        earliest_offset: The first record still there; equal to `next_offset` in an empty topic.
         next_offset: The offset that the next record will get.
     """
 

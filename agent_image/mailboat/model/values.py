@@ -101,6 +101,6 @@ _CHECKS: Final[Sequence[Callable[[str], str] | None]] = tuple(
         PropertyType.BOOLEAN: _boolean,
         PropertyType.DATE: _date,
         PropertyType.DECIMAL: _decimal,
-    }.get(kind)  # type: ignore[call-overload]  # 0 is no type
+    }.get(kind)  # type: ignore[call-overload]  # 0 stands for no type
     for kind in range(max(PropertyType) + 1)
 )

@@ -50,7 +50,7 @@ def check_config(home: Home, where: str, *, needs_agents: bool) -> None:
         step = "name some under agents.publishers or agents.subscribers"
         found.append(Mistake("agents", "names no publisher and no subscriber: there is nothing to run", step))
     if found:
-        told = [Mistake(one.key, f"{one.key}: {one.text}", one.next_step) for one in found]
+        told = [Mistake(problem.key, f"{problem.key}: {problem.text}", problem.next_step) for problem in found]
         raise invalid_config(where, told, partial(line_of, home.config_file))
 
 

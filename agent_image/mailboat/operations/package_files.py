@@ -45,7 +45,7 @@ BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
 
 BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
-"""Stands for the log where there is none: the position counts packages."""
+"""Stands for a missing log: the position counts packages."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})

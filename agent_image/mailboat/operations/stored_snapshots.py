@@ -168,7 +168,7 @@ def restore_stored(
         phases: Receives the progress.
 
     Raises:
-        SnapshotMissingError: There is none of that name.
+        SnapshotMissingError: No snapshot has that name.
         As `restore_snapshot`, and what the store raises.
     """
     stored = stored_snapshot(workspace.blobs, name)

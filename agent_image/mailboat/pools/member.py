@@ -302,7 +302,7 @@ class PoolMember:
     # ---------------------------------------------------------------------------------------------------- the start
 
     def _join(self, source: LogSource) -> Feed:
-        """Compare the target with that of the pool, and begin the pool if there is none. Raises: named states."""
+        """Compare the target with that of the pool, and begin the pool if it is new. Raises: named states."""
         topic = source.topic
         with self._shared.opened(self._signal.stopping.is_set) as target:
             # With the target open: no other member begins the pool at the same time.

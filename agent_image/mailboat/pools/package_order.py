@@ -88,7 +88,7 @@ class OpenPackages:
         return self._packages.keys()
 
     def first_offset(self) -> Offset | None:
-        """The offset of the oldest package; None where there is none."""
+        """The offset of the oldest package; None if absent."""
         return min((package.offset for package, _ in self._packages.values()), default=None)
 
     def add(self, job: JobId, package: Package, key: str) -> None:

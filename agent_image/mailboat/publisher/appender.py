@@ -116,7 +116,7 @@ class Appender:
             JournalUnavailableError, StorageFullError: Try again with the same request ids.
         """
         # Requests that can't be repeated need neither lock nor state.
-        if not any(one.needs_state for one in batch):
+        if not any(prepared.needs_state for prepared in batch):
             return self._append(batch)
         with self._ports.state.locks.exclusive():
             return self._append_known(batch)
@@ -126,9 +126,9 @@ class Appender:
         # Settled first: an intent of a crashed process may be one of these requests.
         self._settle_intents(identity)
         # Only the sources of this batch: the others are checked with their own next publication.
-        concerned = {source_id for one in batch for source_id in one.followed}
+        concerned = {source_id for prepared in batch for source_id in prepared.followed}
         self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
-        known = [self._find_prepared(one, identity) for one in batch]
+        known = [self._find_prepared(prepared, identity) for prepared in batch]
         for one, found in zip(batch, known, strict=True):
             # Published before, under another package id: what was staged under this one belongs to no message.
             if found is not None and one.followed:
@@ -148,10 +148,10 @@ class Appender:
         self._ports.failpoints.reach(Failpoint.PUBLISHER_INTENT_STORED)
         began = self._ports.clock.monotonic()
         records = []
-        for one in batch:
-            headers, value = encode_message(one.message)
+        for prepared in batch:
+            headers, value = encode_message(prepared.message)
             records.append(NewRecord(value, headers))
-        offsets = self._append_records(records, [one.message.package_id for one in batch])
+        offsets = self._append_records(records, [prepared.message.package_id for prepared in batch])
         self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
         # The log keeps the order, so the last record stands for the batch.
         self._confirm(records[-1], offsets[-1])
@@ -161,7 +161,7 @@ class Appender:
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
-        self._measure([one.message for one in batch], offsets, self._ports.clock.monotonic() - began)
+        self._measure([prepared.message for prepared in batch], offsets, self._ports.clock.monotonic() - began)
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]
@@ -199,7 +199,7 @@ class Appender:
         if len(found) < len(package_ids):
             raise error
         _LOG.warning("topic %s did not confirm an append, but holds its %d messages", self._topic, len(found))
-        return [found[one] for one in package_ids]
+        return [found[identifier] for identifier in package_ids]
 
     def _confirm(self, appended: NewRecord, offset: Offset) -> None:
         # Brokers have acknowledged and lost records of a recreated topic (decision 0007), so the last one is read back.
@@ -212,7 +212,7 @@ class Appender:
     def _is_there(self, offset: Offset, package_id: PackageId) -> bool:
         bounds = self._ports.journal.bounds(self._topic)
         if not bounds.earliest_offset <= offset < bounds.next_offset:
-            return offset < bounds.earliest_offset  # retention took it, which is no loss
+            return offset < bounds.earliest_offset  # retention took it, which is not a loss
         record = self._ports.journal.record_at(self._topic, offset)
         try:
             return record is not None and decode_package(record.value).package_id == package_id
@@ -234,10 +234,10 @@ class Appender:
 
     def _doubt_newly_followed(self, batch: Sequence[Prepared], identity: LogIdentity) -> None:
         published = self._ports.state.published
-        for one in batch:
-            now = published.followed(one.message.action, one.source_uri, identity)
-            if new := set(now) - set(one.followed):
-                self._ports.state.doubt(dict.fromkeys(new, one.message.paths))
+        for prepared in batch:
+            now = published.followed(prepared.message.action, prepared.source_uri, identity)
+            if new := set(now) - set(prepared.followed):
+                self._ports.state.doubt(dict.fromkeys(new, prepared.message.paths))
 
     def _find_prepared(self, one: Prepared, identity: LogIdentity) -> Placed | None:
         request_id = one.message.request_id

@@ -160,7 +160,7 @@ class PublishBatcher:
 
     def _publish(self, batch: Sequence[_Ticket]) -> None:
         """Publish in the order of the line; the source is opened once for all that read content."""
-        adds = [one for one in batch if one.request.action is Action.ADD]
+        adds = [ticket for ticket in batch if ticket.request.action is Action.ADD]
         if not adds or self._open_source is None:
             self._publish_together(batch, None)
             return
@@ -168,7 +168,7 @@ class PublishBatcher:
             source = self._open_source()
         except MailboatError as error:
             _answer_all(adds, error)
-            self._publish_together([one for one in batch if one.answer is None], None)
+            self._publish_together([ticket for ticket in batch if ticket.answer is None], None)
             return
         with closing(source):
             self._publish_together(batch, source)
@@ -177,7 +177,7 @@ class PublishBatcher:
         """Publish several; a request that can't be published fails alone."""
         waiting = list(batch)
         try:
-            for receipt in self._publisher.publish_all([one.request for one in batch], source):
+            for receipt in self._publisher.publish_all([ticket.request for ticket in batch], source):
                 # Receipts come in the order of the requests, so the first one without an answer gets this one.
                 waiting.pop(0).resolve(receipt)
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets it
@@ -189,10 +189,10 @@ class PublishBatcher:
                 self._publish_together([one], source)
 
     def _remember(self, batch: Sequence[_Ticket]) -> None:
-        for one in batch:
-            if isinstance(one.answer, Receipt):
-                self._places[one.answer.package_id] = one.answer.offset
-                self._places[one.answer.request_id] = one.answer.offset
+        for ticket in batch:
+            if isinstance(ticket.answer, Receipt):
+                self._places[ticket.answer.package_id] = ticket.answer.offset
+                self._places[ticket.answer.request_id] = ticket.answer.offset
         while len(self._places) > _MAX_REMEMBERED:
             self._places.popitem(last=False)
 

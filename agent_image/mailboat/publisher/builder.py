@@ -280,7 +280,7 @@ class PackageBuilder:
 
 
 class _LimitedStream(io.RawIOBase):
-    """A stream that keeps nothing, and takes no more bytes than its limit."""
+    """A stream that keeps nothing, and takes at most its limit of bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -310,7 +310,7 @@ def _described(draft: PackageMessage, summary: PackageSummary, large: dict[bytes
         package_length_bytes=summary.length_bytes,
         package_digest=summary.package_digest,
         tree_digest=summary.tree_digest,
-        binaries=tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in large.values()),
+        binaries=tuple(Binary(digest=binary.digest, length_bytes=binary.length_bytes) for binary in large.values()),
     )
 
 

@@ -139,7 +139,7 @@ class BulkParts:
         return next((end for end in self._ports.state.published.ends(self.identity()) if end.uri == uri), None)
 
     def build_of(self, end: SourceEnd) -> BuildId | None:
-        """The build that a source's last package is of; None where it is of none, or the log has it no more."""
+        """The build that a source's last package is of; None where it is of none, or retention removed it."""
         record = self._ports.journal.record_at(self._settings.package_topic, end.offset)
         message = None if record is None else _decoded(record.value)
         return None if message is None or message.bulk is None else message.bulk.build_id

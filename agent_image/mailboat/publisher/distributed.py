@@ -100,11 +100,13 @@ class AwaitedSubscribers:
         """Go on with those that were known; where they are is believed when they say it again."""
         self._members: dict[QueueName, _AwaitedSubscriber] = {}
         self._absent: list[StoredSubscriber] = []
-        for one in stored:
-            if one.left_ms is None:
-                self._members[one.queue_name] = _AwaitedSubscriber(one.queue_name, one.since_ms, now_seconds)
+        for subscriber in stored:
+            if subscriber.left_ms is None:
+                self._members[subscriber.queue_name] = _AwaitedSubscriber(
+                    subscriber.queue_name, subscriber.since_ms, now_seconds
+                )
             else:
-                self._absent.append(one)
+                self._absent.append(subscriber)
 
     def knows(self, queue_name: QueueName) -> bool:
         """Whether the subscriber is waited for."""
@@ -196,9 +198,10 @@ class AwaitedSubscribers:
     def _absent_at(self, candidate: Candidate) -> list[QueueName]:
         """Who was waited for, and was silent for too long before it was past the package."""
         return [
-            one.queue_name
-            for one in self._absent
-            if _counts(one, candidate) and (one.next_offset is None or one.next_offset <= candidate.offset)
+            subscriber.queue_name
+            for subscriber in self._absent
+            if _counts(subscriber, candidate)
+            and (subscriber.next_offset is None or subscriber.next_offset <= candidate.offset)
         ]
 
 

@@ -352,7 +352,7 @@ class EventRun:
     # ------------------------------------------------------------------------------------------------------- raising
 
     def _raise(self, ready: Sequence[Distributed]) -> Sequence[DistributedEvent]:
-        events = [_event(one, self._settings.publisher) for one in ready]
+        events = [_event(distributed, self._settings.publisher) for distributed in ready]
         # Jobs, events, cursor, in this order: after a crash the earlier ones are appended again or found, never lost.
         self._add_jobs(ready)
         fresh = [event for event in events if self._appended.get(event.offset) != event.package_id]
@@ -370,7 +370,12 @@ class EventRun:
 
     def _add_jobs(self, ready: Sequence[Distributed]) -> None:
         """Append the jobs before the events are noted; after a crash again, which the job topic's fold counts once."""
-        jobs = [job for one in ready for rule in self._settings.job_rules if (job := rule.job(_package(one.candidate)))]
+        jobs = [
+            job
+            for distributed in ready
+            for rule in self._settings.job_rules
+            if (job := rule.job(_package(distributed.candidate)))
+        ]
         if jobs:
             ensure_job_topic(self._ports.journal)
             append_jobs(self._ports.journal, jobs)

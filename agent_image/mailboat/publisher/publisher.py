@@ -161,12 +161,15 @@ class Publisher:
         return None if placed is None else receipt_of(request, request.request_id, placed)
 
     def _is_full(self, pending: Sequence[Preparation], request: DistributionRequest) -> bool:
-        taken = sum(one.message_bytes for one in pending)
+        taken = sum(preparation.message_bytes for preparation in pending)
         return (
             len(pending) >= self._settings.append_records
             or taken >= self._settings.append_bytes
             # a repetition must find the receipt of the pending request with the same id
-            or (request.request_id is not None and any(one.request_id == request.request_id for one in pending))
+            or (
+                request.request_id is not None
+                and any(preparation.request_id == request.request_id for preparation in pending)
+            )
         )
 
     def _flush(self, pending: list[Preparation]) -> Iterator[Receipt]:

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
         action: ADD, DELETE or INVALIDATE.
         length_bytes: Size of the package.
         appended_ms: When the log took it, milliseconds since 1970 UTC.
-        first_path: The first path of the request, cut to `MAX_TEXT_BYTES`; empty when there is none.
+        first_path: The first path of the request, cut to `MAX_TEXT_BYTES`; empty if absent.
         path_count: How many paths the request has.
         user_id: Who asked; empty when the message doesn't say.
     """

@@ -191,7 +191,7 @@ class FailedPackages:
         self._bytes += queue.size_bytes - before
         while queue.size_bytes > self._max_queue_bytes:
             self._shrink(queue)
-        while self._bytes > self._max_bytes:  # the queue that was not heard of for longest
+        while self._bytes > self._max_bytes:  # the queue without a report for longest
             oldest_key, oldest = next(iter(self._queues.items()))
             if oldest.packages:
                 self._shrink(oldest)

@@ -167,7 +167,7 @@ class LogView:
             return self._offsets.nth_after(publisher, last_done, number)
 
     def last_after(self, publisher: AgentName, last_done: int) -> Offset | None:
-        """The newest package of a publisher after a position; None when there is none.
+        """The newest package of a publisher after a position; None if absent.
 
         While the past is not counted, it may be the end of the known stretch that is given.
         """

@@ -73,7 +73,7 @@ class PublisherQueues:
         """The queue of that name, or of the subscriber of that name where there is only one of it.
 
         Raises:
-            QueueMissingError: There is none, or several subscribers have that name.
+            QueueMissingError: No subscriber, or several subscribers have that name.
         """
         queues = self.subscriber_queues()
         short = self._find_short(queues, name)

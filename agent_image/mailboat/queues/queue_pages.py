@@ -95,7 +95,7 @@ class PageReader:
         return next((entry for entry in found.entries if entry.offset == offset and entry.publisher == publisher), None)
 
     def message(self, offset: Offset) -> PackageMessage | None:
-        """The whole message at an offset, with all its paths; None when there is none (any more).
+        """The whole message at an offset, with all its paths; None if absent (any more).
 
         Raises:
             JournalUnavailableError: Try again.

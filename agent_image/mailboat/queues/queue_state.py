@@ -47,7 +47,7 @@ class QueuePosition(Frozen):
     Attributes:
         queue_name: The subscriber agent.
         publisher: The publisher that it follows.
-        last_done_offset: The last package processed; -1 when there is none.
+        last_done_offset: The last package processed; -1 without one.
         attempts: How often the package after it was tried already.
         is_editable: Takes clear commands.
         max_retries: Attempts after the first; None is without end, and then nothing is ever given up.

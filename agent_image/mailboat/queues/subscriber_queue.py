@@ -167,12 +167,12 @@ class SubscriberQueue:
             raise RemovalRefusedError(f"one removal may name {MAX_REMOVED_ENTRIES} entries, not {len(entry_ids)}")
         if not entry_ids:
             return None
-        for one in sorted(set(entry_ids)):
-            if self.find(one) is None:
+        for identifier in sorted(set(entry_ids)):
+            if self.find(identifier) is None:
                 raise RemovalRefusedError(
-                    f"{one} is not in {self.name}: it has left it, or never was there",
+                    f"{identifier} is not in {self.name}: it has left it, or never was there",
                     next_step=self._look,
-                    entry=one,
+                    entry=identifier,
                 )
         last = max(entry_ids, key=lambda one: one.offset)
         if len(entry_ids) == 1 and not self._is_head(last.offset):

@@ -192,7 +192,7 @@ def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clo
     marks = LogMarks(bounds.earliest_offset)
     try:
         _look(journal, topic, marks, (before, bounds.next_offset))
-    except PositionOutOfRangeError:  # somebody else removed records meanwhile: the next time
+    except PositionOutOfRangeError:  # another process removed records meanwhile: the next time
         return bounds.earliest_offset
     marks.forget_orphans(milliseconds_now(clock))
     return max(bounds.earliest_offset, marks.border(before))

@@ -8,8 +8,8 @@ Who matters for retention: durable subscribers, registered by their announcement
 
 A fold over the discovery topic: announcements, leaves, and the registry that the last
 truncating agent carried forward, so that a subscriber that was away longer than announcements are kept is still known.
-A registration ends when its subscriber takes leave, says that it is durable no more, or was silent for too long; the
-last is logged, as that subscriber may lose packages.
+A registration ends when its subscriber takes leave, says that it is not durable any longer, or was silent for too
+long; the last is logged, as that subscriber may lose packages.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ class Registry:
         if message.as_of > self._as_of:
             self._as_of = message.as_of
             self._entries = {key: one for key, one in self._entries.items() if not one.is_carried}
-        for one in message.registrations:
-            key = _Key(one.sling_id, one.name)
+        for registration in message.registrations:
+            key = _Key(registration.sling_id, registration.name)
             known = self._entries.get(key)
             # the leave was appended after the registry was made, so the leave wins
             if self._left.get(key, -1) >= message.as_of:
                 continue
-            if known is None or known.registration.heard_ms < one.heard_ms:
-                self._put(_Entry(one, is_durable=True, is_carried=True))
+            if known is None or known.registration.heard_ms < registration.heard_ms:
+                self._put(_Entry(registration, is_durable=True, is_carried=True))
 
     def messages(self, as_of: Offset) -> list[RegistryMessage]:
         """What is to be carried forward, made of all of the discovery topic before `as_of`: one message or more."""
@@ -182,7 +182,7 @@ class RetentionSettings:
         package_topic: Whose head is moved.
         discovery_topic: Where subscribers announce themselves.
         config: The section `retention`, without age and size of packages where the log itself applies them.
-        is_by_consumption: Whether anybody is waited for; if not, the limits of age and size alone count.
+        is_by_consumption: Whether subscribers are waited for; if not, the limits of age and size alone count.
     """
 
     package_topic: TopicName

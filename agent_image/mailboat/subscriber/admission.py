@@ -307,7 +307,7 @@ def plan_open_builds(builds: OpenBuilds, publisher: AgentName, part: BulkPart, a
 
 
 def plan_quiet_builds(builds: OpenBuilds, now_ms: int, quiet_seconds: float | None) -> OpenBuilds:
-    """Return the builds whose last package is so old that, at the end of the log, no more of them is expected."""
+    """Return the builds whose last package is so old that, at the end of the log, no further one is expected."""
     if quiet_seconds is None:
         return NO_BUILDS
     return {key: one for key, one in builds.items() if now_ms - one.last_ms >= quiet_seconds * 1000}
@@ -375,22 +375,22 @@ class Exposure:
     def drop_quiet(self, *, is_at_end: bool) -> bool:
         """Plan to close builds that have gone quiet, or all if the setting is gone; True if there is one to close.
 
-        Commit a batch then, though it imports nothing. `is_at_end` says that the log has no more records now.
+        Commit a batch then, though it imports nothing. `is_at_end` says that the log has no further records now.
         """
         self.begin()
         if self._is_whole and is_at_end and self._stored:
             now_ms = milliseconds_now(self._clock)
             quiet = plan_quiet_builds(self._stored, now_ms, self._quiet_seconds)
             self._planned = {key: one for key, one in self._stored.items() if key not in quiet}
-            for one in quiet.values():
+            for build in quiet.values():
                 _LOG.warning(
                     "build %s of %s is at package %s of %s, and no package of it came for %.0f "
                     "s: imported content becomes visible now",
-                    one.build_id,
-                    one.publisher,
-                    f"{one.done:,}",
-                    f"{one.total:,}",
-                    (now_ms - one.last_ms) / 1000,
+                    build.build_id,
+                    build.publisher,
+                    f"{build.done:,}",
+                    f"{build.total:,}",
+                    (now_ms - build.last_ms) / 1000,
                 )
         return self._planned != self._stored
 

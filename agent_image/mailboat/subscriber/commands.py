@@ -232,7 +232,7 @@ class CommandHandler:
         return True
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
 
@@ -240,10 +240,10 @@ class CommandHandler:
 
     def covering(self, offset: Offset, publisher: AgentName | None) -> OpenCommand | None:
         """The clear that drops a package; None when it is to be imported."""
-        for one in self._open:
-            is_clear = one.verb is CommandVerb.CLEAR
-            if is_clear and offset <= one.offset and one.pub_agent_name in {None, publisher}:
-                return one
+        for command in self._open:
+            is_clear = command.verb is CommandVerb.CLEAR
+            if is_clear and offset <= command.offset and command.pub_agent_name in {None, publisher}:
+                return command
         return None
 
     def begin(self) -> None:
@@ -257,12 +257,12 @@ class CommandHandler:
     def settle(self, batch: Batch, position: Position) -> bool:
         """Add to the batch what clears have done when it is committed at the position; whether there is an answer."""
         is_answered = False
-        for one in self._open:
+        for command in self._open:
             # The count is stored with the batch: after a rollback the same packages are dropped and counted again.
-            removed = one.removed + self._dropped[one.sequence]
-            is_over = one.verb is CommandVerb.CLEAR and one.offset < position.next_offset
-            if is_over or removed != one.removed:
-                noted = replace(one, removed=removed)
+            removed = command.removed + self._dropped[command.sequence]
+            is_over = command.verb is CommandVerb.CLEAR and command.offset < position.next_offset
+            if is_over or removed != command.removed:
+                noted = replace(command, removed=removed)
                 batch.note_command(noted, self._cleared(noted) if is_over else None)
             is_answered = is_answered or is_over
         return is_answered
@@ -275,7 +275,11 @@ class CommandHandler:
 
     def settle_due(self, position: Position) -> bool:
         """Answer the clears that the position is behind though no batch was committed; whether there were any."""
-        due = [one for one in self._open if one.verb is CommandVerb.CLEAR and one.offset < position.next_offset]
+        due = [
+            command
+            for command in self._open
+            if command.verb is CommandVerb.CLEAR and command.offset < position.next_offset
+        ]
         for one in due:
             self._ledger.settle(one, self._cleared(one))
         if due:
@@ -293,7 +297,7 @@ class CommandHandler:
 
     def settle_redrives(self) -> bool:
         """Answer the redrives that are over, by what the error queue says; whether there were any."""
-        redrives = [one for one in self._open if one.verb is CommandVerb.REDRIVE]
+        redrives = [command for command in self._open if command.verb is CommandVerb.REDRIVE]
         if not redrives:
             return False
         failed = {one.offset: one for one in self._ports.target.ledger.given_up()}
@@ -464,10 +468,10 @@ class CommandListener:
         """Whether a clear that was not taken yet drops that package."""
         with self._lock:
             return any(
-                isinstance(one, CommandMessage)
-                and offset <= one.clear_up_to_offset
-                and one.pub_agent_name in {None, publisher}
-                for one in self._untaken
+                isinstance(command, CommandMessage)
+                and offset <= command.clear_up_to_offset
+                and command.pub_agent_name in {None, publisher}
+                for command in self._untaken
             )
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ ANY_PUBLISHER: Final = "*"
 """Stands for all publishers beyond `MAX_PASSED_OVER` whose packages were skipped."""
 
 MAX_PASSED_OVER: Final = 1000
-"""Names that are kept of publishers that are not followed: anybody can publish under any number of names."""
+"""Names that are kept of publishers that are not followed: any program can publish under any number of names."""
 
 
 def check_following(

@@ -330,7 +330,7 @@ class ReadinessGauge:
                 self._goal = log_next_offset
 
     def take_up(self, appended_ms: int | None) -> None:
-        """The current package was appended then, milliseconds since 1970 UTC; None when there is none."""
+        """The current package was appended then, milliseconds since 1970 UTC; None if absent."""
         with self._lock:
             self._at_hand_ms = appended_ms
 

@@ -85,11 +85,11 @@ class Payloads:
             for binary in message.binaries:
                 wanted.setdefault(_name(binary.digest), BlobReference(binary.digest, binary.length_bytes))
         for passed in [name for name in self._coming if name not in wanted]:
-            self._coming.pop(passed).drop()  # passed by without being opened
+            self._coming.pop(passed).drop()  # skipped without being opened
             # A binary that nothing opened is one that the target has: those of the next packages are likely there, too.
             self._are_binaries_asked_for &= not passed.startswith(_BINARY)
         # A dropped fetch may still hang in its store: it counts until its thread ends.
-        self._running = [one for one in self._running if one.is_running]
+        self._running = [fetch for fetch in self._running if fetch.is_running]
         for name, reference in wanted.items():
             if len(self._running) >= _MOST_RUNNING:
                 return

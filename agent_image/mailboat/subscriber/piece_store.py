@@ -3,7 +3,7 @@
 The log is the only truth: where a package's message says that its pieces stand, there they are read. Pieces that go by
 are collected on disk as well, so that most packages need no second reading; that collection is bounded in number, size
 and age, and dropping any of it loses nothing. So orphans of dead publishers, interleaved publishers, duplicates and
-restarts in the middle need no protocol of their own. Length, count and digest are checked before anybody parses a byte.
+restarts in the middle need no protocol of their own. Length, count and digest are checked before a byte is parsed.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class PieceStore:
         collection = self._collections.get(key)
         # After a repeated first append the message names the offset of the repetition.
         if piece.index == 0 and (collection is None or record.offset > collection.first_offset):
-            self._drop(key)  # the publisher appended the beginning once more
+            self._drop(key)  # the publisher appended the beginning again
             collection = self._begin(key, record.offset)
         # A publisher repeats an append without an answer: of equal pieces the first one counts.
         if collection is None or piece.index < collection.count:
@@ -208,7 +208,7 @@ class PieceStore:
             if now - oldest.touched < self._limits.expire_seconds:
                 return
             self.figures.expired += 1
-            _LOG.warning("package %s: %d pieces from offset %d on, and then no more", *_words(key, oldest))
+            _LOG.warning("package %s: %d pieces from offset %d on, and then none", *_words(key, oldest))
             self._drop(key)
 
     def expires_in_seconds(self) -> float:

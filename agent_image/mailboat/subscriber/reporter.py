@@ -82,7 +82,7 @@ class Reporter:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the log had no more when it was last read."""
+        """Whether the end of the log was reached when it was last read."""
         return self._is_at_end
 
     @property

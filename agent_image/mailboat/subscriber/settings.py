@@ -42,7 +42,7 @@ class SubscriberSettings(Frozen):
         config: The section `subscriber`; `max_retries` and `expose` are this subscriber's own.
         limits: What packages may be.
         skipped_records: The position is stored after so many messages that were only skipped.
-        skipped_seconds: And after so long, when the log has no more.
+        skipped_seconds: And after so long at the end of the log.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         job_rules: Jobs to add for packages that were imported.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.

@@ -193,11 +193,9 @@ ATTEMPTS: Final = _gauge(
 NEXT_OFFSET: Final = _gauge("subscriber_next_offset", "The offset that the subscriber reads next.", _SUB)
 LAG: Final = _gauge("subscriber_lag_offsets", "Offsets between its position and the end of the log.", _SUB)
 BUILD_IMPORTED: Final = _gauge(
-    "subscriber_build_packages_imported", "Imported packages of the current bulk build; 0 if there is none.", _SUB
+    "subscriber_build_packages_imported", "Imported packages of the current bulk build; 0 if absent.", _SUB
 )
-BUILD_PACKAGES: Final = _gauge(
-    "subscriber_build_packages", "Packages of the current bulk build; 0 if there is none.", _SUB
-)
+BUILD_PACKAGES: Final = _gauge("subscriber_build_packages", "Packages of the current bulk build; 0 if absent.", _SUB)
 HELD_BACK: Final = _gauge(
     "subscriber_builds_held_back", "Bulk builds that must end before readers see new content.", _SUB
 )
@@ -327,5 +325,5 @@ MEMORY_ACCOUNT: Final = _gauge("agent_memory_account_bytes", "What a bounded str
 MEMORY_ACCOUNT_LIMIT: Final = _gauge("agent_memory_account_limit_bytes", "Its limit.", ("account",))
 INFO: Final = _gauge("agent_info", "Always 1; the label is the running version.", ("version",))
 
-CATALOGUE: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+CATALOGUE: Final = tuple(defined for defined in list(globals().values()) if isinstance(defined, Metric))
 """All of them, in the order of this module."""

@@ -121,7 +121,7 @@ class RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line may be written; it then says how many like it were not."""
         if record.levelno != logging.WARNING:
-            return True  # what is told in order: a start, an end, an audit line; and errors, which have ids to look up
+            return True  # logged in order: a start, an end, an audit line; and errors, which have ids to look up
         key = (record.name, record.levelno, record.getMessage() if record.msg == "%s" else str(record.msg))
         now = self._clock.monotonic()
         with self._lock:

@@ -232,7 +232,7 @@ class RequestRecorder:
 
         Args:
             method: As the caller gave it; unknown ones count as `OTHER`.
-            route: The template of the operation; None when there is none.
+            route: The template of the operation; None if absent.
             status: Of the answer.
             seconds: From the first byte of the request to the last of the answer.
         """

@@ -125,7 +125,7 @@ class WebhookClient:
             answer = self._connection.getresponse()
             answer.read(_ANSWER_BYTES)
             if not answer.isclosed():
-                self._connection.close()  # longer than anybody needs
+                self._connection.close()  # longer than any answer needs
             if deadline.is_over():
                 raise TimeoutError("the answer came too slowly")
             return Answer(answer.status, _seconds_of(answer.headers.get("Retry-After"), now))

@@ -13,7 +13,7 @@ from typing import Final
 from mailboat.testing.wait import PATIENCE_SECONDS
 
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_LOOK_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which can't tell us, was set
+_LOOK_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which has no callback, was set
 
 
 class ManualClock:

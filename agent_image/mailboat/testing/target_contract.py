@@ -134,7 +134,7 @@ class TargetContract:
     """The suite. See the module."""
 
     def open_in(self, folder: Path) -> Target:
-        """Open the target under test within a folder, made when there is none; each target's class says how."""
+        """Open the target under test within a folder, made if absent; each target's class says how."""
         raise NotImplementedError
 
     @pytest.fixture

@@ -78,7 +78,7 @@ def is_of_later_version(headers: Headers) -> bool:
 
 
 def message_type_of(headers: Headers) -> int | None:
-    """The type that the headers name; None when there is none, it is not a number, or the version isn't ours."""
+    """The type that the headers name; None if absent, it is not a number, or the version isn't ours."""
     if headers == PACKAGE_HEADERS:  # nearly always, on the hot path
         return PACKAGE
     values = dict(headers)

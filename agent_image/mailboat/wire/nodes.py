@@ -126,23 +126,23 @@ def split_body(node: Node) -> BodyParts:
     held = node.properties
     if len(held) > 1:
         held = _sorted_by_name(held)
-    names = tuple([one.name for one in held if one.type is _STRING and not one.is_multiple])
+    names = tuple([prop.name for prop in held if prop.type is _STRING and not prop.is_multiple])
     mixins = tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
     order = b"" if node.child_order is None else _encode_order(node.child_order)
     if len(names) == len(held):  # nearly all nodes, on the hot path
         head = encode_plain_shape(node.primary_type, mixins, names)
-        texts_only = [one.values[0] for one in held]
+        texts_only = [prop.values[0] for prop in held]
         head += _encode_values(texts_only)  # type: ignore[arg-type]  # none is a binary
         return tuple.__new__(BodyParts, (head, [], order))
     texts, carried = NO_COLUMNS, NO_COLUMNS
     values: list[str] = []
     binaries: list[Binary] = []
     if held:
-        types = bytes([one.type for one in held])
+        types = bytes([prop.type for prop in held])
         if _BINARY in types:
-            binary_properties = [one for one in held if one.type == _BINARY]
+            binary_properties = [prop for prop in held if prop.type == _BINARY]
             carried, binaries = _columns(binary_properties, b"")
-            held = tuple([one for one in held if one.type != _BINARY])
+            held = tuple([prop for prop in held if prop.type != _BINARY])
             types = types.replace(_BINARY_TYPE, b"")
         if held:
             texts, values = _columns(held, types)
@@ -163,16 +163,16 @@ def encode_texts(
 
 
 def _sorted_by_name(held: tuple[Property, ...]) -> tuple[Property, ...]:
-    names = [one.name for one in held]
+    names = [prop.name for prop in held]
     return held if names == sorted(names) else tuple(sorted(held, key=_name))
 
 
 def _columns(held: Sequence[Property], types: bytes) -> tuple[Columns, list[Any]]:
-    names = tuple([one.name for one in held])
-    if True in [one.is_multiple for one in held]:
-        counts = tuple([len(one.values) + 1 if one.is_multiple else 0 for one in held])
-        return Columns(names, types, counts), [value for one in held for value in one.values]
-    return Columns(names, types), [one.values[0] for one in held]
+    names = tuple([prop.name for prop in held])
+    if True in [prop.is_multiple for prop in held]:
+        counts = tuple([len(prop.values) + 1 if prop.is_multiple else 0 for prop in held])
+        return Columns(names, types, counts), [value for prop in held for value in prop.values]
+    return Columns(names, types), [prop.values[0] for prop in held]
 
 
 def _encode_values(values: Sequence[str]) -> bytes:

@@ -68,7 +68,7 @@ def _content_at(value: bytes) -> tuple[int, int] | None:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """A number of up to 35 bits and where it ends; more than any length where there is none."""
+    """A number of up to 35 bits and where it ends; more than any length if absent."""
     number = 0
     for shift in range(0, 35, 7):
         if at == len(value):

@@ -112,7 +112,7 @@ _remembered_encoding: Final = lru_cache(_REMEMBERED)(_encode_shape)
 
 
 def shape_of(encoded: bytes) -> Shape:
-    """The shape that these bytes are. Raises: PackageCorruptError, when there is none or it isn't canonical."""
+    """The shape that these bytes are. Raises: PackageCorruptError, when it is absent or not canonical."""
     return _remembered_shape(encoded) if len(encoded) <= _MAX_REMEMBERED_BYTES else _parse_shape(encoded)
 
 

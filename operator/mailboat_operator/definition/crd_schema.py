@@ -67,7 +67,7 @@ def _field(key: Key, *, is_asked: bool) -> dict[str, Any]:
 
 
 def default_of(key: Key) -> Any:
-    """The default as a manifest would say it; None where there is none, or nothing to say."""
+    """The default as a manifest would say it; None if absent, or nothing to say."""
     if key.default in (REQUIRED, None, (), {}, ""):
         return None
     if not key.is_section:

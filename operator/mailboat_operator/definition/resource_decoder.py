@@ -124,7 +124,7 @@ def _known_part(key: Key, value: object) -> object:
         return [_known_part(key, one) for one in value]
     if not key.is_section or not isinstance(value, Mapping):
         return value
-    return {one.name: _known_part(one, value[one.name]) for one in keys_of(key.kind) if one.name in value}
+    return {inner.name: _known_part(inner, value[inner.name]) for inner in keys_of(key.kind) if inner.name in value}
 
 
 def _decode_field(key: Key, value: object, path: str) -> Any:

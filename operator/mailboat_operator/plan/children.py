@@ -43,7 +43,10 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
 
 def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:
     """Whether the children were applied as they are wanted, whatever other clients changed since."""
-    return all(_annotation(live.get(key_of(one), _NOTHING), APPLIED) == _annotation(one, APPLIED) for one in wanted)
+    return all(
+        _annotation(live.get(key_of(manifest), _NOTHING), APPLIED) == _annotation(manifest, APPLIED)
+        for manifest in wanted
+    )
 
 
 def plan_secret(manifest: Manifest, live: Live) -> Iterator[Action]:
@@ -74,7 +77,7 @@ def deletion(key: ChildKey, live: Live) -> Delete:
 
 
 def controller_uid(manifest: Manifest) -> str | None:
-    """The UID of the controlling owner of an object; None where there is none."""
+    """The UID of the controlling owner of an object; None if absent."""
     references: Sequence[Mapping[str, Any]] = manifest["metadata"].get("ownerReferences") or ()
     return next((reference["uid"] for reference in references if reference.get("controller")), None)
 
@@ -101,7 +104,7 @@ _FACTORS: Final = MappingProxyType(
 
 
 def differing_field(wanted: object, found: object, path: str = "") -> str | None:
-    """The first field in which `found` is not as wanted, such as `.spec.replicas`; None when there is none."""
+    """The first field in which `found` is not as wanted, such as `.spec.replicas`; None if absent."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         return _first(differing_field(value, found.get(key), f"{path}.{key}") for key, value in wanted.items())
     if isinstance(wanted, list) and isinstance(found, list):

@@ -74,7 +74,7 @@ def ready(message: str, reason: str = "AsAskedFor") -> Sequence[Finding]:
 
 
 def under_way(reason: str, message: str) -> Sequence[Finding]:
-    """Not yet, but it will be without anybody's doing."""
+    """Not yet, but it will be without an action of a person."""
     return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=True, stuck=False)
 
 
@@ -108,7 +108,7 @@ def is_ready(conditions: Iterable[Condition]) -> bool:
 
 def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
     """A warning for each condition that turned False."""
-    known = {one.type: one.status for one in before}
+    known = {condition.type: condition.status for condition in before}
     for finding in findings:
         if finding.status is ConditionStatus.FALSE and known.get(finding.type) is not ConditionStatus.FALSE:
             yield Report(Severity.WARNING, finding.reason, finding.message)
@@ -125,7 +125,7 @@ def conditions_after(
         generation: Of the spec that the findings speak of.
         now: When this is; used for what changed its status only, in whole seconds as Kubernetes keeps times.
     """
-    known = {one.type: one for one in before}
+    known = {condition.type: condition for condition in before}
     return tuple(_condition(known.get(finding.type), finding, generation, now) for finding in findings)
 
 

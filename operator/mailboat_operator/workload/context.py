@@ -76,7 +76,7 @@ class WorkloadContext(Frozen):
     """What was observed around a publisher or a pool.
 
     Attributes:
-        journal: The Journal that it names; None when there is none, or none that can be understood.
+        journal: The Journal that it names; None if absent, or not understood.
         secrets: Those that the agents need, as far as they exist.
         children: Those of the names that are wanted, also foreign ones.
         image: What agents run.
@@ -88,7 +88,7 @@ class WorkloadContext(Frozen):
         publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
         claims: Those of the workload; none unless its volumes were enlarged since it was made.
-        shared_claim: The claim that all members of a pool mount; None if there is none, or none was asked for.
+        shared_claim: The claim that all members of a pool mount; None if absent, or none was asked for.
         is_journal_checked: Whether agents may start or change, see `is_checked`.
         answering: Publishers of the journal that are ready, through which members can be deregistered.
         policy: What the operator's settings say of all agents.
@@ -249,7 +249,7 @@ def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
     """Whether all pods of a StatefulSet are ready and of its present template.
 
     Args:
-        workload: The StatefulSet; empty where there is none.
+        workload: The StatefulSet; empty if absent.
         replicas: How many there should be; None takes what the StatefulSet says.
     """
     spec, status = workload.get("spec") or {}, workload.get("status") or {}

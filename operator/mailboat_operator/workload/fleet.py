@@ -45,7 +45,9 @@ def is_of_pool(subscriber: str, pool: str, *, is_shared: bool) -> bool:
 def published_at(status: StatusView) -> Mapping[str, datetime]:
     """The time of each publisher's last append, as far as it is known."""
     found = status.publishers
-    return {one.name: one.last_published_at for one in found if one.last_published_at is not None}
+    return {
+        publisher.name: publisher.last_published_at for publisher in found if publisher.last_published_at is not None
+    }
 
 
 def is_blocked(member: SubscriberStatusView) -> bool:

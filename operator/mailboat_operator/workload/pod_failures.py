@@ -97,7 +97,7 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
         return False
     moments = [_moment(one["metadata"].get("creationTimestamp")) for one in pods.found]
     moments += [_moment(_condition(one, "Ready").get("lastTransitionTime")) for one in pods.found]
-    known = {one.type: one for one in before}
+    known = {condition.type: condition for condition in before}
     stalled, moving = known.get("Stalled"), known.get("Reconciling")
     was_over = stalled is not None and stalled.status is ConditionStatus.TRUE and stalled.reason == DEADLINE_EXCEEDED
     if not was_over:

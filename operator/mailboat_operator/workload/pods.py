@@ -209,7 +209,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "volumeMounts": [
             {"name": pod.volume, "mountPath": HOME_FOLDER},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # the pod's own, a volume in memory of nobody else
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of this pod alone, in memory
             *map(secret_mount, pod.secrets),
             *pod.agent_mounts,
         ],

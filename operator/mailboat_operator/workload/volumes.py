@@ -37,7 +37,7 @@ class Claims(Frozen):
 
 
 def template_bytes(live: Live, name: str) -> int | None:
-    """The size of the claims that a StatefulSet makes; None where there is none."""
+    """The size of the claims that a StatefulSet makes; None if absent."""
     templates = (live.get(ChildKey("StatefulSet", name), {}).get("spec") or {}).get("volumeClaimTemplates") or ()
     sizes = [_requested(template) for template in templates]
     return None if not sizes or sizes[0] == 0 else sizes[0]
@@ -59,7 +59,7 @@ def members_claims(found: Sequence[Manifest], workload: Manifest) -> Sequence[Ma
     """The claims of the members that should exist, in order; one of a member scaled away grows when that returns."""
     spec, name = workload["spec"], workload["metadata"]["name"]
     (template,) = spec["volumeClaimTemplates"]
-    claims = {one["metadata"]["name"]: one for one in found}
+    claims = {manifest["metadata"]["name"]: manifest for manifest in found}
     names = [f"{template['metadata']['name']}-{name}-{number}" for number in range(int(spec.get("replicas") or 0))]
     return [claims[name] for name in names if name in claims]
 

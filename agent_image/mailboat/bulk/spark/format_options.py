@@ -86,6 +86,6 @@ def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:
         found = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{name} is not a JSON list: {error}") from error
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or not found:
+    if not isinstance(found, list) or not all(isinstance(load, str) for load in found) or not found:
         raise UsageError(f'{name} must be a JSON list of strings, such as ["/en", "/de"]')
     return found

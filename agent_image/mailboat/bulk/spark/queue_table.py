@@ -117,7 +117,7 @@ class QueueReader(DataSourceReader):
             offsets = self._place.offsets
             wanted = range(max(lowest, offsets.start), offsets.stop)
             found = stretches(workspace.journal, workspace.package_topic, wanted, self._place.stretch_offsets)
-            return [QueuePartition(one, waiters) for one in found]
+            return [QueuePartition(stretch, waiters) for stretch in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a stretch."""

@@ -165,7 +165,7 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
         raise _failed_start(settings.master, error) from error
     context = session.sparkContext
     # Workers would run the first python3 of the PATH, which need not have Mailboat.
-    if context.pythonExec == _ANY_PYTHON:  # nobody set PYSPARK_PYTHON
+    if context.pythonExec == _ANY_PYTHON:  # PYSPARK_PYTHON is not set
         context.pythonExec = sys.executable
     return session
 
@@ -202,7 +202,7 @@ def _failed_start(master: str | None, error: Exception) -> MailboatError:
 
 
 def reason_of(error: Exception) -> str:
-    """The line of what Spark says that names an exception of its own, the last one; the whole where there is none."""
+    """The line of what Spark says that names an exception of its own, the last one; the whole without one."""
     lines = [line.strip(" :") for line in str(error).splitlines() if not line.lstrip().startswith("at ")]
     named = [line for line in lines if _NAMED.search(line) and "py4j" not in line]
     found = named[-1] if named else str(error).strip()

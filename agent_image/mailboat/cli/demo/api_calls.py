@@ -137,7 +137,7 @@ class DemoRequests:
     def _report(self, work: Callable[[], Any]) -> None:
         try:
             found = work()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the thread that plays has to hear of it
+        except Exception as error:  # noqa: BLE001  # whatever it is, the thread that plays has to get it
             found = error
         if found is not None:
             self._events.put(found)

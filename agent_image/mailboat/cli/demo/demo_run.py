@@ -153,8 +153,8 @@ class DemoRun:
             self._state.began_at_seconds = self._clock.monotonic() - self._began
 
     def _take_in_end(self, child: Child, code: int) -> None:
-        if self._children.get(child.name) is child:  # nobody ended it
-            child.wait()  # until all that it said was heard, too
+        if self._children.get(child.name) is child:  # it was not ended by the demo
+            child.wait()  # until all of its output was read, too
             said = child.last_words() or None
             raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
 

@@ -64,7 +64,7 @@ def _copy(entry: Entry, place: Path) -> None:
         return
     try:
         os.link(entry.disk, place)
-    except OSError:  # another file system, or somebody else's file
+    except OSError:  # another file system, or a file of another user
         shutil.copyfile(entry.disk, place)
 
 

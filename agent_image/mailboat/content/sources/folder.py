@@ -278,7 +278,7 @@ class FolderSource:
     def _find(self, path: NodePath) -> _Place | None:
         with readable_source(self._root):
             place = _Place(NodePath("/"), *self._folders.look(self._root))
-        names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked once more
+        names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked again
         for entry, name in zip(names, path[1:].split("/"), strict=False):
             try:
                 place = self._look(child_of(place.path, name), place.disk, entry)

@@ -175,7 +175,7 @@ def binary_of_file(root: str, disk: str, signature: FileSignature, digest: bytes
     """
     opener = partial(open_unchanged, root, disk, signature)
     if digest is None:
-        opener().close()  # what can't be read is told where it is met, not where it is packed
+        opener().close()  # what can't be read is reported where it is found, not where it is packed
     return Binary(digest=digest, length_bytes=signature.length_bytes, opener=opener)
 
 

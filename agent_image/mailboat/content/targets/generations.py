@@ -5,7 +5,7 @@ resolved `current` once reads one whole tree for as long as that generation is k
 commit; the commit in `state.db` names it; the link is flipped after, by a rename. A crash between the two is finished
 when the target is opened next. The name is `<next offset, 20 digits>-<first 8 digits of the tree digest>`, in the way
 of git-sync, whose readers know a revision by the name that the link leads to. A commit that changes nothing but the
-position makes no generation, so that readers see no change where there is none.
+position makes no generation, so that readers see only real changes.
 
 While a bulk build is open (`Batch.note_builds`), commits make no generation either: what changed stays noted in `redo`,
 its bytes stay staged, and the first commit without an open build shows it all as one.
@@ -113,7 +113,7 @@ def open_generations_target(
 
 
 def open_generations_source(folder: Path) -> FolderSource:
-    """The current generation, which stays the same one for this source; empty where there is none yet.
+    """The current generation, which stays the same one for this source; empty if absent.
 
     Raises:
         SourceMissingError: There is no such target.

@@ -264,14 +264,14 @@ class TargetCommands:
         suspension: Suspension | None = None,
     ) -> None:
         with self._connection.transaction() as connection:
-            for one in opened:
+            for command in opened:
                 connection.execute(
                     # A command id that comes again is the same command; its first entry counts.
                     "INSERT OR IGNORE INTO command (command_id, verb, pub_agent_name, at_offset) VALUES (?, ?, ?, ?)",
-                    (one.command_id, one.verb, one.pub_agent_name, one.offset),
+                    (command.command_id, command.verb, command.pub_agent_name, command.offset),
                 )
-                if one.verb is CommandVerb.REDRIVE:
-                    connection.execute("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (one.offset,))
+                if command.verb is CommandVerb.REDRIVE:
+                    connection.execute("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (command.offset,))
             for answer in answers:
                 _remember(connection, answer)
             connection.execute(

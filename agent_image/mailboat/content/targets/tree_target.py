@@ -325,11 +325,11 @@ def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[
     """
     deep = workspace_filter.deep_roots
     above_deep = {above for root in deep for above in _strictly_above(root)}
-    replacing = [one for one in workspace_filter.sets if one.mode is ImportMode.REPLACE]
+    replacing = [filter_set for filter_set in workspace_filter.sets if filter_set.mode is ImportMode.REPLACE]
     related = deep | above_deep
     whole = {one.root for one in replacing if one.root in related or not deep.isdisjoint(_strictly_above(one.root))}
     outermost = [root for root in whole if whole.isdisjoint(_strictly_above(root))]
-    alone = {one.root for one in workspace_filter.sets if one.is_shallow} - whole
+    alone = {filter_set.root for filter_set in workspace_filter.sets if filter_set.is_shallow} - whole
     return [key_of(root) for root in outermost], sorted(map(key_of, alone), reverse=True)
 
 

@@ -104,7 +104,7 @@ def _form(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
 def _declared(
     verb: Verb, summary: str, form: dict[str, Any] | None = None, *, shapes: Iterable[int] = (200,), **settings: Any
 ) -> dict[str, Any]:
-    found = operation(verb, summary, is_strict=False, **settings)  # the original takes fields in the query, too
+    found = operation(verb, summary, is_strict=False, **settings)  # Sling takes fields in the query, too
     found["openapi_extra"] = {**found["openapi_extra"], **(form or {})}
     for status in shapes:
         answers = found["responses"][status]

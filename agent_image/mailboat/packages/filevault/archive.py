@@ -50,7 +50,7 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _SHORT_NAME: Final = 2 * MAX_ENTRY_DEPTH  # no name of this length is too deep or too long
 _METHODS: Final = frozenset({STORED, DEFLATED})
 _USUAL_MODES: Final = frozenset({0, 0o100644, 0o600})
-_NEWEST_VERSION: Final = 63  # APPNOTE 6.3.x; what a later one means, nobody can know
+_NEWEST_VERSION: Final = 63  # APPNOTE 6.3.x; what a later one means is unknown
 _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 
 

@@ -83,7 +83,7 @@ class ArchiveDirectory:
 
 
 def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
-    """The tree below `jcr_root`, or below a directory in it; empty when there is none. Raises: PackageCorruptError."""
+    """The tree below `jcr_root`, or below a directory in it; empty if absent. Raises: PackageCorruptError."""
     root: _Folder = {}
     by_path, below = {top: root}, f"{top}/"
     for entry in archive.entries.values():

@@ -23,7 +23,7 @@ async def request_package(
 ) -> Plan:
     """Send the request that the plan asks for; the plan that follows from the answer."""
     publisher = seen.publisher
-    if publisher is None or not any(isinstance(one, RequestPackage) for one in plan.actions):
+    if publisher is None or not any(isinstance(action, RequestPackage) for action in plan.actions):
         return plan
     try:
         address = await reader.agent_of(publisher)
@@ -37,10 +37,10 @@ async def request_package(
 def _request_of(distribution: Distribution) -> DistributionRequest:
     """The request of a Distribution. Raises: AgentRefusedError for one that its publisher would refuse."""
     spec = distribution.spec
-    deep_paths = [one.path for one in spec.paths if one.deep]
+    deep_paths = [path.path for path in spec.paths if path.deep]
     try:
         return parse_request(
-            spec.action.upper(), [one.path for one in spec.paths], deep_paths, distribution.metadata.uid
+            spec.action.upper(), [path.path for path in spec.paths], deep_paths, distribution.metadata.uid
         )
     except PermanentError as error:
         raise AgentRefusedError(error.message, error=error.name) from error

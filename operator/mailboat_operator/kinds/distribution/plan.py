@@ -72,7 +72,7 @@ class DistributionObservation(Frozen):
 
     Attributes:
         now: The time of the observation.
-        publisher: Its Publisher; None if there is none that can be decoded.
+        publisher: Its Publisher; None if absent, or not decodable.
         delivery: The package at the publisher's agent; None if it was not asked, or gave no answer.
         pools: The pools that follow the publisher.
         error: The agent's error instead of an answer.
@@ -188,7 +188,7 @@ def _followed(
     reports: tuple[Action, ...] = ()
     if failed:
         reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
-        if not any(one.reason == reason for one in distribution.status.conditions):
+        if not any(condition.reason == reason for condition in distribution.status.conditions):
             reports = (Report(Severity.WARNING, reason, text),)
     findings = [*under_way(reason, text), _distributed(ConditionStatus.FALSE, reason, text)]
     plan = _plan(distribution, status, findings, now)
@@ -251,7 +251,7 @@ def _late(distribution: Distribution) -> str:
 
 
 def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
-    return (name for one in pools for name in one.subscribers)
+    return (name for pool in pools for name in pool.subscribers)
 
 
 def _named(delivery: DistributionView) -> set[str]:
@@ -286,11 +286,11 @@ def _progress(
     imported, failed = set(delivery.imported), {one.subscriber for one in delivery.failed}
     return PoolProgress(
         name=pool.name,
-        done=sum(one in imported for one in members),
+        done=sum(member in imported for member in members),
         members=len(members),
         waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
-        failed=tuple(one for one in members if one in failed)[:_SHOWN],
-        missed=tuple(one for one in members if one in missed)[:_SHOWN],
+        failed=tuple(member for member in members if member in failed)[:_SHOWN],
+        missed=tuple(member for member in members if member in missed)[:_SHOWN],
     )
 
 

@@ -121,7 +121,7 @@ def _worker(queue: JobQueue, workers: Workers, image: AgentImage) -> Manifest:
             "valueFrom": {"secretKeyRef": {"name": workers.token_secret_ref.name, "key": TOKEN_KEY}},
         },
     ]
-    mounts = [{**encode(one), "name": user_volume_name(one.name)} for one in workers.volume_mounts]
+    mounts = [{**encode(mount), "name": user_volume_name(mount.name)} for mount in workers.volume_mounts]
     container: Manifest = {
         "name": AGENT_CONTAINER,
         "image": image.name,
@@ -139,8 +139,8 @@ def _worker(queue: JobQueue, workers: Workers, image: AgentImage) -> Manifest:
 
 
 def _arguments(workers: Workers) -> list[str]:
-    handlers = [word for one in workers.handlers for word in ("--on", f"{one.topics}={one.command}")]
-    modules = [word for one in workers.modules for word in ("--import", one)]
+    handlers = [word for handler in workers.handlers for word in ("--on", f"{handler.topics}={handler.command}")]
+    modules = [word for module in workers.modules for word in ("--import", module)]
     limits = ["--slots", str(workers.slots), "--shutdown-seconds", str(int(workers.finish_seconds))]
     return ["worker", "run", *limits, *handlers, *modules]
 

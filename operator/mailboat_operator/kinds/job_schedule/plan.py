@@ -38,7 +38,7 @@ class JobScheduleObservation(Frozen):
 
     Attributes:
         now: The time of the observation.
-        publisher: Its Publisher; None if there is none that can be decoded.
+        publisher: Its Publisher; None if absent, or not decodable.
         schedules: All schedules of the log; None if the agent was not asked, or gave no answer.
         error: The agent's error instead of an answer.
     """

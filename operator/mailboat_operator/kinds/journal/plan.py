@@ -222,11 +222,11 @@ def _is_ready(manifest: Manifest) -> bool:
 
 
 def _ready_condition(manifest: Manifest) -> Mapping[str, str]:
-    """The condition Ready if it does not hold; empty if it does, or if there is none yet."""
+    """The condition Ready if it does not hold; empty if it does, or is not known yet."""
     found = _condition(manifest, READY)
     return {} if found.get("status") == "True" else found
 
 
 def _condition(manifest: Manifest, kind: str) -> Mapping[str, str]:
     conditions: Sequence[Mapping[str, str]] = (manifest.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})

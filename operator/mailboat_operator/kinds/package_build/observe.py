@@ -26,7 +26,7 @@ async def observe_build(reader: ClusterReader, build: PackageBuild) -> BuildObse
         return BuildRuns(reader.now)
     if build.spec.schedule is not None:
         runs = [run_of(build, one) for one in await reader.builds(build.metadata.namespace, build.metadata.uid)]
-        return BuildRuns(reader.now, [one for one in runs if one is not None])
+        return BuildRuns(reader.now, [run for run in runs if run is not None])
     namespace = build.metadata.namespace
     publisher = await reader.publisher(namespace, build.spec.publisher_ref.name)
     is_served = await reader.cluster.has_kind(APPLICATIONS[build.spec.engine], namespace)

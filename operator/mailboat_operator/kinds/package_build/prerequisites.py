@@ -49,7 +49,7 @@ class BuildObservation(Frozen):
 
     Attributes:
         around: The journal, its Secrets, and the children of the names that are wanted.
-        publisher: In whose name it is built; None when there is none that can be understood.
+        publisher: In whose name it is built; None if absent, or not understood.
         is_served: Whether the Spark operator that it asks for is installed.
         progress: State of its packages; None if no agent answered, or if no package is published yet.
         is_asked: Whether a publisher's agent answered, if one had to be asked.

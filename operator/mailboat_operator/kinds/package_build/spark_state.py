@@ -22,7 +22,7 @@ class ApplicationState(enum.Enum):
     """How far an application is.
 
     `WAITING` is a driver that asked for executors, none of which ever ran; `DRIVING` one without an executor, of which
-    no more is known.
+    nothing else is known.
     """
 
     STARTING = enum.auto()
@@ -112,8 +112,8 @@ def _kubeflow(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:
     word = _text(said.get("state"))
     state = KUBEFLOW_STATES.get(word, ApplicationState.UNKNOWN)
     executors = list(_mapping(status.get("executorState")).values())
-    if word == "RUNNING" and not any(one in _EXECUTORS_THERE for one in executors):
-        are_waited_for = bool(executors) and all(one == _EXECUTOR_WAITS for one in executors)
+    if word == "RUNNING" and not any(executor in _EXECUTORS_THERE for executor in executors):
+        are_waited_for = bool(executors) and all(executor == _EXECUTOR_WAITS for executor in executors)
         state = ApplicationState.WAITING if are_waited_for else ApplicationState.DRIVING
     return state, word, _text(said.get("errorMessage"))
 
@@ -130,7 +130,7 @@ def _apache(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:
 def _outcome(states: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The last state that says how it went; one that has none did not succeed."""
     over = {ApplicationState.SUCCEEDED, ApplicationState.FAILED}
-    decided = [one for one in states if APACHE_STATES.get(_text(one.get("currentStateSummary"))) in over]
+    decided = [state for state in states if APACHE_STATES.get(_text(state.get("currentStateSummary"))) in over]
     return decided[-1] if decided else {"currentStateSummary": "Failed"}
 
 

@@ -157,7 +157,7 @@ class PackageBuildSpec(Frozen):
             f"self.roots.all(one, {can_be_content_in_cel('one')})",
             f"roots {CANT_BE_CONTENT}",
             ".roots",
-            lambda spec: all(can_be_content(one) for one in spec.roots),
+            lambda spec: all(can_be_content(root) for root in spec.roots),
         ),
         Rule(
             "!has(self.schedule) || !has(self.ttlSecondsAfterFinished)",

@@ -103,7 +103,7 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
     actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
     plan = _plan(build, replace(status, next_schedule_at=times.next), runs, findings, now)
     pause = min(max((times.next - now).total_seconds(), _SHORTEST_SECONDS), _LONGEST_SLEEP_SECONDS)
-    active = [one for one in runs if not one.is_finished]
+    active = [run for run in runs if not run.is_finished]
     again = min(pause, _ACTIVE_SECONDS) if active or actions else pause
     return replace(plan, actions=(*actions, *_outdated(build.spec.schedule, runs)), again_seconds=again)
 
@@ -123,7 +123,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     begun = local.replace(second=0, microsecond=0) + timedelta(seconds=1)
     last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
     known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
-    known += [one.scheduled_at for one in runs]
+    known += [run.scheduled_at for run in runs]
     done = max((one for one in known if one is not None), default=last)
     return Times(last if last > done else None, upcoming)
 
@@ -131,7 +131,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
 def _decided(
     build: PackageBuild, schedule: Timetable, runs: Sequence[Run], times: Times, now: datetime
 ) -> tuple[list[Action], PackageBuildStatus, Sequence[Finding]]:
-    active, status = [one for one in runs if not one.is_finished], build.status
+    active, status = [run for run in runs if not run.is_finished], build.status
     waiting = ready(f"the next build begins at {times.next:%Y-%m-%d %H:%M} UTC", "Scheduled")
     if times.due is None:
         return [], status, waiting
@@ -161,7 +161,7 @@ def _deletion(run: Run) -> Delete:
 
 def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
     """Runs beyond the limits, the oldest first."""
-    finished = sorted((one for one in runs if one.is_finished), key=lambda one: one.scheduled_at)
+    finished = sorted((run for run in runs if run.is_finished), key=lambda one: one.scheduled_at)
     complete = [one for one in finished if one.phase is BuildPhase.COMPLETED]
     failed = [one for one in finished if one.phase is not BuildPhase.COMPLETED]
     for kept, limit in ((complete, schedule.successful_history_limit), (failed, schedule.failed_history_limit)):
@@ -178,6 +178,6 @@ def _plan(
         observed_generation=generation,
         conditions=conditions_after(before.conditions, findings, generation, now),
         phase=BuildPhase.SUSPENDED if build.spec.suspend else BuildPhase.SCHEDULED,
-        active=tuple(one.name for one in runs if not one.is_finished)[:100],
+        active=tuple(run.name for run in runs if not run.is_finished)[:100],
     )
     return Plan((), None if status == before else encode(status))

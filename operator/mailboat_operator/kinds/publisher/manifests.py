@@ -112,7 +112,7 @@ def _file_in(mount: SecretMount | None, key: str) -> str | None:
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
     """The Secrets that its agent reads besides those of the journal."""
-    callers = [_caller_mount(one) for one in publisher.spec.http.tokens]
+    callers = [_caller_mount(token) for token in publisher.spec.http.tokens]
     return [token_mount(token_secret_name(publisher)), *callers, *receiver_mounts(publisher)]
 
 
@@ -152,8 +152,8 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     agent = PublisherAgentConfig(name, None if spec.source is None else SOURCE_FOLDER)
     base = agent_config(journal, token_mount(token_secret_name(publisher)))
     callers = [
-        TokenConfig(one.name, Secret(file=_caller_mount(one).file(TOKEN_KEY)), one.verbs, one.paths)
-        for one in spec.http.tokens
+        TokenConfig(token.name, Secret(file=_caller_mount(token).file(TOKEN_KEY)), token.verbs, token.paths)
+        for token in spec.http.tokens
     ]
     return replace(
         base,

@@ -76,7 +76,7 @@ def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
         *plan_unwanted([policy], children, live, metadata.uid),
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
-    ]  # a token of ours that is used no more goes with the Publisher: no right to delete Secrets is needed
+    ]  # a token of ours that is unused goes with the Publisher: no right to delete Secrets is needed
     return _plan(publisher, around, actions, roll_out(publisher, around))
 
 
@@ -150,7 +150,7 @@ def known_pools(
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
-    """Members of pools that are gone, and that run no more."""
+    """Members of deleted pools that do not run any longer."""
     there = {pool.metadata.name for pool in pools}
     gone = [one for one in known if one.name not in there and fleet is not None]
     return sorted({one.name for pool in gone for one in _of(pool, fleet) if is_gone(one)})
@@ -165,4 +165,4 @@ def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bo
 def _of(pool: KnownPool, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
     """The pool's subscribers; a name beyond those that the pool ever had is foreign."""
     names = {*subscribers_of(pool.name, pool.members, is_shared=pool.shared)}
-    return (one for one in (() if fleet is None else fleet.subscribers) if one.name in names)
+    return (subscriber for subscriber in (() if fleet is None else fleet.subscribers) if subscriber.name in names)

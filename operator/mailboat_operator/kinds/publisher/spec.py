@@ -58,7 +58,7 @@ class Token(Frozen):
             f"!has(self.paths) || self.paths.all(one, {can_be_content_in_cel('one')})",
             f"paths {CANT_BE_CONTENT}",
             ".paths",
-            lambda token: all(can_be_content(one) for one in token.paths),
+            lambda token: all(can_be_content(path) for path in token.paths),
         ),
         Rule(
             "!has(self.paths) || self.paths.all(one, one == '/') || !has(self.verbs)"

@@ -27,8 +27,8 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     pods = await reader.pods(namespace, around.children, pool.metadata.name)
     around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(reader, pool)
-    around = replace(around, publishers=frozenset(one.metadata.name for one in publishers))
-    ready = [one for one in publishers if is_ready(one.status.conditions)]
+    around = replace(around, publishers=frozenset(publisher.metadata.name for publisher in publishers))
+    ready = [publisher for publisher in publishers if is_ready(publisher.status.conditions)]
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
         return around
     store = pool.spec.target.store

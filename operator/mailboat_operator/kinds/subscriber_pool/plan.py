@@ -233,7 +233,7 @@ def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequ
     if fleet is None or pool.metadata.is_deleted or pool.spec.is_shared:
         return ()
     kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
-    members = [(ordinal_of(one.name, name), one) for one in fleet.subscribers]
+    members = [(ordinal_of(subscriber.name, name), subscriber) for subscriber in fleet.subscribers]
     return sorted(
         {one.name for number, one in members if number is not None and kept <= number < most and is_gone(one)}
     )
@@ -252,7 +252,7 @@ def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusV
     if fleet is None:
         return False
     highest = f"{pool.metadata.name}-{current - 1}"
-    return not any(one.name == highest and one.ready for one in fleet.subscribers)
+    return not any(subscriber.name == highest and subscriber.ready for subscriber in fleet.subscribers)
 
 
 def _asked_for(live: Live, name: str) -> int | None:

@@ -62,15 +62,15 @@ class Health(Frozen):
 def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
     """What the announcements of a pool's members say of it."""
     before = pool.status
-    known = [one for one in before.conditions if one.type in {LAGGING, BLOCKED}]
+    known = [condition for condition in before.conditions if condition.type in {LAGGING, BLOCKED}]
     if fleet is None:
         kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
         return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
     members = _members(pool, fleet)
-    blocked = [one for one in members if is_blocked(one)]
+    blocked = [member for member in members if is_blocked(member)]
     findings = (_lagging(pool, members, known), _blocked(blocked))
     return Health(
-        caught_up=sum(one.ready is True for one in members),
+        caught_up=sum(member.ready is True for member in members),
         max_lag=coarse(max_lag(members)),
         blocked=len(blocked),
         last_error=_error_of(blocked[0]) if blocked else None,
@@ -101,7 +101,9 @@ def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[
     if fleet is None:
         return None
     names = {*_names(pool)}
-    counts = Counter(one.name for one in fleet.subscribers if one.name in names and not is_gone(one))
+    counts = Counter(
+        subscriber.name for subscriber in fleet.subscribers if subscriber.name in names and not is_gone(subscriber)
+    )
     twice = [name for name, count in sorted(counts.items()) if count > 1]
     if not twice:
         return None
@@ -120,17 +122,17 @@ def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStat
     """Those that the pool should have: of two with one name, the one that runs."""
     names = {*_names(pool)}
     found: dict[str, SubscriberStatusView] = {}
-    for one in fleet.subscribers:
-        if one.name in names and (one.name not in found or is_gone(found[one.name])):
-            found[one.name] = one
+    for subscriber in fleet.subscribers:
+        if subscriber.name in names and (subscriber.name not in found or is_gone(found[subscriber.name])):
+            found[subscriber.name] = subscriber
     return [found[name] for name in _names(pool) if name in found]
 
 
 def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
-    did_lag = any(one.type == LAGGING and one.status is ConditionStatus.TRUE for one in known)
+    did_lag = any(condition.type == LAGGING and condition.status is ConditionStatus.TRUE for condition in known)
     threshold = limit / 2 if did_lag else limit - 1
-    late = [one for one in members if one.ready is True and one.lag is not None and one.lag > threshold]
+    late = [member for member in members if member.ready is True and member.lag is not None and member.lag > threshold]
     if not late:
         return Finding(LAGGING, ConditionStatus.FALSE, "Following", f"no serving member is {limit} packages behind")
     lag = coarse(max_lag(late))
@@ -150,13 +152,13 @@ def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
 
 def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:
     """One Event for what begins, and one for what ends."""
-    before = {one.type: one.status for one in known}
-    for one in findings:
-        did_hold = before.get(one.type) is ConditionStatus.TRUE
-        if one.status is ConditionStatus.TRUE and not did_hold:
-            yield Report(Severity.WARNING, one.type, one.message)
-        elif one.status is ConditionStatus.FALSE and did_hold:
-            yield Report(Severity.NORMAL, f"Not{one.type}", one.message or "no member is blocked any more")
+    before = {condition.type: condition.status for condition in known}
+    for finding in findings:
+        did_hold = before.get(finding.type) is ConditionStatus.TRUE
+        if finding.status is ConditionStatus.TRUE and not did_hold:
+            yield Report(Severity.WARNING, finding.type, finding.message)
+        elif finding.status is ConditionStatus.FALSE and did_hold:
+            yield Report(Severity.NORMAL, f"Not{finding.type}", finding.message or "no member is blocked any more")
 
 
 def _error_of(member: SubscriberStatusView) -> str:
@@ -166,4 +168,4 @@ def _error_of(member: SubscriberStatusView) -> str:
 
 def _listed(members: Sequence[SubscriberStatusView]) -> str:
     rest = len(members) - _SHOWN
-    return ", ".join(one.name for one in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(member.name for member in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -81,7 +81,7 @@ class CompetingTopics(Frozen):
 
     Attributes:
         owner: The oldest of them, where it is older than the Topic itself; None where the Topic is the owner.
-        heir: One of them; None where there is none.
+        heir: One of them; None if absent.
     """
 
     owner: tuple[str, str] | None = None
@@ -93,9 +93,9 @@ class TopicObservation(Frozen):
 
     Attributes:
         now: The time of the observation.
-        journal: The Journal that it names; None if there is none, or none that can be decoded.
+        journal: The Journal that it names; None if absent, or not decodable.
         rivals: Other Topics that claim the same topic.
-        found: The topic on the brokers; None if there is none, or if the brokers were not asked.
+        found: The topic on the brokers; None if absent, or if the brokers were not asked.
         cluster_id: Of the brokers that answered.
         error: One of `UPSTREAM_ERRORS`, instead of an answer of the brokers.
     """
@@ -239,7 +239,7 @@ def plan_topic_status(
         found: What the brokers have; None when nothing is known of it now.
         findings: What to say.
         now: When this is.
-        is_forgotten: Whether what was known of the topic before holds no more.
+        is_forgotten: Whether what was known of the topic before is outdated.
     """
     metadata, before = topic.metadata, topic.status
     known = before
@@ -288,12 +288,12 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
         f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
     )
     plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
-    is_told = any(one.type == READY and one.message == message for one in topic.status.conditions)
+    is_told = any(condition.type == READY and condition.message == message for condition in topic.status.conditions)
     return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
 
 
 def _is_being_made(topic: Topic) -> bool:
-    return any(one.type == READY and one.reason == _MADE for one in topic.status.conditions)
+    return any(condition.type == READY and condition.reason == _MADE for condition in topic.status.conditions)
 
 
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
