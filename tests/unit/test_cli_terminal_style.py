@@ -13,6 +13,7 @@ from mailboat.cli.blobs import SweepLine, sweep_text
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.confirmation import ask
 from mailboat.cli.distributions import waited_or_seen
+from mailboat.cli.events import coloured_line
 from mailboat.cli.output import blocks_text
 from mailboat.cli.tables import ABSENT, Column, Table
 from mailboat.maintenance.blob_sweep import SweepStep
@@ -144,3 +145,30 @@ def test_a_package_that_is_waited_for_shows_a_live_count(terminal: Terminal, mon
     published = client.distribute("author", parse_request("ADD", ("/a",), ()))
     waited_or_seen(client, "author", published.package_id, 0.01)
     assert re.search(r"imported by \d/1 subscribers; waited \d+ ms of 10 ms", terminal.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("08:00:00  subscriber  a: current, lag 0", "08:00:00  subscriber  a: \x1b[32mcurrent\x1b[0m, lag 0"),
+        (
+            "08:00:00  subscriber  a: retrying, lag 3, StorageFull: full",
+            "08:00:00  subscriber  a: \x1b[33mretrying\x1b[0m, lag 3, \x1b[31mStorageFull: full\x1b[0m",
+        ),
+        ("08:00:00  publisher   author: in another process", "08:00:00  publisher   author: in another process"),
+        ("08:00:00  package     offset 3 is distributed: /a", "08:00:00  package     offset 3 is distributed: /a"),
+    ],
+)
+def test_events_have_the_colours_of_the_status(monkeypatch: pytest.MonkeyPatch, line: str, shown: str) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert coloured_line(line, Terminal()) == shown
+    assert coloured_line(line, io.StringIO()) == line
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert coloured_line(line, Terminal()) == line
+
+
+def test_facts_of_a_line_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    line = "journal    sqlite boat/journal.db   oldest 0   kept 7 d"
+    assert blocks_text([line], Terminal()) == "journal    sqlite boat/journal.db\n           oldest 0   kept 7 d\n"

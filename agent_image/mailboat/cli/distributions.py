@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -15,7 +16,7 @@ from mailboat.cli.colours import state_style
 from mailboat.cli.error_report import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PackagePublisherOption, WaitOption, remote_command
-from mailboat.cli.output import Block, Report, bytes_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, ago_text, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.tables import ABSENT, Column, Table
@@ -103,9 +104,11 @@ def list_distributions(
     with session.control() as control:
         page = control.distributions(name, before, limit)
 
+    now = SystemClock().now()
+
     def blocks() -> list[Block]:
         found: list[Block] = [
-            Table(_COLUMNS, [_row(item) for item in page.items], empty=f"{name} has published nothing")
+            Table(_COLUMNS, [_row(item, now) for item in page.items], empty=f"{name} has published nothing")
         ]
         more = f"older ones: mailboat distributions ls --before {page.next_before}"
         return found if page.next_before is None else [*found, more]
@@ -113,11 +116,11 @@ def list_distributions(
     session.show(Report(document_of(page), [item.package_id for item in page.items], blocks))
 
 
-def _row(one: DistributionView) -> list[str]:
+def _row(one: DistributionView, now: datetime) -> list[str]:
     paths, count = one.paths[0] if one.paths else ABSENT, max(one.path_count, len(one.paths))
     return [
         str(one.offset),
-        time_text(one.published_at) or ABSENT,
+        ABSENT if one.published_at is None else ago_text(now - one.published_at),
         one.action,
         f"{paths} … {count} paths" if count > 1 else paths,
         one.state,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
 from mailboat.api.client import HttpControl
 from mailboat.api.events import EventType, StreamEvent, read_events
+from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text
+from mailboat.cli.rich_output import styled_line
 from mailboat.cli.session import Session
 from mailboat.cli.tables import printable
 from mailboat.clock import Clock, SystemClock
@@ -53,9 +56,23 @@ def events(
             lines = [json.dumps(document, ensure_ascii=False)]
         else:
             stamp = clock.now().astimezone().strftime("%H:%M:%S")
-            lines = [f"{stamp}  {printable(line)}" for line in event_lines(event)]
+            lines = [coloured_line(f"{stamp}  {printable(line)}", sys.stdout) for line in event_lines(event)]
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
+
+
+_STATE: Final = re.compile(r"(\S+  (?:subscriber|publisher) +[^:]+: )([a-z-]+)(?=[,;]|$)(.*?)([A-Z][A-Za-z]+: .*)?")
+"""Time and name, the state, the lag, and an error."""
+
+
+def coloured_line(line: str, stream: TextIO) -> str:
+    """The line with the colours that `status` has, where the stream is a terminal."""
+    found = _STATE.fullmatch(line) if stream.isatty() else None
+    if found is None:
+        return line
+    before, state, lag, error = found.groups(default="")
+    parts = [(before, ""), (state, state_style(state)), (lag, ""), (error, error_style(error))]
+    return styled_line(parts, stream).rstrip("\n")
 
 
 def _of_agent(session: Session, clock: Clock, after: str | None, follow: bool) -> Iterator[StreamEvent]:  # an option

@@ -51,11 +51,11 @@ QUEUE_COLUMNS: Final = (
     Column("QUEUED", is_number=True),
     Column("DUE", is_number=True),
     Column("ACTIVE", is_number=True),
-    Column("OLDEST"),
+    Column("OLDEST", can_hide=True),
     Column("WORKERS", is_number=True),
     Column("GIVEN-UP", is_number=True),
-    Column("LIMITS"),
-    Column("TOPICS", can_cut=True),
+    Column("LIMITS", can_hide=True),
+    Column("TOPICS", can_cut=True, can_hide=True),
 )
 _MOST_LISTED: Final = 500
 _PAGE_JOBS: Final = 500

@@ -14,7 +14,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TextIO
 
 from mailboat.cli.tables import INDENT, PIPE_WIDTH, Table, printable
@@ -22,6 +22,12 @@ from mailboat.frozen import Frozen
 
 _TITLE: Final = re.compile(r"[a-z]+ {2,}")
 """What begins a line of a page of facts: `journal    `."""
+
+
+_GAP: Final = "   "
+_INNER_SPACE: Final = re.compile(r"(?<=\S) (?=\S)")
+_GLUE: Final = "\u00a0"
+"""No text that is printed has it: it counts as not printable, and textwrap breaks no line at it."""
 
 
 class Output(enum.StrEnum):
@@ -90,6 +96,11 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def ago_text(ago: timedelta) -> str:
+    """A time for people: `14 ms ago`; one that lies ahead by another clock is now."""
+    return f"{seconds_text(max(0.0, ago.total_seconds()))} ago"
+
+
 def count_text(count: int, noun: str) -> str:
     """`1 file`, `3 files`, `2 entries`."""
     if count == 1:
@@ -131,6 +142,8 @@ def _wrapped(text: str, stream: TextIO) -> list[str]:
         return [text]
     title = _TITLE.match(text)
     indent = " " * (len(INDENT) if title is None else title.end())
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
-        text
-    ]
+    facts = text.split(_GAP)
+    if len(facts) > 1 and max(map(len, facts)) < width - len(indent):  # each fact stays in one line
+        text = _GAP.join(_INNER_SPACE.sub(_GLUE, fact) for fact in facts)
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_GLUE, " ") for line in lines] or [text]

@@ -29,6 +29,14 @@ _LEAST_FOLDED_WIDTH: Final = 32
 _LEAST_CUT_WIDTH: Final = 12
 
 
+def styled_line(parts: Sequence[tuple[str, str]], stream: TextIO) -> str:
+    """A line of texts with their styles; without colours where the stream or NO_COLOR takes none."""
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(Text.assemble(*parts))
+    return capture.get()
+
+
 def table_text(table: Table, stream: TextIO) -> str:
     """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise.
 

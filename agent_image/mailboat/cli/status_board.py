@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from mailboat.api.records import document_of
 from mailboat.cli.colours import error_style, state_style
-from mailboat.cli.output import Block, Report, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.output import Block, Report, ago_text, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.status_selection import Order, ordered
 from mailboat.cli.tables import ABSENT, Column, Table
 
@@ -127,13 +127,9 @@ def _publisher_line(one: PublisherView, width: int, now: datetime) -> str:
     at = one.last_published_at
     parts = [f"publisher  {one.name:<{width}}"]
     parts += [] if one.state is None else [f"queues {one.state}"]
-    parts.append("nothing published lately" if at is None else f"last published {_ago_text(now - at)}")
+    parts.append("nothing published lately" if at is None else f"last published {ago_text(now - at)}")
     parts += [f"held back by {seconds_text(one.delay_seconds)}"] if one.delay_seconds else []
     return "   ".join(parts)
-
-
-def _ago_text(ago: timedelta) -> str:
-    return f"{seconds_text(max(0.0, ago.total_seconds()))} ago"
 
 
 def subscriber_table(subscribers: Sequence[SubscriberStatusView]) -> Table:
