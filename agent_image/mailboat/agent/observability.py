@@ -130,8 +130,8 @@ class Observability:
 
     def stop(self, deadline: Deadline) -> None:
         """End the threads within the deadline; the last spans are sent, if there is time."""
-        for one in self._running:
-            one.stop(deadline.remaining_seconds())
+        for notifier in self._running:
+            notifier.stop(deadline.remaining_seconds())
         self._running.clear()
         self._opened.close()
 

@@ -315,7 +315,7 @@ def plan_request(request: DistributionRequest, source: Source | None, check: Che
         content_bytes += content_bytes_of(node)
 
     shipment = shipment_of(request, source, count)
-    empty.update(one.root for one in shipment.filter.sets if shipment.filter.replaces(one.root))
+    empty.update(filter_set.root for filter_set in shipment.filter.sets if shipment.filter.replaces(filter_set.root))
     check(request, shipment)
     removed = tuple(path for path in shown if path in empty)
     return PublicationPlan(1, nodes, files, content_bytes, len(empty), content_bytes, shown, removed)

@@ -246,7 +246,9 @@ class TreeTable:
     def apply_simple(self, change: TreeChange, stamp: int) -> ChangeCount:
         """Put and remove what a change with a simple filter says."""
         sets, covers = change.filter.sets, change.filter.covers
-        shallow = sorted((key_of(one.root) for one in sets if one.is_shallow), reverse=True)  # the deepest first
+        shallow = sorted(
+            (key_of(filter_set.root) for filter_set in sets if filter_set.is_shallow), reverse=True
+        )  # the deepest first
         put = size = 0
         alone = frozenset(shallow)
         uncarried, new_files = set(alone), list[NodePath]()
@@ -262,7 +264,7 @@ class TreeTable:
             if uncarried:
                 uncarried.difference_update(row[0] for row in rows)
         # After the rows: what still has another stamp is what the package covers and does not contain.
-        deep = sorted(subtree_range(key_of(one.root)) for one in sets if not one.is_shallow)
+        deep = sorted(subtree_range(key_of(filter_set.root)) for filter_set in sets if not filter_set.is_shallow)
         removed = sum(self._delete_others(low, high, stamp) for low, high in deep)
         removed += sum(self.delete_alone(key) for key in shallow if key in uncarried)
         removed += sum(self.delete_below(path, stamp) for path in new_files)

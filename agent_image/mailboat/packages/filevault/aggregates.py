@@ -195,7 +195,7 @@ class Aggregates:
         """The document of a place; None when it has none of its own. Raises: as `expand`."""
         found = place.directory.files().get(CONTENT_XML) if place.directory is not None else None
         if place.document is not None:
-            found = place.document  # FileVault does not look at a second one in the directory
+            found = place.document  # FileVault ignores a second one in the directory
         if found is None:
             return None
         self._documents.check_size(found.size_bytes, found.entry)
