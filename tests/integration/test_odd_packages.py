@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from mailboat.composition.places import open_target
 from mailboat.composition.source_openers import open_source
 from mailboat.config.document import LimitsConfig
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
@@ -24,6 +26,7 @@ HEAD = (
 )
 KIND = 'jcr:primaryType="nt:unstructured"'
 MADE = {"jcr:created", "jcr:createdBy", "jcr:lastModified", "jcr:lastModifiedBy", "jcr:uuid"}
+TYPES = {"jcr:primaryType", "jcr:mixinTypes"}
 LIST = (
     f'{HEAD} jcr:primaryType="rep:ACL"><allow jcr:primaryType="rep:GrantACE" rep:principalName="everyone"'
     ' rep:privileges="{Name}[jcr:read]"/></jcr:root>'
@@ -37,6 +40,10 @@ SEED = {
 }
 SEED_FILTER = '<filter root="/content/a"/><filter root="/content/b"/>'
 A = '<filter root="/content/a"/>'
+
+
+Shown = tuple[str, list[str], list[str], dict[str, Any]]
+"""The type of a node, its mixins, children and properties."""
 
 
 class Odd(NamedTuple):
@@ -126,7 +133,28 @@ def test_oak_holds_what_it_holds_after_the_original(case: str, jackrabbit: Any, 
         assert before == () or "/content" in found[0]
 
 
-def after(jackrabbit: Any, *packages: Path) -> dict[str, Any]:
+@pytest.mark.parametrize("case", CASES)
+def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Path) -> None:
+    """With access control lists replaced, as targets take them for ordinary nodes."""
+    original = CASES[case]._replace(handling="overwrite").write(tmp_path / "original.zip")
+    seed = Odd(SEED, SEED_FILTER, handling="overwrite").write(tmp_path / "seed.zip")
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig(refuse_collisions=False))
+    place = f"sqlite:{tmp_path}/target"
+    with closing(open_target(place)) as target:
+        for package in (seed, original):
+            files.install(package, target)
+    with closing(open_source(place)) as source:
+        held = {
+            node.path: (node.primary_type, {one.name: [str(value) for value in one.values] for one in node.properties})
+            for node in source.walk(NodePath("/content"))
+        }
+    assert held == {
+        path: (kind, {name: value[2] for name, value in properties.items() if name not in TYPES})
+        for path, (kind, _, _, properties) in after(jackrabbit, seed, original).items()
+    }
+
+
+def after(jackrabbit: Any, *packages: Path) -> dict[str, Shown]:
     """What Oak holds below /content after these packages."""
     jackrabbit.reset()
     for package in packages:
@@ -134,7 +162,7 @@ def after(jackrabbit: Any, *packages: Path) -> dict[str, Any]:
     return {one["path"]: shown(one) for one in jackrabbit.ask("dump", "/content")}
 
 
-def shown(one: Mapping[str, Any]) -> tuple[object, ...]:
+def shown(one: Mapping[str, Any]) -> Shown:
     """A node without what the repository makes by itself."""
     properties = {name: value for name, value in one["properties"].items() if name not in MADE}
     children = one["children"] if one["is_ordered"] else sorted(one["children"])

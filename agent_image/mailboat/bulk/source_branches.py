@@ -82,7 +82,11 @@ def _ordered(branches: list[Branch]) -> list[Branch]:
 
 def _check_present(source: Source, root: NodePath) -> None:
     if next(listed_nodes(source, root, is_deep=root == "/"), None) is None:
-        raise SourceMissingError(f"{source.uri} has nothing at {root}", path=root)
+        raise SourceMissingError(
+            f"{source.uri} has nothing at {root}",
+            next_step="name other paths; mailboat publish removes what has no content at a root of a FileVault filter",
+            path=root,
+        )
 
 
 def _child_names(source: Source, path: NodePath) -> Sequence[str] | None:
