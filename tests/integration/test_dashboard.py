@@ -239,6 +239,56 @@ def test_builds_and_storage_are_shown_and_blobs_swept(page: Page, serve: Any) ->
     expect(page.get_by_role("status")).to_contain_text("1 blob removed")
 
 
+class Gone(FakeControl):
+    """A fleet of which one subscriber was killed."""
+
+    def status(self) -> StatusView:
+        seen = super().status()
+        silent = [replace(one, state="silent", target="sqlite:/site.db") for one in seen.subscribers]
+        return replace(seen, subscribers=tuple(silent))
+
+
+def test_subscriber_is_removed_snapshots_are_stored_and_removed_and_a_job_queue_is_cleared(
+    page: Page, serve: Any
+) -> None:
+    def confirm(button: str, outcome: str) -> None:
+        page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
+        expect(page.get_by_role("status")).to_contain_text(outcome)
+
+    control, jobs = Gone(FakeSubscriber("edge-1"), FakeSubscriber("edge-2")), job_service()
+    jobs.add([NewJob(parse_topic("purge.cdn"), b"{}")] * 3)
+    url = serve(control, jobs=jobs).url
+    page.goto(f"{url}/#/subscribers/edge-2")
+    page.get_by_role("button", name="Remove subscriber…").click()
+    confirm("Remove it", "edge-2 was removed")
+    assert control.subscribers.keys() == {"edge-1"}
+
+    page.goto(f"{url}/#/storage")
+    for name, outcome in (("site", "as new already"), ("nightly", "the snapshot was stored")):
+        page.get_by_label("Name", exact=True).fill(name)
+        page.get_by_role("button", name="Store snapshot").click()
+        expect(page.get_by_role("status")).to_contain_text(outcome)
+    page.get_by_role("table", name="Snapshots").get_by_role("button", name="Remove").click()
+    confirm("Remove it", "blob:site was removed")
+
+    page.goto(f"{url}/#/jobs")
+    page.get_by_role("row", name="0-1").get_by_role("button", name="Remove").click()
+    confirm("Remove it", "job 0-1 was removed")
+    page.get_by_role("table", name="Queues").get_by_role("button", name="Clear…").click()
+    confirm("Drop them", "done: 2 jobs dropped")
+    assert [queue.queued for queue in jobs.queues()] == [0]
+
+
+def test_all_failed_packages_of_a_subscriber_are_redriven(page: Page, serve: Any) -> None:
+    control = fleet()
+    control.give_up("edge-2", 21, CAUSE)
+    page.goto(serve(control).url + "/#/errors")
+    page.get_by_role("button", name="Redrive all 2…").click()
+    page.get_by_role("dialog", name="Import them again?").get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("No package is in an error queue.")).to_be_visible()
+    assert control.subscribers["edge-2"].given_up == {}
+
+
 def test_500_subscribers_are_paged_filtered_and_loaded_within_the_limit(page: Page, serve: Any) -> None:
     loaded: list[int] = []
     page.on("response", lambda answer: loaded.append(len(answer.body())) if "/api/" not in answer.url else None)

@@ -58,6 +58,9 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
         "golden   1 package dropped through the API (queues remove)",
     ):
         assert story.count(happening) == 1, done.stdout
+    opening = story[: story.index("group-2  killed (SIGKILL) with 6 subscribers")]
+    address = re.compile(r"author +ready: API and dashboard at http://127\.0\.0\.1:\d+, pid \d+")
+    assert any(map(address.fullmatch, opening)), opening
     assert any(line.startswith("group-2  again ready: 6 subscribers") for line in story)
     assert any("joined late, at " in line for line in story)
     assert "\x1b" not in done.stdout
