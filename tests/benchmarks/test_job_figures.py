@@ -483,9 +483,12 @@ def test_j33_a_queued_job_needs_few_bytes(bench: Any) -> None:
 def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: Any) -> None:
     count = bench.length(100_096, 1_000_192)
     found = figure(bench, "worker", count)
-    growth = (found["peak_bytes"] - found["before_bytes"]) / count * 1e6
-    mib = (found["before_bytes"] + growth) / 2**20
-    bench.report_count("jobs-worker-memory", mib, target=200, unit="MiB at a million queued", jobs=count, **found)
+    for name, largest, gate in (("memory", "started_bytes", 230), ("checkpoint", "peak_bytes", 260)):
+        growth = (found[largest] - found["before_bytes"]) / count * 1e6
+        mib = (found["before_bytes"] + growth) / 2**20
+        bench.report_count(
+            f"jobs-worker-{name}", mib, target=200, gate=gate, unit="MiB at a million queued", jobs=count
+        )
     bench.report_count("jobs-queues", found["queues_ms"], target=50, unit="ms", jobs=count)
 
 

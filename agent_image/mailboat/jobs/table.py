@@ -8,7 +8,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import compress
+from itertools import compress, islice
 from typing import Final, NamedTuple
 
 from mailboat.model.jobs import JobId, JobState, Priority
@@ -253,21 +253,22 @@ class JobTable:
 
     def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
         """Replace all rows by captured ones. Raises: ValueError: they were not made by `capture`."""
-        read = {name: array(code) for name, code in _COLUMNS}
-        for name, column in read.items():
+        highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": topics - 1, "queues": queues - 1}
+        lengths = set()
+        for name, code in _COLUMNS:  # one after another: all of them twice would be most of what a start takes
+            column = array(code)
             column.frombytes(columns[name])
             if sys.byteorder == "big":
                 column.byteswap()
-        if len({len(column) for column in read.values()}) != 1:
-            raise ValueError("columns of different lengths")
-        if any(map(operator.ge, read["ids"], read["ids"][1:])):
-            raise ValueError("ids that do not ascend")
-        highest = {"states": JobState.DROPPED, "priorities": Priority.LOW, "topics": topics - 1, "queues": queues - 1}
-        for name, most in highest.items():
-            if max(read[name], default=0) > max(0, most):
+            lengths.add(len(column))
+            if name == "ids" and any(map(operator.ge, column, islice(column, 1, None))):
+                raise ValueError("ids that do not ascend")
+            most = highest.get(name)
+            if most is not None and max(column, default=0) > max(0, most):
                 raise ValueError(f"a value of {name} above {most}")
-        for name, column in read.items():
-            setattr(self, "_" + name, _column(name, column.typecode, column))
+            setattr(self, "_" + name, _column(name, code, column))
+        if len(lengths) != 1:
+            raise ValueError("columns of different lengths")
         self._free = 0
         self._last_job = self._last_row = -1
 

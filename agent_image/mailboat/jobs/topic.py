@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
@@ -268,12 +268,14 @@ class JobTopic:
         Raises: as `append`, `follow`.
         """
         # Records of others may lie between `as_of` and the parts: a start reads on from `as_of`, so none is missed.
-        parts = encode_checkpoint(self.fold.capture(self.next_offset))
-        previous = self._previous_checkpoint
-        # one at a time: a batch of them may be larger than a broker takes in one request
-        offsets = [self.append(part)[0] for part in parts]
-        self.follow_to(offsets[-1])
-        self._note_checkpoint(parts[0].as_of, sum(len(part.content) for part in parts))
+        parts = deque(encode_checkpoint(self.fold.capture(self.next_offset)))
+        previous, as_of, size = self._previous_checkpoint, parts[0].as_of, sum(len(part.content) for part in parts)
+        # One at a time: a batch of them may be larger than a broker takes in one request, and two copies of all take
+        # more memory than the jobs.
+        while parts:
+            (offset,) = self.append(parts.popleft())
+            self.follow_to(offset)
+        self._note_checkpoint(as_of, size)
         if previous is None:
             return self._journal.bounds(self._topic)
         # Only now: all parts are durable, so a start no longer needs the older records.
@@ -291,18 +293,21 @@ class JobTopic:
         end, window = bounds.next_offset, _FIRST_WINDOW
         while True:
             begin = Offset(max(bounds.earliest_offset, end - window))
-            for parts in reversed(list(self._checkpoints(begin, end))):
+            while parts := self._last_checkpoint(begin, end, latest):
+                as_of, size = parts[0].as_of, sum(len(part.content) for part in parts)
                 # Records behind this checkpoint were removed, so the state can't be continued from it.
-                if parts[0].as_of < bounds.earliest_offset or (latest is not None and parts[0].as_of > latest):
-                    continue
+                if as_of < bounds.earliest_offset:
+                    break
                 try:
                     checkpoint = decode_checkpoint(parts)
+                    parts = ()  # of a million jobs it is 50 MB, as the fold is
                     fold = JobFold(checkpoint)
                 except (MessageCorruptError, ValueError) as error:
-                    _LOG.warning("the checkpoint at offset %d is ignored: %s", parts[0].as_of, error)
+                    _LOG.warning("the checkpoint at offset %d is ignored: %s", as_of, error)
+                    latest = Offset(as_of - 1)
                     continue
-                self._note_checkpoint(checkpoint.as_of, sum(len(part.content) for part in parts))
-                return fold, checkpoint.as_of
+                self._note_checkpoint(as_of, size)
+                return fold, as_of
             if begin == bounds.earliest_offset:
                 break
             window *= 4
@@ -313,6 +318,14 @@ class JobTopic:
                 offset=bounds.earliest_offset,
             )
         return JobFold(), Offset(0)
+
+    def _last_checkpoint(self, begin: Offset, end: Offset, latest: Offset | None) -> Sequence[CheckpointPart]:
+        """The last complete checkpoint between two offsets whose state is not behind `latest`; empty: there is none."""
+        last: Sequence[CheckpointPart] = ()
+        for parts in self._checkpoints(begin, end):
+            if latest is None or parts[0].as_of <= latest:
+                last = parts
+        return last
 
     def _checkpoints(self, begin: Offset, end: Offset) -> Iterator[Sequence[CheckpointPart]]:
         """The complete checkpoints between two offsets, whose following records are all there."""

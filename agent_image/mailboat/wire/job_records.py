@@ -329,19 +329,21 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
         queues=[_encode_queue_state(state) for state in checkpoint.queues],
         workers=[pb.JobCheckpoint.Worker(**each._asdict()) for each in checkpoint.workers],
         leases=[pb.JobCheckpoint.Lease(**each._asdict()) for each in checkpoint.leases],
-        columns=checkpoint.columns,
         unique=checkpoint.unique,
         requests=checkpoint.requests,
         results={int(job): int(offset) for job, offset in checkpoint.results.items()},
         schedules=map(_encode_schedule, checkpoint.schedules),
         feeds=map(_encode_feed, checkpoint.feeds),
     )
-    content = message.SerializeToString()
-    cuts = range(0, len(content), MAX_PART_BYTES)
-    return [
-        CheckpointPart(checkpoint.as_of, part, len(cuts), content[at : at + MAX_PART_BYTES])
-        for part, at in enumerate(cuts)
-    ]
+    content, cut = bytearray(message.SerializeToString()), []
+    # Messages that follow each other are one. So only one column at a time is there more than twice.
+    for column, values in checkpoint.columns.items():
+        content += pb.JobCheckpoint(columns={column: values}).SerializeToString()
+        while len(content) > MAX_PART_BYTES:
+            cut.append(bytes(content[:MAX_PART_BYTES]))
+            del content[:MAX_PART_BYTES]
+    cut.append(bytes(content))
+    return [CheckpointPart(checkpoint.as_of, place, len(cut), part) for place, part in enumerate(cut)]
 
 
 def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
