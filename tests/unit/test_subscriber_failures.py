@@ -11,12 +11,13 @@ from mailboat.errors import (
     BlobMissingError,
     MailboatError,
     MessageUndecodableError,
+    PackageCorruptError,
     StorageFullError,
     StorageReadOnlyError,
     UnknownRequiredFeatureError,
 )
 from mailboat.journal.port import NewRecord
-from mailboat.model.messages import Action, PackageMessage, PackageStatus
+from mailboat.model.messages import Action, FailureCause, PackageMessage, PackageStatus
 from mailboat.model.paths import MAX_SHOWN_PATHS, NodePath
 from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
@@ -355,3 +356,11 @@ def test_a_blob_that_appears_late_is_waited_for_in_order(engine: Engine, store: 
     run(engine, store, observer=notes)
     assert paths_of(store) == {"/first", "/late", "/second"}
     assert store.errors == {}
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [({"entry": "jcr_root/a"}, "jcr_root/a"), ({"entry": "jcr_root/a", "path": "/a"}, "/a"), ({}, None)],
+)
+def test_a_cause_has_the_path_or_the_archive_entry_of_its_error(where: dict[str, str], path: str | None) -> None:
+    assert FailureCause.of_error(PackageCorruptError("broken", **where)).path == path

@@ -165,9 +165,12 @@ class FailureCause(Frozen):
 
     @classmethod
     def of_error(cls, error: Exception, package: PackageMessage | None = None) -> FailureCause:
-        """The cause that is stored, announced and confirmed: the error's name, its sentence, its path and its trace."""
+        """The cause that is stored, announced and confirmed: the error's name, its sentence, its path and its trace.
+
+        Without a path, the archive entry stands there, or else the first path of the package.
+        """
         if isinstance(error, MailboatError):
-            name, text, path = error.name, error.message, error.where.get("path")
+            name, text, path = error.name, error.message, error.where.get("path", error.where.get("entry"))
         else:
             name, text, path = type(error).__name__, str(error) or repr(error), None
         if path is None and package is not None and package.paths:

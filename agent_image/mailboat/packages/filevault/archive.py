@@ -307,7 +307,7 @@ def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
             f"the package unpacks to {total} bytes, more than limits.max_total_bytes", limit=limits.max_total_bytes
         )
     if total > RATIO_FROM_BYTES:
-        _check_ratio("all", total, packed_total, limits)
+        _check_ratio(None, total, packed_total, limits)
     return entries
 
 
@@ -368,7 +368,7 @@ def _check_kind(name: str, flags: int, method: int, mode: int) -> None:
         raise PathRefusedError("an entry is a link or another thing that is not a file or folder", entry=name)
 
 
-def _check_ratio(name: str, size: int, packed: int, limits: LimitsConfig) -> None:
+def _check_ratio(name: str | None, size: int, packed: int, limits: LimitsConfig) -> None:
     if size > packed * limits.max_ratio:
         raise LimitExceededError(
             f"{size} bytes are packed into {packed}, more than limits.max_ratio",
