@@ -1,7 +1,8 @@
 """Public content packages of AEM: published, imported, packed again, and compared in Oak with the original.
 
 What Oak holds after our package must be what it holds after the original, but for what FileVault's own pack of the
-original loses. FileVault's validator must not report an error that it does not report for the original.
+original loses; in an empty repository, and in one that has an earlier version and content of others. FileVault's
+validator must not report an error that it does not report for the original.
 """
 
 from __future__ import annotations
@@ -30,17 +31,20 @@ from mailboat.config.document import (
     Transfer,
 )
 from mailboat.content.digest import tree_digest
+from mailboat.content.port import Source
 from mailboat.errors import LimitExceededError
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node, PropertyType
-from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
+from mailboat.model.paths import NodePath, ancestors_of, child_of
 from mailboat.model.pieces import is_run
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.filters import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
+from mailboat.publisher.publisher import own_roots
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import decode_package
@@ -70,6 +74,15 @@ PACKAGES = [
     f"{ACS}-content:4.8.4:zip{WITHIN}-ui.content-4.8.4.zip",
 ]
 """Maven coordinates, and after a `#` the entry of a package within."""
+
+EARLIER = {
+    f"{WKND}.ui.content:3.2.0:zip": f"{WKND}.ui.content:1.0.0:zip",
+    f"{WKND}.ui.content.sample:3.2.0:zip": f"{WKND}.ui.content.sample:1.0.0:zip",
+    f"{CORE}.content:2.26.0:zip": f"{CORE}.content:2.23.4:zip",
+    f"{ACS}-ui.apps:6.15.4:zip": f"{ACS}-content:4.8.4:zip{WITHIN}-ui.apps-4.8.4.zip",
+    f"{ACS}-ui.content:6.15.4:zip": f"{ACS}-content:4.8.4:zip{WITHIN}-ui.content-4.8.4.zip",
+}
+"""What a repository held before; a package without an earlier version here meets itself."""
 
 STEVT = "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"
 FILTER_PLACE = "vault/filter.xml"
@@ -106,8 +119,7 @@ def test_the_corpus_has_at_least_ten_packages() -> None:
 def test_a_public_package_arrives_in_oak_as_the_original(
     coordinates: str, public_package: Callable[[str], Path], jackrabbit: Any, tmp_path: Path
 ) -> None:
-    artifact, _, entry = coordinates.partition("#")
-    original = public_package(artifact) if not entry else unpacked(public_package(artifact), entry, tmp_path)
+    original = fetched(coordinates, public_package, tmp_path)
     expected = expectation(jackrabbit, original, tmp_path)
     with closing(open_archive_source(original)) as source:
         content = Content.of(source)
@@ -137,6 +149,14 @@ def test_a_public_package_arrives_in_oak_as_the_original(
         jackrabbit.reset()
         assert (name, without_causes(jackrabbit.ask("install", ours))) == (name, expected.problems)
         assert (name, expected.differences(lines(jackrabbit), content)) == (name, {})
+
+    earlier = fetched(EARLIER.get(coordinates, coordinates), public_package, tmp_path)
+    first, second, found = (
+        filled(jackrabbit, earlier, one) for one in (original, original, tmp_path / "published.zip")
+    )
+    assert found[1] == first[1]
+    in_filled = Expectation(first[0], expected.loose | changed(first[0], second[0]), first[1])
+    assert in_filled.differences(found[0], content) == {}
 
 
 def test_a_wrong_namespace_is_a_difference(jackrabbit: Any, tmp_path: Path) -> None:
@@ -212,6 +232,15 @@ def expectation(jackrabbit: Any, original: Path, folder: Path) -> Expectation:
         jackrabbit.ask("install", file)
         loose |= changed(first, lines(jackrabbit))
     return Expectation(first, loose, problems)
+
+
+def filled(jackrabbit: Any, earlier: Path, package: Path) -> tuple[Lines, set[str]]:
+    """What a repository holds, and what was refused, after a package meets an earlier version and content of others."""
+    jackrabbit.reset()
+    jackrabbit.ask("install", earlier)
+    jackrabbit.ask("litter", *OF_THE_REPOSITORY, "/home")  # which takes users and groups only
+    problems = without_causes(jackrabbit.ask("install", package))
+    return lines(jackrabbit), problems
 
 
 def lines(jackrabbit: Any) -> Lines:
@@ -318,6 +347,11 @@ def without_causes(problems: list[str]) -> set[str]:
     return {one.partition(": ")[0] for one in problems}
 
 
+def fetched(coordinates: str, public_package: Callable[[str], Path], folder: Path) -> Path:
+    artifact, _, entry = coordinates.partition("#")
+    return public_package(artifact) if not entry else unpacked(public_package(artifact), entry, folder)
+
+
 def unpacked(outer: Path, entry: str, folder: Path) -> Path:
     inner = folder / Path(entry).name
     with zipfile.ZipFile(outer) as archive:
@@ -330,9 +364,9 @@ def unpacked(outer: Path, entry: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Content:
-    """What of a package is published: the nodes that its filter covers, and their orders of children."""
+    """What of a package is published, by its own filter; its files, and the orders of children."""
 
-    request: DistributionRequest
+    owned: WorkspaceFilter
     files: frozenset[str]
     orders: Mapping[str, tuple[str, ...]]
     properties: Mapping[str, str]
@@ -343,14 +377,16 @@ class Content:
         nodes: dict[NodePath, Node] = {}
         for one in source.filter.sets:
             nodes |= {node.path: node for node in source.walk(one.root)}
-        covered = {path for path in nodes if source.filter.covers(path)}
-        above_others = {above for path in nodes.keys() - covered for above in ancestors_of(path)}
-        deep = {path for path in covered if path not in above_others}
-        tops = [path for path in nodes if path in covered and parent_of(path) not in deep]
-        request = DistributionRequest(Action.ADD, tuple(tops), frozenset(path for path in tops if path in deep))
         orders = {path: node.child_order for path, node in nodes.items() if node.child_order}
         files = frozenset(path for path, node in nodes.items() if node.primary_type == FILE_TYPE)
-        return Content(request, files, orders, source.package_properties())
+        return Content(source.filter, files, orders, source.package_properties())
+
+    def request(self, source: Source) -> DistributionRequest:
+        """All roots of the package's filter, or those of them that a copy has: the package has none for some."""
+        roots = own_roots(source) or tuple(
+            path for path in dict.fromkeys(one.root for one in self.owned.sets) if source.node(path) is not None
+        )
+        return DistributionRequest(Action.ADD, roots, frozenset(roots))
 
 
 class Publication:
@@ -365,7 +401,7 @@ class Publication:
     def publish(self, content: Content, source: VaultSource) -> bytes | None:
         """Returns the package as it travels, in its message or in pieces; None where it lies in the blob store."""
         with Workspace(self.home, SystemClock()) as workspace:
-            receipt = workspace.publisher("author").publish(content.request, source)
+            receipt = workspace.publisher("author").publish(content.request(source), source)
             record = workspace.journal.record_at(workspace.package_topic, receipt.offset)
             assert record is not None
             message = decode_package(record.value)
@@ -383,7 +419,7 @@ class Publication:
         with Workspace(self.home, SystemClock()) as workspace:
             before = workspace.journal.bounds(workspace.package_topic)
             with pytest.raises(LimitExceededError, match="does not fit a message"):
-                workspace.publisher("author").publish(content.request, source)
+                workspace.publisher("author").publish(content.request(source), source)
             return workspace.journal.bounds(workspace.package_topic) == before
 
     def copies(self) -> Iterator[Any]:
@@ -400,21 +436,21 @@ class Publication:
 
 
 def digest(source: Any, content: Content) -> bytes:
-    """Of the content, with orders of the children that are there: packages for repositories name no others."""
-    nodes = [node for path in sorted(content.request.deep_paths) for node in source.walk(path)]
-    present = {node.path for node in nodes}
+    """Of the covered nodes, with orders of those of them that are there: packages for repositories name no others."""
+    roots = sorted(content.request(source).paths)
+    nodes = {node.path: node for root in roots for node in source.walk(root) if content.owned.covers(node.path)}
 
     def shortened(node: Node) -> Node:
         if node.child_order is None:
             return node
-        kept = tuple(name for name in node.child_order if child_of(node.path, name) in present)
+        kept = tuple(name for name in node.child_order if child_of(node.path, name) in nodes)
         return replace(node, child_order=kept)
 
-    return tree_digest(map(shortened, nodes))
+    return tree_digest(map(shortened, nodes.values()))
 
 
 def packed_again(copy: Any, content: Content, folder: Path) -> bytes:
     files = PackageFiles(package_registry(), LimitsConfig())
     into = folder / "packed.zip"
-    files.build(content.request, copy, into, "filevault", dict(content.properties))
+    files.build(content.request(copy), copy, into, "filevault", dict(content.properties))
     return into.read_bytes()

@@ -11,7 +11,13 @@ from mailboat.errors import LimitExceededError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.filters import format_filter, parse_filter
-from mailboat.packages.filevault.pattern_reach import can_match, filter_within, narrowed, with_roots_in_between
+from mailboat.packages.filevault.pattern_reach import (
+    can_match,
+    coverage_below,
+    filter_within,
+    narrowed,
+    with_roots_in_between,
+)
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.testing.examples import examples
 
@@ -125,6 +131,8 @@ def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
     own: WorkspaceFilter, root: NodePath, below: str
 ) -> None:
     asked, path = filter_for((), [root]), NodePath(root + below)
+    is_all_covered = coverage_below(own, root)
+    assert is_all_covered is None or own.covers(path) == is_all_covered
     found = filter_within(asked, own)
     if not any(is_within(one.root, root) or one.contains(root) for one in own.sets):
         assert found == asked

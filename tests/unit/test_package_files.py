@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.composition.package_formats import package_registry
@@ -25,6 +27,7 @@ from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.document import DocumentReader
 from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.prefixes import ContentRefusedError
@@ -166,6 +169,30 @@ def test_nodes_between_a_root_and_covered_content_travel(tmp_path: Path, package
         for record in change.records
         if record.path in above
     )
+
+
+def test_documents_are_read_once_where_no_rule_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for nodes above covered ones reads a document again only on the way to what a rule leaves out."""
+    folder = tmp_path / "rules"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/etc"><exclude pattern="/etc/a/out(/.*)?"/></filter>'
+        "</workspaceFilter>"
+    )
+    for name in ("etc", "etc/a", "etc/a/in", "etc/a/out", "etc/a/in/x", "etc/b", "etc/b/c"):
+        (folder / "jcr_root" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "jcr_root" / name / ".content.xml").write_text(PAGE)
+    source = open_checkout_source(folder)
+    read = Counter[str]()
+    real = DocumentReader.read
+
+    def counting(reader: DocumentReader, content: bytes, entry: str) -> Any:
+        read[str(Path(entry).parent.relative_to("jcr_root"))] += 1
+        return real(reader, content, entry)
+
+    monkeypatch.setattr(DocumentReader, "read", counting)
+    list(source.ancestors(source.filter or filter_for((), ())))
+    assert set(read) == {"etc", "etc/a"}
 
 
 def test_rules_that_cannot_match_below_a_narrower_root_are_dropped(ruled: VaultSource, tmp_path: Path) -> None:

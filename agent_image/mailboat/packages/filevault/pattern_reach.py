@@ -125,6 +125,16 @@ def narrowed(one: FilterSet, root: NodePath) -> FilterSet:
     )
 
 
+def coverage_below(own: WorkspaceFilter, path: NodePath) -> bool | None:
+    """Whether all at and below a path is covered, or nothing of it; None where rules may decide differently there."""
+    parts = [narrowed(one, path) for one in own.sets_above(path) if not one.is_shallow]
+    if any(not part.rules for part in parts):
+        return True
+    nothing = (_nothing_below(path),)
+    is_empty = all(part.rules == nothing for part in parts) and path not in {one.root for one in own.sets}
+    return False if is_empty and not own.is_ancestor(path) else None
+
+
 def can_match(pattern: re.Pattern[str], root: NodePath) -> bool:
     """Whether an expression could match the root or a path below it. Never False for one that does."""
     if pattern.fullmatch(root):

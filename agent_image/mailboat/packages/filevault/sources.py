@@ -29,7 +29,7 @@ from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentRea
 from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
-from mailboat.packages.filevault.pattern_reach import filter_within
+from mailboat.packages.filevault.pattern_reach import coverage_below, filter_within
 from mailboat.packages.filevault.properties import (
     KEPT_PROPERTIES,
     MAX_PROPERTIES_BYTES,
@@ -129,11 +129,14 @@ class VaultSource:
 
 
 class _Ancestors:
-    """Finds the nodes above covered ones; those that are covered are expanded, and not understood."""
+    """Finds the nodes above covered ones; those that are covered are expanded, and not understood.
+
+    The walk for the nodes themselves reads all documents again, so this one leaves those out where no rule decides.
+    """
 
     def __init__(self, owned: WorkspaceFilter, aggregates: Aggregates) -> None:
         self._aggregates = aggregates
-        self._covers = owned.covers
+        self._owned = owned
         roots = [filter_set.root for filter_set in owned.sets]
         self._paths_above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
         self._ruled = frozenset(filter_set.root for filter_set in owned.sets if filter_set.rules)
@@ -143,17 +146,27 @@ class _Ancestors:
     def above(self, place: Place) -> Iterator[_Above]:
         """Those at and below a place."""
         expanded, path = self._aggregates.expand(place), place.path
-        is_covered = self._covers(path)
+        is_covered = self._owned.covers(path)
         if not is_covered and expanded.said is not None:
             self._pending.append((path, expanded.said if expanded.is_defined else None))
         if is_covered or path in self._paths_above:
-            pending, self._pending = self._pending, []
-            yield from pending
+            yield from self._take_pending()
         for child in expanded.children.values():
-            if child.path in self._paths_above or child.path in self._ruled or child.path.startswith(self._below_ruled):
+            if child.path in self._paths_above or child.path in self._ruled:
                 yield from self.above(child)
+            elif child.path.startswith(self._below_ruled):
+                has_file = child.directory is not None or child.document is not None
+                is_all_covered = coverage_below(self._owned, child.path) if has_file else None
+                if is_all_covered is None:
+                    yield from self.above(child)
+                elif is_all_covered:
+                    yield from self._take_pending()
         if self._pending and self._pending[-1][0] == path:
             self._pending.pop()
+
+    def _take_pending(self) -> Sequence[_Above]:
+        pending, self._pending = self._pending, []
+        return pending
 
 
 def open_checkout_source(folder: Path) -> VaultSource:

@@ -23,6 +23,7 @@ import javax.jcr.Property;
 import javax.jcr.PropertyIterator;
 import javax.jcr.PropertyType;
 import javax.jcr.Repository;
+import javax.jcr.RepositoryException;
 import javax.jcr.Session;
 import javax.jcr.SimpleCredentials;
 import javax.jcr.Value;
@@ -88,6 +89,8 @@ public final class Exchange {
                 return importPackage(words[1], false);
             case "install":
                 return install(words[1]);
+            case "litter":
+                return litter(words);
             case "export":
                 return export(words);
             case "repack":
@@ -179,6 +182,43 @@ public final class Exchange {
         }
         session.save();
         return list(problems);
+    }
+
+    /**
+     * Put content of others everywhere: a property and a child in each node that takes them; and remove some nodes.
+     * The words are beginnings of paths to leave alone.
+     */
+    private String litter(String[] words) throws Exception {
+        litter(session.getRootNode(), words, new int[1]);
+        session.save();
+        return "null";
+    }
+
+    private static void litter(Node node, String[] words, int[] count) throws Exception {
+        for (int index = 1; index < words.length; index++) {
+            if (node.getPath().startsWith(words[index])) {
+                return;
+            }
+        }
+        boolean isFree = node.isNodeType("nt:unstructured");
+        for (NodeIterator all = node.getNodes(); all.hasNext(); ) {
+            Node child = all.nextNode();
+            if (isFree && !child.hasNodes() && !child.getDefinition().isProtected() && ++count[0] % 7 == 0) {
+                child.remove();
+            } else if (!child.getDefinition().isProtected()) {
+                litter(child, words, count);
+            }
+        }
+        try {
+            node.setProperty("litter", "by another");
+        } catch (RepositoryException refused) {
+            // the type of the node does not allow it
+        }
+        try {
+            node.addNode("litter", node.isNodeType("nt:folder") ? "nt:folder" : "nt:unstructured");
+        } catch (RepositoryException refused) {
+            // the same
+        }
     }
 
     /** Export what a package covers, by its own filter, into another one. */
