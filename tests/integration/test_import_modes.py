@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mailboat.composition.package_formats import package_registry
 from mailboat.config.document import LimitsConfig
-from mailboat.model.nodes import Node, ordered_names
+from mailboat.model.nodes import Node, PropertyType, ordered_names
 from mailboat.model.paths import NodePath, name_of, parent_of
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
@@ -150,9 +150,7 @@ def test_existing_content_is_treated_as_filevault_treats_it(mode: str, jackrabbi
     for payload in (coming.read_bytes(), ours.read_bytes(), packed(coming, "tree")):
         target = ModelTree()
         for content in (here.read_bytes(), payload):
-            codec = package_registry().codec_of(io.BytesIO(content))
-            change = codec.read_bytes(content, LimitsConfig(), None)
-            target.apply([decoded(record) for record in change.records], change.filter)
+            apply(target, content)
         assert shown(target.walk()) == without_files(repositories[0])
         for file, content_node in ((path, f"{path}/jcr:content") for path in repositories[0] if path.endswith(".txt")):
             data = target.nodes[NodePath(file)].data
@@ -160,5 +158,37 @@ def test_existing_content_is_treated_as_filevault_treats_it(mode: str, jackrabbi
             assert repositories[0][content_node][2]["jcr:data"][2] == [data.digest.hex()]
 
 
-def decoded(record: Any) -> Node:
-    return replace(decode_node(record.path, record.body), is_inner=record.is_inner)
+def apply(target: ModelTree, content: bytes) -> None:
+    change = package_registry().codec_of(io.BytesIO(content)).read_bytes(content, LimitsConfig(), None)
+    records = [replace(decode_node(one.path, one.body), is_inner=one.is_inner) for one in change.records]
+    target.apply(records, change.filter)
+
+
+def test_children_that_a_kept_type_forbids_are_skipped_by_filevault_only(jackrabbit: Any, tmp_path: Path) -> None:
+    """Our targets know no node types."""
+    root = f'<filter root="{ROOT}" mode="merge_properties"/>'
+    folder = {"content/site": document("", kind="nt:folder")}
+    page = {"content/site": document("", element("child"))}
+    target = ModelTree()
+    for file in (package(tmp_path / "1.zip", folder, {}, root), package(tmp_path / "2.zip", page, {}, root)):
+        assert jackrabbit.ask("import", file) == []
+        apply(target, file.read_bytes())
+    assert dumped(jackrabbit) == {ROOT: ("nt:folder", [], {}, [])}
+    assert target.nodes[ROOT].primary_type == "nt:folder"
+    assert f"{ROOT}/child" in target.nodes
+
+
+def test_members_of_an_existing_group_are_merged_by_filevault_only(jackrabbit: Any, tmp_path: Path) -> None:
+    """In mode merge our targets leave the group's document alone, as that of any node."""
+    group = 'rep:authorizableId="g" rep:principalName="g" jcr:uuid="b2f5ff47-4366-31b6-a533-d8dc3614845d"'
+    names = 'xmlns:rep="internal"'
+    root = '<filter root="/home/groups/g" mode="merge"/>'
+    target, held = ModelTree(), []
+    for number, members in enumerate(["", 'rep:members="{WeakReference}[21232f29-7a57-35a7-8389-4a0e4a801fc3]"']):
+        file = tmp_path / f"{number}.zip"
+        package(file, {"home/groups/g": document(f"{names} {group} {members}", kind="rep:Group")}, {}, root)
+        assert jackrabbit.ask("import", file) == []
+        held.append(jackrabbit.ask("dump", "/home/groups/g")[0]["properties"].get("rep:members"))
+        apply(target, file.read_bytes())
+    assert held == [None, [PropertyType.WEAK_REFERENCE, True, ["21232f29-7a57-35a7-8389-4a0e4a801fc3"]]]
+    assert target.nodes[NodePath("/home/groups/g")].find("rep:members") is None
