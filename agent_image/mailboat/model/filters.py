@@ -96,6 +96,22 @@ class FilterSet(NamedTuple):
         return not self.rules and not self.property_rules and self.mode is ImportMode.REPLACE
 
 
+def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:
+    if not rules:
+        return True
+    decision = not rules[0].is_include
+    for rule in rules:
+        if rule.pattern.fullmatch(text):
+            decision = rule.is_include
+    return decision
+
+
+def policy_of(path: NodePath) -> NodePath | None:
+    """The access control list that is at or above the path."""
+    found = _POLICY.search(path)
+    return None if found is None else NodePath(path[: found.end()])
+
+
 class WorkspaceFilter:
     """All filter sets of a package, in order. Unchangeable.
 
@@ -111,10 +127,10 @@ class WorkspaceFilter:
     def __init__(self, sets: tuple[FilterSet, ...]) -> None:
         """Take the sets."""
         self.sets: Final = sets
-        self.is_simple: Final = sets[0].is_simple if len(sets) == 1 else _are_simple(sets)
+        self.is_simple: Final = _are_simple(sets)
         # A look-up for each ancestor instead of each set: packages of bulk builds have 500 sets.
         self._by_root: Final = _by_root(sets) if len(sets) > 1 else {}
-        self.covers: Final = _coverage(sets, self._by_root, is_simple=self.is_simple)
+        self.covers: Final = _coverage(sets, self._by_root)
 
     def sets_above(self, path: NodePath) -> list[FilterSet]:
         """The filter sets whose root is the path or above it, in order."""
@@ -180,6 +196,59 @@ class WorkspaceFilter:
         return f"WorkspaceFilter({self.sets!r})"
 
 
+def _by_root(sets: tuple[FilterSet, ...]) -> dict[NodePath, tuple[int, ...]]:
+    places: dict[NodePath, list[int]] = {}
+    for place, one in enumerate(sets):
+        places.setdefault(one.root, []).append(place)
+    return {root: tuple(found) for root, found in places.items()}
+
+
+def _coverage(sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]]) -> Callable[[NodePath], bool]:
+    """What decides whether a path is covered, prepared once for a package: readers and targets ask for every node."""
+    if len(sets) > 1:
+        return _any_of(sets, by_root)
+    if not sets:
+        return lambda path: False  # noqa: ARG005  # nothing
+    return _subtree(sets[0].root) if sets[0].is_simple and not sets[0].is_shallow else sets[0].covers
+
+
+def _subtree(root: NodePath) -> Callable[[NodePath], bool]:
+    if root == ROOT:
+        return lambda path: True  # noqa: ARG005  # the root holds everything
+    prefix = f"{root}/"
+    return lambda path: path.startswith(prefix) or path == root
+
+
+def _any_of(sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]]) -> Callable[[NodePath], bool]:
+    def covers(path: NodePath) -> bool:
+        above = path
+        while True:
+            for place in by_root.get(above, ()):
+                if sets[place].covers(path):
+                    return True
+            if above == ROOT:
+                return False
+            above = parent_of(above)
+
+    return covers
+
+
+def _are_simple(sets: tuple[FilterSet, ...]) -> bool:
+    return all(one.is_simple for one in sets) and (len(sets) == 1 or _are_apart(sets))
+
+
+def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
+    """Whether each root decides about its own paths: none twice, none below a deep one or behind a shallow one."""
+    deep = {one.root for one in sets if not one.is_shallow}
+    earlier: set[NodePath] = set()
+    for one in sets:
+        above = [] if one.root == "/" else [NodePath("/"), *ancestors_of(one.root)]
+        if one.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
+            return False
+        earlier.add(one.root)
+    return True
+
+
 def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> WorkspaceFilter:
     """The filter of a request: deep paths with their subtrees, the others alone.
 
@@ -192,6 +261,9 @@ def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> Wor
     return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in deep) for root in roots))
 
 
+# ---------------------------------------------------------------------------------- tree packages of versions 1 and 2
+
+
 def sets_of_first_root(sets: tuple[FilterSet, ...]) -> tuple[FilterSet, ...]:
     """The filter sets that mean here what `sets` mean if the first root at or above a path decides alone.
 
@@ -201,14 +273,14 @@ def sets_of_first_root(sets: tuple[FilterSet, ...]) -> tuple[FilterSet, ...]:
     if len(sets) == 1 or _are_simple(sets):
         return sets
     by_root = _by_root(sets)
-    partial = _first_by_root(sets, lambda one: one.is_shallow or bool(one.rules))
-    choosy = _first_by_root(sets, lambda one: bool(one.property_rules))
+    limited = _first_by_root(sets, lambda one: one.is_shallow or bool(one.rules))
+    ruled = _first_by_root(sets, lambda one: bool(one.property_rules))
     # What an earlier set leaves out stays out, in later sets at or below its root ...
-    kept = [place for place, one in enumerate(sets) if not _is_behind(place, _chain(one.root), partial, choosy)]
+    kept = [place for place, one in enumerate(sets) if not _is_behind(place, _chain(one.root), limited, ruled)]
     # ... and in later ones that reach down to it.
     added: dict[int, list[FilterRule]] = {}
     count = 0
-    for first, of_properties in ((partial, False), (choosy, True)):
+    for first, of_properties in ((limited, False), (ruled, True)):
         for root, earliest in first.items():
             rule = _exclusion(root, of_properties=of_properties)
             for above in _chain(root)[1:]:
@@ -241,13 +313,6 @@ def _chain(path: NodePath) -> list[NodePath]:
     return chain
 
 
-def _by_root(sets: tuple[FilterSet, ...]) -> dict[NodePath, tuple[int, ...]]:
-    places: dict[NodePath, list[int]] = {}
-    for place, one in enumerate(sets):
-        places.setdefault(one.root, []).append(place)
-    return {root: tuple(found) for root, found in places.items()}
-
-
 def _exclusion(root: NodePath, *, of_properties: bool) -> FilterRule:
     end = "/.*" if of_properties else "(?:/.*)?"
     return FilterRule(False, re.compile(re.escape(root) + end), of_properties)
@@ -260,80 +325,3 @@ def _with_rules(one: FilterSet, added: tuple[FilterRule, ...]) -> FilterSet:
     if one.is_shallow:
         rules = one.rules  # covers nothing that could be excluded
     return one._replace(rules=rules, property_rules=one.property_rules + of_properties)
-
-
-def _coverage(
-    sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]], *, is_simple: bool
-) -> Callable[[NodePath], bool]:
-    """What decides whether a path is covered, prepared once for a package: readers and targets ask for every node."""
-    if len(sets) == 1:
-        only = sets[0]
-        return _subtree(only.root) if is_simple and not only.is_shallow else only.covers
-    return _roots(sets) if is_simple else _any_set(sets, by_root)
-
-
-def _subtree(root: NodePath) -> Callable[[NodePath], bool]:
-    if root == ROOT:
-        return lambda path: True  # noqa: ARG005  # the root holds everything
-    prefix = f"{root}/"
-    return lambda path: path.startswith(prefix) or path == root
-
-
-def _roots(sets: tuple[FilterSet, ...]) -> Callable[[NodePath], bool]:
-    roots = frozenset(one.root for one in sets)
-    deep = frozenset(one.root for one in sets if not one.is_shallow)
-
-    def covers(path: NodePath) -> bool:
-        if path in roots:
-            return True
-        while path != ROOT:
-            path = parent_of(path)
-            if path in deep:
-                return True
-        return False
-
-    return covers
-
-
-def _any_set(sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, ...]]) -> Callable[[NodePath], bool]:
-    def covers(path: NodePath) -> bool:
-        above = path
-        while not any(sets[place].covers(path) for place in by_root.get(above, ())):
-            if above == ROOT:
-                return False
-            above = parent_of(above)
-        return True
-
-    return covers
-
-
-def _are_simple(sets: tuple[FilterSet, ...]) -> bool:
-    return all(one.is_simple for one in sets) and _are_apart(sets)
-
-
-def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
-    """Whether each root decides about its own paths: none twice, none below a deep one or behind a shallow one."""
-    deep = {one.root for one in sets if not one.is_shallow}
-    earlier: set[NodePath] = set()
-    for one in sets:
-        above = [] if one.root == "/" else [NodePath("/"), *ancestors_of(one.root)]
-        if one.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
-            return False
-        earlier.add(one.root)
-    return True
-
-
-def policy_of(path: NodePath) -> NodePath | None:
-    """The access control list that is at or above the path."""
-    found = _POLICY.search(path)
-    return None if found is None else NodePath(path[: found.end()])
-
-
-def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:
-    if not rules:
-        return True
-    decision = not rules[0].is_include
-    for rule in rules:
-        if rule.pattern.fullmatch(text):
-            decision = rule.is_include
-    return decision
