@@ -23,7 +23,6 @@ import javax.jcr.Property;
 import javax.jcr.PropertyIterator;
 import javax.jcr.PropertyType;
 import javax.jcr.Repository;
-import javax.jcr.RepositoryException;
 import javax.jcr.Session;
 import javax.jcr.SimpleCredentials;
 import javax.jcr.Value;
@@ -209,15 +208,13 @@ public final class Exchange {
                 litter(child, words, count);
             }
         }
-        try {
+        NodeType type = node.getPrimaryNodeType();
+        if (type.canSetProperty("litter", node.getSession().getValueFactory().createValue("by another"))) {
             node.setProperty("litter", "by another");
-        } catch (RepositoryException refused) {
-            // the type of the node does not allow it
         }
-        try {
-            node.addNode("litter", node.isNodeType("nt:folder") ? "nt:folder" : "nt:unstructured");
-        } catch (RepositoryException refused) {
-            // the same
+        String child = type.canAddChildNode("litter", "nt:unstructured") ? "nt:unstructured" : "nt:folder";
+        if (type.canAddChildNode("litter", child)) {
+            node.addNode("litter", child);
         }
     }
 
