@@ -83,9 +83,13 @@ def _with_texts_below(table: Table, rest: Table, console: Console) -> Iterator[s
     yield title
     for line, row in zip(lines, table.rows, strict=True):
         yield line
-        text = Text(printable(row[-1]))
+        text = Text(printable(row[-1]), style=table.columns[-1].style(row[-1]))
         room = max(1, console.width - len(INDENT))
-        yield from (f"{INDENT}{part.plain}" for part in text.wrap(console, room) if part.plain.strip())
+        for part in text.wrap(console, room):
+            if part.plain.strip():
+                with console.capture() as capture:
+                    console.print(part, end="", soft_wrap=True)
+                yield f"{INDENT}{capture.get()}"
 
 
 def _cut(table: Table, width: int) -> list[int]:
