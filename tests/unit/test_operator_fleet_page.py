@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -130,5 +132,35 @@ async def visit() -> None:
             assert text.startswith(b"id: fleet-0\nevent: snapshot\n")
             assert b"<script>" in text
             assert (await client.get("/api/v1/events", headers=right)).status == 503
+    finally:
+        await client.close()
+
+
+def test_client_that_does_not_read_is_disconnected_and_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_page, "MOST_STREAMS", 1)
+    monkeypatch.setattr(fleet_page, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(fleet_page, "_WRITE_SECONDS", 0.05)
+    asyncio.run(stop_reading())
+
+
+async def stop_reading() -> None:
+    looks = itertools.count()
+
+    async def look() -> StatusView:
+        return status("author", *(f"edge-{next(looks)}" for _ in range(2_000)))  # other ones each time
+
+    client = await client_of(look)
+    try:
+        head = f"GET /api/v1/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        with socket.socket() as idle:
+            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            idle.connect((client.host, client.port))
+            idle.sendall(head.encode())
+            answers = list[int]()
+            async with asyncio.timeout(20):
+                while answers[-1:] != [200] or 503 not in answers:
+                    async with client.get("/api/v1/events", headers={"Authorization": f"Bearer {TOKEN}"}) as stream:
+                        answers.append(stream.status)
+                    await asyncio.sleep(0.02)
     finally:
         await client.close()
