@@ -456,16 +456,17 @@ def figure(bench: Any, name: str, count: int, *more: str) -> dict[str, float]:
 
 
 def test_claim_and_finish_against_a_bare_loop_and_against_postgresql(bench: Any) -> None:
+    """The least CPU time of each side over interleaved runs: what else the machine does only adds to it."""
     count = bench.length(10_240, 102_400)
-    ours, table = zip(
-        *[(figure(bench, "claims", count), figure(bench, "postgres", count)) for _ in range(2)], strict=True
-    )
-    facts = {f"{key}_{place}": value for place, each in enumerate(ours) for key, value in each.items()}
-    ratios = [each["us_per_job"] / each["bare_us_per_job"] for each in ours]
-    bench.report_ratio("jobs-claim", ratios, target=2.0, gate=3.2, jobs=count, **facts)
-    against = [mine["us_per_job"] / theirs["us_per_job"] for mine, theirs in zip(ours, table, strict=True)]
-    theirs = statistics.median(each["us_per_job"] for each in table)
-    bench.report_ratio("jobs-postgresql", against, target=1 / 3, gate=0.6, jobs=count, postgresql_us_per_job=theirs)
+    runs = [(figure(bench, "claims", count), figure(bench, "postgres", count)) for _ in range(3)]
+    ours = min(mine["us_per_job"] for mine, _ in runs)
+    bare = min(mine["bare_us_per_job"] for mine, _ in runs)
+    theirs = min(table["us_per_job"] for _, table in runs)
+    paired = min(mine["bare_paired_us_per_job"] for mine, _ in runs)
+    facts = {"jobs": count, "us_per_job": ours, "commits_per_batch": runs[0][0]["commits_per_batch"]}
+    sides = {"bare_us_per_job": bare, "bare_paired_us_per_job": paired, "postgresql_us_per_job": theirs}
+    bench.report_ratio("jobs-claim", [ours / bare], target=2.0, gate=2.4, **facts, **sides)
+    bench.report_ratio("jobs-postgresql", [ours / theirs], target=1 / 3, gate=0.5, **facts, **sides)
 
 
 def test_sixteen_workers_waste_few_claims(bench: Any) -> None:
@@ -495,7 +496,7 @@ def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: A
 def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:
     count = bench.length(100_096, 1_000_192)
     per_million = figure(bench, "restart", count)["cpu_seconds"] / count * 1e6
-    bench.report_count("jobs-restart", per_million, target=2, gate=6, unit="s of CPU per million", jobs=count)
+    bench.report_count("jobs-restart", per_million, target=2, gate=4, unit="s of CPU per million", jobs=count)
 
 
 def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:

@@ -68,6 +68,9 @@ def test_due_counts_jobs_whose_time_has_come_also_on_an_idle_log(jobs: JobServic
     clock.advance(60.0)
     assert (jobs.queue("mail").queued, jobs.queue("mail").due, jobs.queue("default").due) == (4, 3, 0)
     assert jobs.queue("mail").oldest_seconds == 60.0
+    jobs.suspend("mail")
+    assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (4, 0), "workers could do nothing"
+    jobs.resume("mail")
     jobs.command(JobAction.REMOVE, [last])
     clock.advance(60.0)
     assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (3, 3)

@@ -107,7 +107,7 @@ class JobQueueView:
         queue: Its name.
         kind: `parallel`, `ordered`, `keyed` or `fair`.
         queued: Jobs that wait, also those that are due later.
-        due: Jobs among them whose time has come: the number to scale workers by.
+        due: Jobs among them whose time has come, 0 while the queue is suspended: the number to scale workers by.
         active: Calls that run.
         oldest_at: When the job that waits longest became due.
         oldest_seconds: How long ago that is.

@@ -519,11 +519,13 @@ def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence
     settings = queue.settings
     ready_ms = queue.oldest_due_ms(fold.now_ms)
     oldest_ms = min(due_since_ms, default=None) if ready_ms is None else ready_ms
+    # Workers are scaled by this number: they could do nothing for a suspended queue.
+    due = 0 if queue.is_suspended(now_ms) else queue.queued - queue.delayed + len(due_since_ms)
     return JobQueueView(
         settings.name,
         settings.kind.name.lower(),
         queue.queued,
-        queue.queued - queue.delayed + len(due_since_ms),
+        due,
         queue.running,
         None if oldest_ms is None else moment_of(oldest_ms),
         None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,

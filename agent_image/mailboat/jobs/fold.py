@@ -402,8 +402,7 @@ class JobFold:
 
     def _queue_where_next(self, call: Sequence[JobId]) -> Queue | None:
         """The queue that lets all jobs of the call start now; None where one of them may not."""
-        are_ready = all(self.table.is_ready(job, self.now_ms) for job in call)
-        if not are_ready or (len(call) > 1 and len(set(call)) < len(call)):
+        if not self.table.are_ready(call, self.now_ms):
             return None
         queue = self.queue(call[0])
         return queue if queue.room(self.now_ms) > 0 and queue.is_turn(call, self.now_ms) else None

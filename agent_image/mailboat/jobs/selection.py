@@ -42,23 +42,28 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
         return Proposal((), ())
     preferred: list[Sequence[JobId]] = []
     others: list[tuple[int, Sequence[JobId]]] = []
-    turns = [_calls(fold, queue, worker, free_slots) for queue in fold.all_queues()]
-    while turns and len(preferred) < free_slots:
-        left = []
-        for calls in turns:
-            call = next(calls, None)
-            if call is None:
-                continue
-            left.append(calls)
-            rank, group = call
-            if rank:
-                others.append(call)
-            elif len(preferred) < free_slots:
-                preferred.append(group)
-        turns = left
+    turns = [_calls(fold, queue, worker, free_slots) for queue in fold.all_queues() if queue.queued > queue.delayed]
+    for rank, group in turns[0] if len(turns) == 1 else _in_turns(turns):
+        if rank:
+            others.append((rank, group))
+            continue
+        preferred.append(group)
+        if len(preferred) == free_slots:
+            break
     # By rank, so that two workers that take what a third one left take different calls.
     others.sort(key=itemgetter(0))
     return Proposal(preferred, [group for _, group in others[: free_slots - len(preferred)]])
+
+
+def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tuple[int, Sequence[JobId]]]:
+    while turns:
+        left = []
+        for calls in turns:
+            call = next(calls, None)
+            if call is not None:
+                left.append(calls)
+                yield call
+        turns = left
 
 
 def _calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> Iterator[tuple[int, Sequence[JobId]]]:

@@ -7,7 +7,7 @@ import operator
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
 from typing import Final, NamedTuple
 
@@ -144,6 +144,15 @@ class JobTable:
         """Whether a job is queued and due."""
         row = self.row(job)
         return row >= 0 and self._states[row] == _QUEUED and self._due_ms[row] <= now_ms
+
+    def are_ready(self, jobs: Sequence[JobId], now_ms: int) -> bool:
+        """Whether all of these jobs are queued and due, each named once."""
+        if len(jobs) > 1 and len(set(jobs)) < len(jobs):
+            return False
+        for job in jobs:  # noqa: SIM110  # without the generator of `all`, for each claim
+            if not self.is_ready(job, now_ms):
+                return False
+        return True
 
     def ready_of(self, jobs: list[int], now_ms: int) -> list[JobId]:
         """The jobs of these that are queued and due, in their order."""
