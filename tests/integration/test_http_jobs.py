@@ -275,6 +275,8 @@ def test_commands_print_the_same_for_a_home_and_an_agent(boat: Any, serve: Any) 
     for wrong in ("0%", "101%", "half"):
         assert boat.run("jobs", "set-queue", "cdn", "--max-parallel", wrong).code == 2
     boat.do("jobs", "add", "purge.cdn", "--data", '{"site": "blog"}')
+    (added,) = boat.json("jobs", "ls")
+    assert 'data       {"site": "blog"}' in boat.do("jobs", "show", added["job"]).out
     with Workspace(Home(boat.home)) as workspace:
         service = JobService(lambda: workspace.journal, SystemClock(), random.Random(1))
         url = serve(FakeControl(), UNHURRIED, jobs=service).url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -180,7 +181,7 @@ def list_jobs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, oldest first.")] = _MOST_LISTED,
 ) -> None:
-    """List jobs that are not over, and those that failed in the last days."""
+    """List jobs that have not ended, and those that did in the last 48 hours, or as the queue keeps them."""
     older_seconds = None if older is None else parse_duration_ms(older) / 1000
     wanted = JobFilter(None if state is None else state.value, queue, topic, members or (), older_seconds)
     found: list[JobView] = []
@@ -362,6 +363,8 @@ def _row(job: JobView) -> list[str]:
 def _detail_lines(document: dict[str, Any]) -> list[str]:
     log = document.get("log", ())
     shown = {name: value for name, value in document.items() if value != "" and name not in ("log", "done", "total")}
+    if not isinstance(document.get("data", ""), str):
+        shown["data"] = json.dumps(document["data"], ensure_ascii=False)  # as `jobs add --data` takes it
     if "total" in document:
         shown["progress"] = f"{document['done']} of {document['total']}"
     return [*(f"{name.replace('_', ' '):<10} {value}" for name, value in shown.items()), *(f"| {line}" for line in log)]
