@@ -180,8 +180,9 @@ def test_chart_is_valid_and_names_the_published_images(release: Release, helm: s
     ]
     release.run(helm, "lint", "--strict", chart)
     rendered = release.run(helm, "template", "mailboat", chart, "--namespace", "system")
-    images = {one for one in re.findall(r"\bghcr\.io/\S+?(?=[\"\s])", rendered) if ":" in one}
-    assert images == {f"{REGISTRY}/{name}:{__version__}" for name in IMAGES}
+    assert {*re.findall(r"ghcr\.io/[\w./-]+:[\w.]+", rendered)} == {
+        f"{REGISTRY}/{name}:{__version__}" for name in IMAGES
+    }
 
 
 def test_wheel_of_the_sdist_is_the_wheel_and_runs(release: Release, tmp_path: Path) -> None:
