@@ -164,6 +164,9 @@ def test_nodes_between_a_root_and_covered_content_travel(tmp_path: Path, package
         "/etc/b/bare/in",
     ]
     assert [node.path for node in source.ancestors(source.filter)] == above
+    assert list(source.directories(source.filter)) == ["/etc/b/bare"]
+    if package_type == "filevault":  # whose importer enters no other directories below a root that rules leave out
+        assert {one.root for one in change.filter.sets} == {"/etc", "/etc/a", "/etc/b/bare"}
     assert all(
         decode_node(record.path, record.body) == source.node(record.path)
         for record in change.records
