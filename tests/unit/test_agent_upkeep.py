@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mailboat.api.archive import TargetSweepView
 from mailboat.blobs.sweep import SweepDecision, new_figures
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config
 from mailboat.errors import JournalUnavailableError
 from mailboat.maintenance import blob_sweep, schedule
-from mailboat.maintenance.blob_sweep import SweepReport, TargetSweep
+from mailboat.maintenance.blob_sweep import SweepReport
 from mailboat.maintenance.schedule import UpkeepFigures, maintain, sweep_closed_target
 from mailboat.model.identifiers import AgentName
 from mailboat.testing.clocks import ManualClock
@@ -80,9 +81,9 @@ def test_a_target_that_was_busy_is_swept_when_it_is_closed_an_hour_later(
 ) -> None:
     tried: list[int] = []
 
-    def sweep_target(name: AgentName, target: str) -> TargetSweep:
+    def sweep_target(name: AgentName, target: str) -> TargetSweepView:
         tried.append(1)
-        return TargetSweep(name, target, 0, "TargetBusy" if len(tried) == 1 else None)
+        return TargetSweepView(name, target, 0, "TargetBusy" if len(tried) == 1 else None)
 
     monkeypatch.setattr(blob_sweep, "sweep_target", sweep_target)
     with workspace:

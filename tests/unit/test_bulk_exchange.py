@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from mailboat.api.problems import error_class
-from mailboat.bulk.build_records import BuiltBin, BuiltNode, Problem, Recipe, StoredBinary
+from mailboat.blobs.references import BlobReference
+from mailboat.bulk.build_records import BuiltBin, BuiltNode, Problem, Recipe
 from mailboat.bulk.cutter import Bin, BinKind, SkeletonNode, Unit
 from mailboat.bulk.source_branches import Branch
 from mailboat.bulk.spark.arrow_columns import batch_of
@@ -142,7 +143,7 @@ def test_results_come_back_as_they_were() -> None:
         DIGEST,
         DIGEST,
         b"payload",
-        (StoredBinary(DIGEST, 9),),
+        (BlobReference(DIGEST, 9),),
         (BuiltNode(PAGE, DIGEST),),
     )
     problem = Problem(OTHER, "SourceChanged", "changed")

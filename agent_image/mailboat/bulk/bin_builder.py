@@ -13,7 +13,8 @@ from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
-from mailboat.bulk.build_records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
+from mailboat.blobs.references import BlobReference
+from mailboat.bulk.build_records import BinResult, BuiltBin, BuiltNode, Recipe, filter_of, problem_of
 from mailboat.bulk.cutter import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.source_branches import items_of, listed_as
 from mailboat.config.document import LimitsConfig
@@ -120,7 +121,7 @@ class BinBuilder:
             summary.package_digest,
             summary.tree_digest,
             payload,
-            tuple(StoredBinary(binary.digest, binary.length_bytes) for binary in large.values()),
+            tuple(BlobReference(binary.digest, binary.length_bytes) for binary in large.values()),
             tuple(nodes),
             (0 if is_inline else summary.length_bytes) + sum(binary.length_bytes for binary in large.values()),
         )

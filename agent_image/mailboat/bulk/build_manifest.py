@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mailboat.blobs.port import NamedDocuments
-from mailboat.bulk.build_records import BuiltBin, BuiltNode, StoredBinary
+from mailboat.blobs.references import BlobReference
+from mailboat.bulk.build_records import BuiltBin, BuiltNode
 from mailboat.bulk.cutter import BinKind, Order
 from mailboat.content.keys import ROOT_KEY
 from mailboat.errors import StopError
@@ -96,7 +97,7 @@ def built_of(row: Mapping[str, Any]) -> BuiltBin:
         row["package_digest"],
         row["tree_digest"],
         row["payload"],
-        tuple(StoredBinary(one["digest"], one["length_bytes"]) for one in row["binaries"]),
+        tuple(BlobReference(one["digest"], one["length_bytes"]) for one in row["binaries"]),
         tuple(
             BuiltNode(NodePath(path), digest)
             for path, digest in zip(row["node_paths"], row["node_digests"], strict=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from mailboat.blobs.references import BlobReference
 from mailboat.bulk.cutter import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
@@ -74,13 +75,6 @@ class BuiltNode(NamedTuple):
     digest: bytes
 
 
-class StoredBinary(NamedTuple):
-    """A binary in the blob store, as the rows of executors and manifests describe it."""
-
-    digest: bytes
-    length_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class BuiltBin:
     """A package of a build, as in its manifest.
@@ -110,7 +104,7 @@ class BuiltBin:
     package_digest: bytes
     tree_digest: bytes
     payload: bytes | None = None
-    binaries: tuple[StoredBinary, ...] = ()
+    binaries: tuple[BlobReference, ...] = ()
     nodes: tuple[BuiltNode, ...] = ()
     stored_bytes: int = 0
     is_present: bool = False

@@ -22,7 +22,6 @@ from mailboat.api.archive import (
     CutOffView,
     ExpiryView,
     JournalFigures,
-    ProblemView,
     RecordView,
     RetainerView,
     RetentionView,
@@ -30,12 +29,10 @@ from mailboat.api.archive import (
     SnapshotView,
     StoredSnapshotView,
     SweepView,
-    TargetSweepView,
     TopicCheck,
     TopicSetup,
     TopicView,
     TruncationView,
-    UnreadableView,
     VerificationView,
 )
 from mailboat.api.records import Moment
@@ -211,9 +208,7 @@ class JournalArchive:
                 reads_blobs=reads_blobs,
             )
             findings = [*found.findings, *journal_damage(workspace.journal), *position_findings(workspace)]
-        problems = tuple(
-            ProblemView(finding.topic, finding.offset, finding.problem) for finding in findings[:MAX_PROBLEMS]
-        )
+        problems = tuple(findings[:MAX_PROBLEMS])
         return VerificationView(found.records, found.blobs, reads_blobs, len(findings), problems)
 
     def truncate(self, role: str, before: int, *, is_dry_run: bool = True) -> TruncationView:
@@ -273,7 +268,6 @@ class JournalArchive:
                 workspace.blobs.forget_user(forget_journal)
             report = sweep(workspace, is_dry_run=is_dry_run, watch=self._watch)
             targets = sweep_targets(workspace, is_dry_run=is_dry_run)
-        unreadable = report.unreadable
         return SweepView(
             store=workspace.blobs.description,
             dry_run=is_dry_run,
@@ -282,10 +276,8 @@ class JournalArchive:
             blobs={str(fate): BlobTally(one.count, one.total_bytes) for fate, one in report.figures.items()},
             removed=report.removed,
             abandoned_uploads=report.abandoned_uploads,
-            unreadable=None if unreadable is None else UnreadableView(unreadable.offset, unreadable.reason),
-            targets=tuple(
-                TargetSweepView(target.name, target.target, target.removed, target.problem) for target in targets
-            ),
+            unreadable=report.unreadable,
+            targets=tuple(targets),
             snapshots=report.snapshots,
             grace_seconds=workspace.home.config.blobs.grace_seconds,
         )

@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mailboat.api.archive import ProblemView
 from mailboat.api.records import BuildProgressView, CauseView, ForgottenView, HookCallsView, SubscriberStatusView
 from mailboat.clock import Clock, Deadline, milliseconds_now, moment_of
 from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
@@ -40,7 +41,6 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.positions import Bounds, LogIdentity, Position
-from mailboat.operations.journal_inspection import Finding
 from mailboat.queues.claims import Claims
 from mailboat.queues.queue_names import QueueName
 from mailboat.queues.queue_state import QueuePosition
@@ -315,18 +315,22 @@ def members_below(workspace: Workspace, before: Offset) -> Sequence[SubscriberSt
     return [member for member in directory_of(workspace).members() if (member.next_offset or 0) < before]
 
 
-def position_findings(workspace: Workspace) -> Sequence[Finding]:
+def position_findings(workspace: Workspace) -> Sequence[ProblemView]:
     """Subscribers whose target stands in another log than this one, or outside of it."""
     topic = workspace.package_topic
     identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
     found = []
     for member in directory_of(workspace).members():
         if member.identity is not None and member.identity != identity:
-            found.append(Finding(topic, None, f"{member.name} is in another log: {member.identity}"))
+            found.append(ProblemView(topic, None, f"{member.name} is in another log: {member.identity}"))
         elif member.next_offset is not None and member.next_offset > bounds.next_offset:
-            found.append(Finding(topic, member.next_offset, f"position of {member.name} is beyond the end of the log"))
+            found.append(
+                ProblemView(topic, member.next_offset, f"position of {member.name} is beyond the end of the log")
+            )
         elif member.next_offset is not None and member.next_offset < bounds.earliest_offset:
-            found.append(Finding(topic, member.next_offset, f"position of {member.name} is before the oldest package"))
+            found.append(
+                ProblemView(topic, member.next_offset, f"position of {member.name} is before the oldest package")
+            )
     return found
 
 

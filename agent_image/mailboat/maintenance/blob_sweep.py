@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from mailboat.api.archive import TargetSweepView, UnreadableView
 from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.blobs.sweep import (
@@ -30,7 +31,7 @@ from mailboat.content.locations import SQLITE, parse_target
 from mailboat.content.targets.sqlite import sweep_blobs
 from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import ReadLimits, Record
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import PackageMessage
 from mailboat.operations.stored_snapshots import stored_snapshots
 from mailboat.wire.headers import PIECE_HEADERS
@@ -41,14 +42,6 @@ _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _WAIT_SECONDS: Final = 1.0
 _AT_ONCE: Final = 1000
 _OUR_REFERENCES: Final = "sha256:"
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A message that might name any blob."""
-
-    offset: Offset
-    reason: str
 
 
 @dataclass(slots=True)
@@ -65,7 +58,7 @@ class References:
     digests: ReferencedDigests = field(default_factory=ReferencedDigests)
     messages: int = 0
     snapshots: int = 0
-    unreadable: Unreadable | None = None
+    unreadable: UnreadableView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +81,12 @@ class SweepReport:
     references: int
     removed: int = 0
     abandoned_uploads: int = 0
-    unreadable: Unreadable | None = None
+    unreadable: UnreadableView | None = None
 
     @property
     def kept(self) -> SweepFigures:
         """The figures of the blobs that stay."""
         return {fate: tally for fate, tally in self.figures.items() if fate is not SweepDecision.REMOVABLE}
-
-
-@dataclass(frozen=True, slots=True)
-class TargetSweep:
-    """Result of sweeping the blobs that a target keeps for itself.
-
-    Attributes:
-        name: The subscriber's name.
-        target: Its target.
-        removed: How many blobs went that no node names; or would go.
-        problem: Why it was left alone: the name of an error, such as `TargetBusy`.
-    """
-
-    name: AgentName
-    target: str
-    removed: int
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +158,22 @@ def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> I
         yield info, SweepDecision.REFERENCED if references.unreadable and fate is SweepDecision.REMOVABLE else fate
 
 
-def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[TargetSweep]:
+def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[TargetSweepView]:
     """Sweep the blobs of all known targets that keep some; one that is being imported into is left alone."""
     known = workspace.home.known_subscribers()
     swept = [sweep_target(subscriber.name, subscriber.target, is_dry_run=is_dry_run) for subscriber in known]
     return [one for one in swept if one is not None]
 
 
-def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> TargetSweep | None:
+def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> TargetSweepView | None:
     """Sweep the blobs of one target; None where it keeps none. Raises: nothing: the report says what went wrong."""
     location = parse_target(target)
     if location.kind != SQLITE or not location.path.is_file():
         return None
     try:
-        return TargetSweep(name, target, sweep_blobs(location.path, is_dry_run=is_dry_run))
+        return TargetSweepView(name, target, sweep_blobs(location.path, is_dry_run=is_dry_run))
     except MailboatError as error:
-        return TargetSweep(name, target, 0, error.name)
+        return TargetSweepView(name, target, 0, error.name)
 
 
 def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> References:
@@ -221,7 +197,7 @@ def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> Re
             for digest in _digests_of(record):
                 found.digests.add(digest)
         except MailboatError as error:
-            found.unreadable = found.unreadable or Unreadable(record.offset, str(error))
+            found.unreadable = found.unreadable or UnreadableView(record.offset, str(error))
     return found
 
 

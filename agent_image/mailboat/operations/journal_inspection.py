@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from mailboat.api.archive import ProblemView
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock, moment_of
@@ -40,20 +41,12 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _LAST_MESSAGES: Final = 20
 
 
-class Finding(Frozen):
-    """Something that does not fit, at one record, or at a topic as a whole (`offset`: None)."""
-
-    topic: TopicName
-    offset: Offset | None
-    problem: str
-
-
 class Verification(Frozen):
     """What a check of the journal came to."""
 
     records: int
     blobs: int
-    findings: tuple[Finding, ...]
+    findings: tuple[ProblemView, ...]
 
 
 def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST) -> Iterator[Record]:
@@ -98,9 +91,9 @@ def decode_record(record: Record, *, is_event: bool = False) -> Message | Distri
     return decode_job_event(record.headers, record.value) or decode_event(record.headers, record.value)
 
 
-def journal_damage(journal: Journal) -> Sequence[Finding]:
+def journal_damage(journal: Journal) -> Sequence[ProblemView]:
     """What the journal itself finds wrong with its storage."""
-    return [Finding(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
+    return [ProblemView(TopicName("*"), None, text) for text in journal.upkeep.find_damage()]
 
 
 def verify_journal(
@@ -129,13 +122,13 @@ class _Check:
 
     def __init__(self, journal: Journal, blobs: BlobStore, *, reads_blobs: bool) -> None:
         self._journal = journal
-        self.findings: list[Finding] = []
+        self.findings: list[ProblemView] = []
         self.seen: dict[bytes, str | None] = {}
         self._blobs = blobs
         self._reads_blobs = reads_blobs
 
     def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
-        self.findings.append(Finding(topic, offset, problem))
+        self.findings.append(ProblemView(topic, offset, problem))
 
     def records(self, topic: TopicName) -> Iterator[Record]:
         """The records of a topic, also those behind a hole; the journal itself says whether it may have holes."""
