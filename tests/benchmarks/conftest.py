@@ -1,9 +1,11 @@
 """How figures are taken, so that they mean something on two busy cores.
 
-Two sides, the floor and the project, run in processes of their own, one after the other, A B A B …. The figure is the
-ratio of the least of each: neighbours on the machine can double the CPU time of a run, and never shorten it. The unit
-is CPU time (user and system, with children) or a count, never wall time. Both sides work in memory (`/dev/shm`) unless
-the figure is about disks. All figures go to `bench-results/NAME.json` with all samples, versions and the machine.
+Two sides, the floor and the project, run in processes of their own, one after the other, A B A B …; the first pair is
+dropped, and the figure is the median of the ratios of the pairs. Cores that share arithmetic units run at two speeds,
+alone and beside a neighbour, and change between them within seconds: only what runs next to each other is compared, and
+where the work is small, its processes report the least of several parts. The unit is CPU time (user and system, with
+children) or a count, never wall time. Both sides work in memory (`/dev/shm`) unless the figure is about disks. All
+figures go to `bench-results/NAME.json` with all samples, the versions and the machine.
 """
 
 from __future__ import annotations
@@ -117,10 +119,13 @@ class Bench:
         """Run a command line of the project; the largest resident size of its process, in bytes."""
         return int(self.run("arms/measured_command.py", *arguments)["peak_bytes"])
 
-    def ratio(self, floor: Any, project: Any, runs: int) -> float:
-        """Run both sides in turn; the least CPU per item of the project ÷ the least of the floor."""
-        pairs = [(per_item(floor()), per_item(project())) for _ in range(runs)]
-        return min(above for _, above in pairs) / min(below for below, _ in pairs)
+    def ratios(self, floor: Any, project: Any, pairs: int) -> list[float]:
+        """Run both sides in turn; the ratio of CPU per item in each pair, without the first one."""
+        found = []
+        for _ in range(pairs + 1):
+            below, above = floor(), project()
+            found.append(per_item(above) / per_item(below))
+        return found[1:]
 
     def report(self, figure: Figure) -> None:
         """Store a figure, print it, and fail when it is beyond its limit."""

@@ -13,7 +13,7 @@ BATCH = 100
 
 @pytest.mark.parametrize(
     ("package_type", "limits", "short", "full"),
-    [("tree", (2.0, 3.2), 12_000, 30_000), ("filevault", (1.25, 1.7), 3_000, 10_000)],
+    [("tree", (2.0, 3.2), 8_000, 30_000), ("filevault", (1.25, 1.7), 2_000, 10_000)],
 )
 def test_importing_costs_little_more_than_a_bare_loop(
     bench: Any, package_type: str, limits: tuple[float, float], short: int, full: int
@@ -31,9 +31,9 @@ def test_importing_costs_little_more_than_a_bare_loop(
         assert result["count"] == count
         return result
 
-    ratio = bench.ratio(floor, project, bench.length(5, 7))
+    samples = bench.ratios(floor, project, bench.length(6, 6))
     target, gate = limits
-    bench.report_ratio(f"import-{package_type}", [ratio], target=target, gate=gate, count=count, batch=BATCH, nodes=3)
+    bench.report_ratio(f"import-{package_type}", samples, target=target, gate=gate, count=count, batch=BATCH, nodes=3)
 
 
 @pytest.mark.long("figures")
@@ -52,8 +52,8 @@ def test_a_long_backlog_costs_no_more_per_package(bench: Any) -> None:
             total, done = total + result["cpu_seconds"], done + count
         return {"cpu_seconds": total, "count": done}
 
-    ratio = bench.ratio(lambda: side("short", short), lambda: side("long", long), bench.length(4, 5))
-    bench.report_ratio("catch-up", [ratio], target=1.1, gate=1.25, short=short, long=long)
+    samples = bench.ratios(lambda: side("short", short), lambda: side("long", long), bench.length(3, 4))
+    bench.report_ratio("catch-up", samples, target=1.1, gate=1.25, short=short, long=long)
 
 
 def test_a_backlog_needs_few_synchronisations(bench: Any, fsync_counter: Path) -> None:

@@ -17,10 +17,16 @@ def binaries_of(node: Node) -> list[Binary]:
 
 def content_bytes_of(node: Node) -> int:
     """Bytes of a node's values and binaries."""
-    texts = (value for prop in node.properties for value in prop.values if not isinstance(value, Binary))
-    # Most values are ASCII, and `isascii` reads a flag: only the others are encoded to be counted.
-    length = sum(len(value) if value.isascii() else len(value.encode()) for value in texts)
-    return length + sum(binary.length_bytes for binary in binaries_of(node))
+    # One loop: each node of each package that is written comes through here, and generators take three times as long.
+    total = 0
+    for prop in node.properties:
+        for value in prop.values:
+            if isinstance(value, Binary):
+                total += value.length_bytes
+            else:
+                # Most values are ASCII, and `isascii` reads a flag: only the others are encoded to be counted.
+                total += len(value) if value.isascii() else len(value.encode())
+    return total
 
 
 def with_binaries(node: Node, exchange: Callable[[Binary], Binary]) -> Node:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "floors"))
+from least import report_least
 from workload import codec_for, contents
 
 codec = codec_for(sys.argv[1])
@@ -15,8 +15,4 @@ prepared = [contents(number) for number in range(100)]
 if len(sys.argv) > 3:
     with Path(sys.argv[3]).open("wb") as file:
         codec.write(prepared[0], file)
-count = int(sys.argv[2])
-begin = time.process_time()
-for number in range(count):
-    codec.write(prepared[number % 100], io.BytesIO())
-print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count}))
+report_least(lambda number: codec.write(prepared[number % 100], io.BytesIO()), int(sys.argv[2]))

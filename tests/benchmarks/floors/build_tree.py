@@ -5,12 +5,11 @@ into plain values. DESCRIPTORS is proto/mailboat/v1/tree.proto as protoc compile
 """
 
 import hashlib
-import json
 import sys
-import time
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from least import report_least
 
 pool = descriptor_pool.DescriptorPool()
 pool.Add(descriptor_pb2.FileDescriptorSet.FromString(Path(sys.argv[3]).read_bytes()).file[0])
@@ -26,8 +25,7 @@ def plain(value):
 
 
 values = plain(Package.FromString(Path(sys.argv[1]).read_bytes()))
-count = int(sys.argv[2])
-begin = time.process_time()
-for _ in range(count):
-    hashlib.sha256(Package(**values).SerializeToString()).digest()
-print(json.dumps({"cpu_seconds": time.process_time() - begin, "count": count}))
+report_least(
+    lambda _number: hashlib.sha256(Package(**values).SerializeToString()).digest(),
+    int(sys.argv[2]),
+)
