@@ -22,6 +22,7 @@ from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.errors import AccessDeniedError, ThrottledError
 from mailboat.http import event_stream
+from mailboat.http.connections import PROBE_RESERVE
 from mailboat.model.requests import parse_request
 from support.fake_control import FakeControl, FakeSubscriber
 
@@ -129,6 +130,25 @@ def test_clients_beyond_the_limit_are_refused_and_a_vanished_one_frees_its_place
                     return False
 
             wait_until(is_free)
+
+
+def test_thousand_clients_get_the_streams_there_are_and_leave_the_api_to_others(
+    control: FakeControl, serve: Any
+) -> None:
+    server = serve(control)
+    limit = HttpConfig().max_connections
+    with ExitStack() as stack, HttpControl(server.url) as other:
+        clients = [connected(server.url, stack) for _ in range(1_000)]
+        assert other.status().publishers
+        assert server.connections <= limit + PROBE_RESERVE
+        # the first half of the connections has the streams; the others are refused or displaced
+        assert [status_of(client) for client in clients[: limit // 2]] == [200] * (limit // 2)
+        control.distribute("author", parse_request("ADD", ("/a",)))
+        assert {one.lag for one in other.status().subscribers} == {1}
+        for client in clients:
+            client.close()
+        wait_until(lambda: server.connections <= 1)
+        assert next(other.events(follow=False)).type == "snapshot"
 
 
 def test_token_has_half_of_the_streams_and_leaves_the_others(control: FakeControl, serve: Any, tmp_path: Path) -> None:
