@@ -55,6 +55,7 @@ HERE = {
     "content/site/page/child": document('both="here"'),
     "content/site/typed": document('here="1"', kind="sling:Folder"),
     "content/site/ordered": document("", "".join(map(element, ["a", "b", "c", "x"]))),
+    "content/site/taken": document('here="1"', element("child", 'here="1"')),
 }
 COMING = {
     "content/site": document(
@@ -71,7 +72,12 @@ COMING = {
     "content/site/ordered": document("", "".join(map(element, ["c", "b", "a", "d"]))),
 }
 FILES_HERE = {"content/site/file.txt": "here", "content/site/old.txt": "here", "content/site/folder/a.txt": "here"}
-FILES_COMING = {"content/site/file.txt": "coming", "content/site/new.txt": "new", "content/site/folder/b.txt": "new"}
+FILES_COMING = {
+    "content/site/file.txt": "coming",
+    "content/site/new.txt": "new",
+    "content/site/folder/b.txt": "new",
+    "content/site/taken": "new",
+}
 
 
 def package(path: Path, documents: Mapping[str, str], files: Mapping[str, str], filters: str) -> Path:
@@ -152,10 +158,10 @@ def test_existing_content_is_treated_as_filevault_treats_it(mode: str, jackrabbi
         for content in (here.read_bytes(), payload):
             apply(target, content)
         assert shown(target.walk()) == without_files(repositories[0])
-        for file, content_node in ((path, f"{path}/jcr:content") for path in repositories[0] if path.endswith(".txt")):
-            data = target.nodes[NodePath(file)].data
+        for file in (NodePath(path) for path, one in repositories[0].items() if one[0] == "nt:file"):
+            data = target.nodes[file].data
             assert data is not None
-            assert repositories[0][content_node][2]["jcr:data"][2] == [data.digest.hex()]
+            assert repositories[0][f"{file}/jcr:content"][2]["jcr:data"][2] == [data.digest.hex()]
 
 
 def apply(target: ModelTree, content: bytes) -> None:

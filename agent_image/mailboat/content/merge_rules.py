@@ -2,8 +2,9 @@
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
 adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing. Both keep the type
-of an existing node. MERGE leaves the documents alone whose root exists, and is MERGE_PROPERTIES for all others. So do
-the importers of Apache Jackrabbit FileVault 4.2 (`FileArtifactHandler`, `GenericArtifactHandler`, `DocViewImporter`).
+of an existing node; a plain file is one thing: MERGE_PROPERTIES leaves what is there alone, UPDATE_PROPERTIES replaces
+another type. MERGE leaves the documents alone whose root exists, and is MERGE_PROPERTIES for all others. So do
+the importers of Apache Jackrabbit FileVault 4.2: `FileArtifactHandler`, `GenericArtifactHandler`, `DocViewImporter`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mailboat.model.filters import ImportMode, WorkspaceFilter
-from mailboat.model.nodes import Node, NodeRecord, Property
+from mailboat.model.nodes import FILE_TYPE, Node, NodeRecord, Property
 from mailboat.model.paths import NodePath, is_within
 
 
@@ -26,8 +27,17 @@ def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> 
         return _with(incoming, _overlay(kept, covered), incoming.mixin_types)
     mixins = {*present.mixin_types, *incoming.mixin_types}
     if mode is ImportMode.UPDATE_PROPERTIES:
+        if incoming.is_plain_file and present.primary_type != FILE_TYPE:
+            return incoming
         return _with(present, _overlay(present.properties, covered), mixins, _order(present, incoming))
+    if incoming.is_plain_file:
+        return present
     return _with(present, _overlay(covered, present.properties), mixins, _order(present, incoming))
+
+
+def recreates_files(path: NodePath, owned: WorkspaceFilter) -> bool:
+    """Whether a plain file takes the place of another node with all below it, also of what `owned` does not cover."""
+    return owned.covers_alone(path) or owned.mode_of(path) is ImportMode.UPDATE_PROPERTIES
 
 
 class DocumentMerge:

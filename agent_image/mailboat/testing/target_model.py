@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from mailboat.content.merge_rules import DocumentMerge, merge_node
+from mailboat.content.merge_rules import DocumentMerge, merge_node, recreates_files
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Node, folder_node
@@ -52,7 +52,7 @@ class ModelTree:
                 merged = merge_node(present, node, workspace_filter)
                 was_file = present is not None and present.is_plain_file
                 if (
-                    workspace_filter.covers_alone(node.path)
+                    recreates_files(node.path, workspace_filter)
                     and node.path != "/"
                     and merged.is_plain_file
                     and not was_file

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 from mailboat.content.foreign_failures import ForeignFailure, translate_failure
 from mailboat.content.keys import Key, key_of, path_of
-from mailboat.content.merge_rules import DocumentMerge, merge_node
+from mailboat.content.merge_rules import DocumentMerge, merge_node, recreates_files
 from mailboat.content.port import NOTHING_DONE, GivenUp, OpenBuild, OpenCommand, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
@@ -284,7 +284,7 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
             put += table.make_ancestor(record, stamp, change.filter.covers)
             continue
         merged = _merged(table, record, change.filter)
-        if change.filter.covers_alone(record.path) and table.is_new_file(merged, (key_of(record.path),)):
+        if recreates_files(record.path, change.filter) and table.is_new_file(merged, (key_of(record.path),)):
             emptied.append(record.path)
         if change.filter.imports_list(record.path):
             emptied.append(record.path)
