@@ -60,8 +60,7 @@ def command_line_page() -> str:
     lines = [
         "# Command line",
         "",
-        "Generated from the commands by `make docs`; headings omit the leading `mailboat`. `mailboat COMMAND --help`",
-        "prints the same, with examples.",
+        "Generated from the commands by `make docs`. `mailboat COMMAND --help` prints the same, with examples.",
         "",
         "## Common options",
         "",
@@ -129,7 +128,7 @@ def _parameters(command: Any, kind: str) -> list[Any]:
 def _describe(command: Any, path: str, common: Mapping[str, str]) -> Iterator[str]:
     is_group = hasattr(command, "commands")
     arguments, options = _parameters(command, "argument"), _parameters(command, "option")
-    usage = " ".join([path, *([] if is_group else map(argument_name, arguments))])
+    usage = " ".join(["mailboat", path, *([] if is_group else map(argument_name, arguments))])
     yield from (f"{'#' * (path.count(' ') + 2)} `{usage}`", "", _paragraph(command.help))
     if is_group:
         return

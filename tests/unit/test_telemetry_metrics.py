@@ -397,7 +397,7 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
     meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, attempts=1, cause=CAUSE))
     author.refused(UsageError("no"))
-    author.events = lambda: EventStatistics(next_offset=Offset(1))
+    author.watch_events(lambda: EventStatistics(next_offset=Offset(1)))
     author.watch_receiver("crm", DeliveryStatistics)
     bench.statistics = replace(bench.statistics, next_offset=Offset(1), log_next_offset=Offset(1), is_ready=True)
     meter.progressed(bench.statistics)
@@ -408,7 +408,7 @@ def everything(bench: Bench, accounts: MemoryAccounts) -> AgentMetrics:
     upkeep = UpkeepMetrics(
         RetentionFigures(), UpkeepFigures(kept={SweepDecision.YOUNG: 1}, kept_bytes={SweepDecision.YOUNG: 9})
     )
-    upkeep.retention_failures = upkeep.sweep_failures = lambda: 0
+    upkeep.watch(lambda: 0, lambda: 0)
     bench.metrics.add(upkeep)
     jobs = JobMetrics(lambda: [JobQueueView("cdn", "fair", 1, 1, 0, None, None, 1, 0, False, -1, None, 1, ())])
     changes = [(JobState.ACTIVE, ""), (JobState.QUEUED, LEASE_EXPIRED), (JobState.SUCCEEDED, "")]
