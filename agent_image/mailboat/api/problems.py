@@ -39,7 +39,6 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.jobs import (
-    JobLeaseLostError,
     JobMissingError,
     JobQueueMissingError,
     JobScheduleMissingError,
@@ -66,7 +65,6 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (JobMissingError, HTTPStatus.NOT_FOUND),
     (JobQueueMissingError, HTTPStatus.NOT_FOUND),
     (JobScheduleMissingError, HTTPStatus.NOT_FOUND),
-    (JobLeaseLostError, HTTPStatus.CONFLICT),
     (RequestConflictError, HTTPStatus.CONFLICT),
     (QueueNotClearableError, HTTPStatus.CONFLICT),
     (TargetBusyError, HTTPStatus.CONFLICT),
