@@ -174,6 +174,7 @@ def test_nodes_between_a_root_and_covered_content_travel(tmp_path: Path, package
     )
 
 
+@pytest.mark.interpreted("counts the calls of a method that compiled code calls directly")
 def test_documents_are_read_once_where_no_rule_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for nodes above covered ones reads a document again only on the way to what a rule leaves out."""
     folder = tmp_path / "rules"
