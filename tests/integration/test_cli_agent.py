@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.forked_programs import ForkedProgram, run_mailboat, start_mailboat
 from support.free_ports import free_ports
 
+METRIC = 'mailboat_subscriber_lag_offsets{subscriber="web"}'
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 
 
@@ -332,3 +334,24 @@ def test_the_home_that_an_agent_names_is_one_for_every_command(author: Agent) ->
     done = mailboat("--home", author.ready["home"], "status", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert [one["name"] for one in json.loads(done.stdout)["publishers"]] == ["author"]
+
+
+def test_a_member_of_a_shared_pool_serves_the_lag_that_keda_asks_for(
+    author: Agent, write: Any, start: Any, tmp_path: Path
+) -> None:
+    pool = {"name": "web", "target": f"files:{tmp_path / 'shared'}", "delivery": "shared", "editable": True}
+    members = [start(write(name, {"subscribers": [pool]})) for name in ("one", "two")]
+
+    def lags() -> list[float]:
+        """As KEDA's trigger `metrics-api` reads it from one of the members."""
+        texts = [urllib.request.urlopen(f"{member.url}/metrics").read().decode() for member in members]
+        return [float(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith(METRIC)]
+
+    wait_until(lambda: lags() == [0, 0])
+    ask(author, "subscribers", "suspend", "web", "--wait", "30")
+    ask(author, "publish", "/en")
+    wait_until(lambda: lags() == [1, 1])
+    ask(author, "subscribers", "resume", "web", "--wait", "30")
+    wait_until(lambda: lags() == [0, 0])
+    assert [member.stop() for member in members] == [0, 0]
+    assert (tmp_path / "shared/en/news.html").read_text() == "<h1>en/news.html</h1>"

@@ -75,8 +75,13 @@ def test_lag_of_a_shared_pool_is_asked_of_its_members_with_their_token(
 ) -> None:
     authentication, scaled = of_pool(manifest_of, DEMANDS["lag"])
     (trigger,) = scaled["spec"]["triggers"]
-    assert trigger["metadata"]["url"] == "http://edge-members.shop.svc:8080/api/v1/subscribers/edge"
-    assert (trigger["metadata"]["valueLocation"], trigger["metadata"]["targetValue"]) == ("lag", "50")
+    assert trigger["metadata"] == {
+        "url": "http://edge-members.shop.svc:8080/metrics",
+        "format": "prometheus",
+        "valueLocation": 'mailboat_subscriber_lag_offsets{subscriber="edge"}',
+        "targetValue": "50",
+        "authMode": "bearer",
+    }
     assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
     assert authentication["spec"]["secretTargetRef"][0]["name"] == "edge-token"
     assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"

@@ -21,11 +21,11 @@ _OFF: Final = "ScalingDisabled"
 _LONGEST_ERROR: Final = 400
 
 
-def metrics_trigger(url: str, member: str, target: int, authentication: str) -> Manifest:
-    """A trigger of KEDA that reads one number of a document of an agent, with the token of that authentication."""
+def metrics_trigger(url: str, value: str, target: int, authentication: str, **more: str) -> Manifest:
+    """A trigger of KEDA that reads one number of what an agent answers, with the token of that authentication."""
     return {
         "type": "metrics-api",
-        "metadata": {"url": url, "valueLocation": member, "targetValue": str(target), "authMode": "bearer"},
+        "metadata": {"url": url, "valueLocation": value, "targetValue": str(target), "authMode": "bearer", **more},
         "authenticationRef": {"name": authentication},
     }
 

@@ -33,6 +33,9 @@ REQUESTS_METRIC: Final = "http_requests_per_second"
 LAG_METRIC: Final = "mailboat_operator_pool_lag_packages"
 """The operator's metric of a pool's lag; an adapter of the external metrics API has to serve it."""
 
+MEMBER_LAG_METRIC: Final = "mailboat_subscriber_lag_offsets"
+"""Each member's metric of its pool's lag."""
+
 _PERIOD_SECONDS: Final = 60
 _MOST_AT_ONCE: Final = 4
 _FAILURES: Final = 3
@@ -86,7 +89,9 @@ def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
     if wanted.lag_per_member is not None:
         name = owner.metadata.name
         agents = f"http://{owner.name_of(MEMBERS_ENDING)}.{owner.metadata.namespace}.svc:{HTTP_PORT}"
-        return metrics_trigger(f"{agents}/api/v1/subscribers/{name}", "lag", wanted.lag_per_member, owner.name_of())
+        # Members have no publisher, so they serve probes and metrics only: no document has their lag.
+        value = f'{MEMBER_LAG_METRIC}{{subscriber="{name}"}}'
+        return metrics_trigger(f"{agents}/metrics", value, wanted.lag_per_member, owner.name_of(), format="prometheus")
     if said is None:
         return {"type": "cpu", "metricType": "Utilization", "metadata": {"value": str(wanted.cpu_percent)}}
     trigger: Manifest = {"type": said.type, "metadata": dict(said.metadata)}
