@@ -68,6 +68,50 @@ print(json.dumps([[*key, count] for key, count in counts.items()]))
 """
 DASHBOARD_TOKEN = "dashboard-token-0123456789"
 DASHBOARD_SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dashboard"}}
+SHARED_FOLDER = "/var/local/mailboat-shared"
+SHARED_PLACE = "/var/lib/mailboat/shared"
+SHARED_PAGES = 20
+SHARED_VOLUME = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: shared}}
+spec:
+  accessModes: [ReadWriteMany]
+  capacity: {{storage: 100Mi}}
+  claimRef: {{namespace: {namespace}, name: shared}}
+  hostPath: {{path: {folder}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: shared}}
+spec:
+  accessModes: [ReadWriteMany]
+  resources: {{requests: {{storage: 100Mi}}}}
+  storageClassName: ""
+  volumeName: shared
+"""
+SHARED_POOL = """
+apiVersion: mailboat.dev/v1alpha1
+kind: SubscriberPool
+metadata: {name: shared}
+spec:
+  journalRef: {name: main}
+  delivery: shared
+  target: {files: {claim: {name: shared, folder: web}}}
+  editable: true
+  drain: 1s
+  finish: 30s
+  autoscaling: {minReplicas: 1, maxReplicas: 2, lagPerMember: 10, scaleDownAfter: 0s}
+"""
+IMPORTS = """
+import urllib.request
+from pathlib import Path
+token = Path("/run/mailboat/http/token").read_text().strip()
+request = urllib.request.Request("http://127.0.0.1:8080/metrics", headers={"Authorization": f"Bearer {token}"})
+lines = urllib.request.urlopen(request).read().decode().splitlines()
+counts = [line for line in lines if line.startswith("mailboat_subscriber_imported_packages_total")]
+print(int(sum(float(line.split()[-1]) for line in counts)))
+"""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -518,6 +562,61 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
     story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": []}}})
     story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
+
+
+@pytest.fixture
+def shared_pool(story: Story, cluster: Any) -> Iterator[None]:
+    """The pool `shared`, whose members mount one folder of the node."""
+    cluster.run("docker", "exec", NODE, "mkdir", "--parents", "--mode=0777", SHARED_FOLDER)
+    for manifest in yaml.safe_load_all(SHARED_VOLUME.format(namespace=story.namespace.name, folder=SHARED_FOLDER)):
+        (story.namespace if manifest["kind"] == "PersistentVolumeClaim" else cluster.objects).apply(manifest)
+    story.namespace.apply_text(SHARED_POOL)
+    yield
+    story.namespace.delete("SubscriberPool", "shared")
+    story.namespace.wait_gone("SubscriberPool/shared", "StatefulSet/shared", "Pod/shared-0", "ScaledObject/shared")
+    story.namespace.delete("PersistentVolumeClaim", "shared")
+    story.namespace.wait_gone("PersistentVolumeClaim/shared")
+    cluster.objects.delete("PersistentVolume", "shared")
+
+
+def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package_once(
+    story: Story, keda: None, shared_pool: None
+) -> None:
+    story.namespace.wait_for("Ready", "SubscriberPool/shared")
+    before = imports_of(story, "shared-0")
+
+    story.mailboat("subscribers", "suspend", "shared", "--wait", "60")
+    pages = [f"shared-{number}" for number in range(SHARED_PAGES)]
+    for page in pages:
+        story.publish_page(page)
+    story.namespace.wait("SubscriberPool", "shared", lambda pool: pool["status"].get("maxLag") == SHARED_PAGES)
+    told = json.loads(story.mailboat("status", "-o", "json"))["subscribers"]
+    assert [one["lag"] for one in told if one["name"] == "shared"] == [SHARED_PAGES]
+    story.namespace.wait("SubscriberPool", "shared", has_replicas(2))  # KEDA asked a member for the lag
+    story.namespace.wait("Pod", "shared-1", has_started)
+    story.mailboat("subscribers", "resume", "shared", "--wait", "60")
+    story.namespace.wait_for("Distributed", *(f"Distribution/{page}" for page in pages))
+
+    def imports() -> list[int]:
+        return [imports_of(story, "shared-0") - before, imports_of(story, "shared-1")]
+
+    eventually(lambda: sum(imports()) >= SHARED_PAGES, "the members count too few packages")
+    assert sum(imports()) == SHARED_PAGES
+    assert min(imports()) > 0, "one member imported all"
+
+    while len(pages) < 2 * SHARED_PAGES and story.namespace.get("Pod", "shared-1"):
+        pages.append(f"shared-{len(pages)}")
+        story.publish_page(pages[-1])
+        story.namespace.wait_for("Distributed", f"Distribution/{pages[-1]}")
+    story.namespace.wait("SubscriberPool", "shared", has_replicas(1))
+    story.namespace.wait_gone("Pod/shared-1")
+    found = story.namespace.read_files("shared-0", f"{SHARED_PLACE}/web")
+    assert {name: found.get(name) for name in story.published} == story.published
+
+
+def imports_of(story: Story, member: str) -> int:
+    """How many packages a member's process has imported, by its own metric."""
+    return int(story.namespace.run(member, "python3", "-c", IMPORTS))
 
 
 def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(

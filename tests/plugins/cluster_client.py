@@ -41,6 +41,7 @@ API_VERSIONS = {
     "EndpointSlice": "discovery.k8s.io/v1",
     "HorizontalPodAutoscaler": "autoscaling/v2",
     "Lease": "coordination.k8s.io/v1",
+    "PersistentVolume": "v1",
     "PodDisruptionBudget": "policy/v1",
     "ScaledObject": "keda.sh/v1alpha1",
     "SparkApplication": "sparkoperator.k8s.io/v1beta2",
