@@ -133,6 +133,7 @@ class FolderHandle:
                 return False
             except IsADirectoryError:
                 try:
+                    # With `dir_fd` it walks by descriptors, and refuses a link that takes the place of a folder.
                     shutil.rmtree(name, dir_fd=self.descriptor)
                 except FileNotFoundError:  # another process removes it, too
                     return True

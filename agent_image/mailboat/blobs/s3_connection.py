@@ -206,6 +206,7 @@ class ResumingBody(io.RawIOBase):
                 data: bytes = self._stream.read(wanted)
             # botocore reports a cut body as ResponseStreamingError, IncompleteReadError or ReadTimeoutError
             except BotoCoreError as error:
+                # Counted over reopened connections: a server that always cuts at the same byte ends the read.
                 self._failures += 1
                 self._connection.pause(classify(error), self._failures, self._doing, error)
                 self._reopen()

@@ -206,6 +206,7 @@ class JournalState:
 
     def hear_statuses(self) -> None:
         """Read what is new on the status topic. Not while a thread does."""
+        # Before `trim` below: what is read here may be about packages that retention has removed.
         _read_all(self.status_follower)
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
         # Below the head nothing can be redriven or listed any more, so what was said of it is dropped.

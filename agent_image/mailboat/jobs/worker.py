@@ -171,6 +171,7 @@ class JobWorker:
         Calls that still run after that time are asked to stop, and have five seconds for it: their jobs are queued
         again, and the attempt is not counted. What still runs then loses its lease when that ends.
         """
+        # Before anything else: a report below must not claim further calls.
         self._is_stopping = True
         try:
             self._await_calls(seconds)
@@ -321,6 +322,7 @@ class JobWorker:
             result = _job_result(call, error, is_cut_off=False)
         # Appended before the interrupt: the thread that wakes up must find the result.
         self._ended.append(result)
+        # Ends the wait of the thread that talks to the source, so the result is reported at once.
         self._source.interrupt()
 
     def _wait_seconds(self, longest: float) -> float:

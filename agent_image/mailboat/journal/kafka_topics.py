@@ -264,6 +264,7 @@ class KafkaTopics:
             try:
                 _only(self._admin.delete_topics([topic], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
+                # At the first attempt a missing topic is an error of the caller.
                 if attempts == 1 or error_of(raised).code() not in MISSING:
                     raise  # what is missing later was removed by an attempt whose answer came too late
 

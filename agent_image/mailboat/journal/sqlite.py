@@ -232,6 +232,7 @@ class SqliteJournal:
     def size_bytes(self) -> int | None:
         """See `JournalUpkeep.size_bytes`: of the file and of the write-ahead log."""
         files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
+        # With the write-ahead log, which holds what the last checkpoint has not moved yet.
         return sum(file.stat().st_size for file in files if file.exists())
 
     def synchronisations(self) -> int | None:
