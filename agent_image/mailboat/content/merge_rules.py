@@ -2,7 +2,7 @@
 
 REPLACE puts what the package says; properties that the property rules do not cover stay as they are. MERGE_PROPERTIES
 adds what is missing and changes nothing; UPDATE_PROPERTIES adds and overwrites, and removes nothing. Both keep the type
-of an existing node; a plain file is one thing: MERGE_PROPERTIES leaves what is there alone, UPDATE_PROPERTIES replaces
+of an existing node; a plain file is one thing: MERGE_PROPERTIES leaves it alone, UPDATE_PROPERTIES replaces
 another type. MERGE leaves the documents alone whose root exists, and is MERGE_PROPERTIES for all others. So do
 the importers of Apache Jackrabbit FileVault 4.2: `FileArtifactHandler`, `GenericArtifactHandler`, `DocViewImporter`.
 """

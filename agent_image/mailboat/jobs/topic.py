@@ -320,7 +320,7 @@ class JobTopic:
         return JobFold(), Offset(0)
 
     def _last_checkpoint(self, begin: Offset, end: Offset, latest: Offset | None) -> Sequence[CheckpointPart]:
-        """The last complete checkpoint between two offsets whose state is not behind `latest`; empty: there is none."""
+        """The last complete checkpoint between two offsets whose state is not behind `latest`; else empty."""
         last: Sequence[CheckpointPart] = ()
         for parts in self._checkpoints(begin, end):
             if latest is None or parts[0].as_of <= latest:
