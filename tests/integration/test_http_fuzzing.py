@@ -61,7 +61,7 @@ OPERATIONS = [(method.upper(), path) for path, found in description()["paths"].i
 
 
 SHORT: Final = 10
-"""Operations of the short run; the others were never seen to pass, see the slice `http-operations`."""
+"""Operations of the short run; the slice `http-operations` has the others."""
 
 
 @cache
