@@ -20,7 +20,7 @@ FRAGMENTS = 8
 FOREIGN_ASSIGNMENTS = 174
 """Statements that assign an attribute of something other than `self` or `cls`."""
 GERUNDS = 0
-REPEATED_NAMES = 10
+REPEATED_NAMES = 7
 """Files whose name occurs more than twice outside the folders of kinds."""
 SEAMS = {
     "mailboat/__init__": "the library is loaded by the first use of a name of it",

@@ -56,8 +56,8 @@ class QueueItem(NamedTuple):
     cause: FailureCause | None
 
 
-class QueuePage(NamedTuple):
-    """A piece of a queue; `next_offset` and `is_last` are those of `pages.Page`."""
+class QueueSlice(NamedTuple):
+    """A piece of a queue; `next_offset` and `is_last` are those of `queue_pages.Page`."""
 
     items: list[QueueItem]
     next_offset: Offset
@@ -113,7 +113,7 @@ class SubscriberQueue:
         items = self.page(0, 1).items
         return items[0] if items else None
 
-    def page(self, from_offset: int = 0, max_items: int = 100) -> QueuePage:
+    def page(self, from_offset: int = 0, max_items: int = 100) -> QueueSlice:
         """The items at an offset or after it, in order.
 
         Raises:
@@ -123,7 +123,7 @@ class SubscriberQueue:
         page = self._pages.page(self.standing.publisher, begin, max_items)
         is_head_in_page = begin == self._first_offset
         items = [self._item(entry, is_head_in_page and not place) for place, entry in enumerate(page.entries)]
-        return QueuePage(items, page.next_offset, page.is_last)
+        return QueueSlice(items, page.next_offset, page.is_last)
 
     def skip(self, count: int) -> int:
         """The offset from which a page leaves out the first `count` items, for callers that page by number.
