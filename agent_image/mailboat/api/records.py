@@ -209,11 +209,9 @@ class MemoryAccountView:
     """A structure in the memory of an agent's process.
 
     Attributes:
-        name: `queues` (the view of the package topic), `error-queues`, `command-answers`, `event-stream` (events kept
-            for its clients), `history` (samples of lag) or `jobs`.
+        name: `queues`, `error-queues`, `command-answers`, `event-stream`, `history` (of lag) or `jobs`.
         used_bytes: What it holds.
-        limit_bytes: Beyond it the oldest entries are dropped or read from the journal again; None: it grows with the
-            number of jobs.
+        limit_bytes: Beyond it the oldest entries are dropped; None: it grows with the number of jobs.
     """
 
     name: str
