@@ -213,4 +213,5 @@ def test_plugin_of_the_krew_manifest_has_its_digest_and_runs(release: Release, t
         assert hashlib.sha256(archive.read_bytes()).hexdigest() == platform["sha256"]
     with tarfile.open(release.file(f"kubectl-mailboat_v{__version__}_linux_amd64.tar.gz")) as opened:
         opened.extractall(tmp_path, filter="data")
-    assert "Usage: kubectl mailboat" in release.run(sys.executable, tmp_path / "kubectl-mailboat", "--help")
+    # without the libraries of this environment: the archive has its own
+    assert "usage: kubectl mailboat" in release.run(sys.executable, "-S", tmp_path / "kubectl-mailboat", "--help")
