@@ -86,7 +86,14 @@ EARLIER = {
 STEVT = "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"
 FILTER_PLACE = "vault/filter.xml"
 OF_THE_REPOSITORY = ("/jcr:system", "/oak:index", "/rep:")
-MADE_BY_THE_REPOSITORY = {"@jcr:created", "@jcr:lastModified", "@jcr:uuid", "@jcr:versionHistory", "@jcr:baseVersion"}
+MADE_BY_THE_REPOSITORY = {
+    "@jcr:created",
+    "@jcr:lastModified",
+    "@jcr:lastModifiedBy",
+    "@jcr:uuid",
+    "@jcr:versionHistory",
+    "@jcr:baseVersion",
+}
 TARGETS = ("files:{}/files", "generations:{}/generations", "sqlite:{}/target.db")
 TOO_LARGE_FOR_A_MESSAGE = {
     f"{WKND}.ui.content:3.2.0:zip",
