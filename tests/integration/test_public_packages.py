@@ -90,6 +90,7 @@ MADE_BY_THE_REPOSITORY = {
     "@jcr:created",
     "@jcr:lastModified",
     "@jcr:lastModifiedBy",
+    "@jcr:predecessors",
     "@jcr:uuid",
     "@jcr:versionHistory",
     "@jcr:baseVersion",
