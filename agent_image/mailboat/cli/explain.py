@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from mailboat.api.problems import NOT_FOR_USERS, import_all_modules
+from mailboat.api.problems import import_all_modules
 from mailboat.cli.options import command
 from mailboat.cli.output import Report
 from mailboat.cli.session import Session
@@ -26,6 +26,7 @@ from mailboat.control.subscriber_directory import Absence
 from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
 from mailboat.subscriber.figures import SubscriberPhase
 
+_NOT_FOR_USERS: Final = ("mailboat.testing",)
 _FAMILIES: Final = (MailboatError, PermanentError, StopError, UntrustedInputError)
 """What other errors derive from, and nothing raises itself."""
 
@@ -55,8 +56,7 @@ class Explanation:
 
 def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
-    import_all_modules()
-
+    import_all_modules(but=_NOT_FOR_USERS)
     found = [_explain_error(descendant) for descendant in _descendants(MailboatError) if descendant not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
@@ -130,7 +130,7 @@ def _kind_of(kind: type[MailboatError]) -> str:
 
 def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
     """The class and all below it that users can meet: others, such as those of tests, are not ours."""
-    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(NOT_FOR_USERS):
+    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(_NOT_FOR_USERS):
         yield kind
     for child in kind.__subclasses__():
         yield from _descendants(child)

@@ -94,6 +94,9 @@ class KindOption(enum.StrEnum):
 
 
 JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB", help="Job ids, such as 1042-0.")]
+TopicsOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Topics of its jobs; repeatable.")
+]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
 SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -246,9 +249,7 @@ def queues(session: Session) -> None:
 def set_queue(
     session: Session,
     queue: QueueArgument,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Topics of its jobs; repeatable.")
-    ] = None,
+    topics: TopicsOption = None,
     kind: Annotated[
         KindOption, typer.Option("--kind", metavar="KIND", help="parallel, ordered, keyed or fair.")
     ] = KindOption.PARALLEL,
