@@ -22,7 +22,6 @@ JobId = NewType("JobId", int)
 
 Token = NewType("Token", int)
 """The fencing token of a lease: the offset of the claim. A later claim of the same job has a higher one."""
-
 MAX_BATCH: Final = 256
 _JOB_ID: Final = re.compile(r"(\d{1,15})-(\d{1,3})\Z")
 

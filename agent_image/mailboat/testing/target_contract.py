@@ -40,7 +40,7 @@ from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyTyp
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.examples import examples
-from mailboat.testing.target_model import ModelTree, as_change, changes, paths
+from mailboat.testing.target_model import STEPS, ModelTree, Step, as_change, import_batch
 from mailboat.testing.trees import (
     Shape,
     a_file,
@@ -105,29 +105,6 @@ def content_of(target: Target, path: NodePath = ROOT) -> list[Node]:
 def names_in(target: Target) -> list[str]:
     """The paths of all that is there."""
     return [node.path for node in content_of(target)]
-
-
-Step = tuple[list[Node], WorkspaceFilter] | list[NodePath] | None
-"""A package, or paths to remove; None gives the batch up."""
-
-STEPS = st.one_of(changes(), changes(), st.lists(paths(), min_size=1, max_size=2))
-
-
-def import_batch(target: Target, model: ModelTree, offset: int, steps: Sequence[Step]) -> ModelTree:
-    """Do to a target in one batch what is done to the model; the model of what is committed then."""
-    tried = model.copy()
-    with target.batch() as batch:
-        for step in steps:
-            if step is None:
-                return model
-            if isinstance(step, tuple):
-                batch.apply(as_change(*step, is_stream=offset % 2 == 1), Offset(offset))
-                tried.apply(*step)
-            else:
-                batch.remove(step, Offset(offset))
-                tried.remove(step)
-        batch.commit(at(offset))
-    return tried
 
 
 class TargetContract:
@@ -453,7 +430,7 @@ class TargetContract:
             with tempfile.TemporaryDirectory() as folder:
                 with closing(self.open_in(Path(folder))) as target:
                     for offset, (is_committed, steps) in enumerate(batches):
-                        model = import_batch(target, model, offset, steps if is_committed else [*steps, None])
+                        model = import_batch(target, model, at(offset), steps if is_committed else [*steps, None])
                         assert content_of(target) == model.walk()
                 with closing(self.open_in(Path(folder))) as target:
                     assert content_of(target) == model.walk()

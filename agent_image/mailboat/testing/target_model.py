@@ -12,10 +12,12 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from mailboat.content.merge_rules import DocumentMerge, merge_node, recreates_files
+from mailboat.content.port import Target
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.nodes import Node, folder_node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, is_within
+from mailboat.model.positions import Position
 from mailboat.testing.trees import Shape, in_walk_order, nodes, records, small_binaries
 from mailboat.wire.nodes import encode_node
 
@@ -135,3 +137,26 @@ def as_change(carried: Sequence[Node], workspace_filter: WorkspaceFilter, *, is_
     """What a codec would give to a target: a list from a small package, a stream from a large one."""
     encoded = records(carried)
     return TreeChange(workspace_filter, iter(encoded) if is_stream else encoded)
+
+
+Step = tuple[list[Node], WorkspaceFilter] | list[NodePath] | None
+"""A package, or paths to remove; None gives the batch up."""
+
+STEPS = st.one_of(changes(), changes(), st.lists(paths(), min_size=1, max_size=2))
+
+
+def import_batch(target: Target, model: ModelTree, next_position: Position, steps: Sequence[Step]) -> ModelTree:
+    """Do to a target in one batch what is done to the model; the model of what is committed then."""
+    tried, offset = model.copy(), next_position.next_offset
+    with target.batch() as batch:
+        for step in steps:
+            if step is None:
+                return model
+            if isinstance(step, tuple):
+                batch.apply(as_change(*step, is_stream=offset % 2 == 1), offset)
+                tried.apply(*step)
+            else:
+                batch.remove(step, offset)
+                tried.remove(step)
+        batch.commit(next_position)
+    return tried
