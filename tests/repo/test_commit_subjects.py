@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SINCE = "4656846478ddf0ab61fec1ed92c40c6a38ad6721"
+SINCE = "b3343199baa3c2a23bf3118eea1d27bbea606ecc"
 """The last commit that is not checked. In a shallow clone without it, only the newest commit is."""
 SUBJECT_LENGTH = 72
 NOT_IMPERATIVE = re.compile(r"(?:ed|ing|[^s]s)$")
