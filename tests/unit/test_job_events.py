@@ -23,7 +23,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import JobAction, JobResult, NewJob, Outcome, parse_job_id
 from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC
 from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
-from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.publisher.distributed_memory import EventCursor, EventMemory
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.job_events import JobEvents
 from mailboat.telemetry.notice_formats import encode_notice
@@ -230,3 +230,15 @@ def test_the_event_topic_holds_each_event_of_a_job_once(
     first = next(records_of(log, EVENT_TOPIC))
     shown = summary_of(decode_record(first, is_event=True))
     assert shown == f"dev.mailboat.job.added.v1 job {expected[0]['subject']}"
+
+
+def test_an_upgrade_goes_on_where_the_version_before_was(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock, tmp_path: Path
+) -> None:
+    log.ensure_topic(EVENT_TOPIC, FOREVER)
+    history(jobs, clock)
+    with closing(EventMemory(tmp_path / "author.db")) as memory:
+        memory.advance("jobs-topic", log.identity(JOB_TOPIC), EventCursor(Offset(0), Offset(0)))
+        expected = posted(log, 0, "mail")
+        with appending(log, memory, NoFailpoints(), "mail"):
+            wait_until(lambda: len(list(records_of(log, EVENT_TOPIC))) == len(expected))

@@ -23,6 +23,7 @@ from mailboat.queues.queue_names import QueueName
 
 TOPIC_READER: Final = "topic"
 WEBHOOK_READER: Final = "webhook"
+JOB_EVENT_READER: Final = "jobs-topic"
 _AUDIENCE: Final = "audience"
 
 _CURSOR: Final = (

@@ -23,7 +23,7 @@ from mailboat.errors import JobLogIncompleteError, MailboatError, PositionOutOfR
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
+from mailboat.publisher.distributed_memory import JOB_EVENT_READER, WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry.notices import Notice, NoticeSource, RecordNotices
 from mailboat.workers import LeasedWorker, WorkerOptions
 
@@ -84,6 +84,8 @@ class EventReceiver(NamedTuple):
     @property
     def reader(self) -> str:
         """Name of its cursor and its lease. `webhook` is that of earlier versions, which had one webhook."""
+        if self.kind == "topic":  # of earlier versions, too: with another name, an upgrade would lose events
+            return JOB_EVENT_READER
         return self.name if self.name == self.kind == WEBHOOK_READER else f"{self.kind}-{self.name}"
 
 
