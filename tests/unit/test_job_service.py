@@ -13,10 +13,10 @@ from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError
 from mailboat.jobs.progress import Progress, encode_progress
-from mailboat.jobs.source import CallId, Offer
+from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
-from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord
+from mailboat.journal.memory import MemoryJournal, MemoryReader
+from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
@@ -195,6 +195,28 @@ def test_j18_three_processes_fire_each_due_second_once_also_when_one_dies(
                 service.attend()
         assert len(live[0].list_jobs(JobFilter(topic="tick")).items) == 20
         assert [each.schedule for each in live[0].schedules()] == ["tick"]
+
+
+def test_workers_that_wait_share_a_read_of_the_topic(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers = [Offer(f"w-{number}", 1, ("mail",)) for number in range(20)]
+    for offer in offers:
+        jobs.poll(offer, 1, ())
+    read, reads = MemoryReader.read, Counter[str]()
+
+    def counted(reader: MemoryReader, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        reads["topic"] += 1
+        return read(reader, limits, wait_seconds)
+
+    monkeypatch.setattr(MemoryReader, "read", counted)
+    clock.advance(0.1)
+    assert all(jobs.poll(offer, 1, (), 0.05) == PollResult((), [], []) for offer in offers)
+    assert reads["topic"] == 1
+    with closing(JobTopic(log.another_handle(), JOB_TOPIC)) as other:
+        other.append(JobsAdded([NewJob("mail")]))
+    clock.advance(0.06)
+    assert sum(len(jobs.poll(offer, 1, (), 0.05).claimed) for offer in offers) == 1
 
 
 def samples_of(metrics: JobMetrics) -> dict[str, float]:

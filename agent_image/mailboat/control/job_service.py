@@ -106,6 +106,7 @@ class JobService:
         self._lock = threading.Lock()
         self._source: LogSource | None = None
         self._listener: Listener | None = None
+        self._read_at = 0.0
         self._is_current = False
         """Whether the topic was read to its end once: what happened before is not for the listener."""
         self._left: OrderedDict[str, None] = OrderedDict()
@@ -347,12 +348,15 @@ class JobService:
 
     # Workers without access to the journal
 
-    def poll(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
-        """Claim for a worker what may start now. Raises: ThrottledError: there are too many workers."""
+    def poll(self, offer: Offer, free: int, held: Collection[CallId], max_age_seconds: float = 0.0) -> PollResult:
+        """Claim for a worker what may start now, by records that were read at most so long ago.
+
+        Raises: ThrottledError: there are too many workers.
+        """
         # the result of a package counts as its import, so only a process with the target may take it
         if any(topic.partition(".")[0] == RESERVED_NAME for topic in offer.topics):
             raise UsageError(f"topics that begin with {RESERVED_NAME} are not for workers without the journal")
-        with self._opened() as source:
+        with self._opened(max_age_seconds) as source:
             workers = source.topic.fold.workers
             self._check_worker(offer.worker)
             if offer.worker in self._left:
@@ -361,7 +365,7 @@ class JobService:
                 raise ThrottledError(
                     f"{len(workers)} workers are live already", retry_after_seconds=_WORKERS_RETRY_SECONDS
                 )
-            return source.poll(offer, free, held, 0.0)
+            return source.look(offer, free, held)
 
     def report(
         self,
@@ -390,10 +394,13 @@ class JobService:
                 self._left.popitem(last=False)
 
     @contextmanager
-    def _opened(self) -> Iterator[LogSource]:
-        """The topic, read to its end, for this thread alone."""
+    def _opened(self, max_age_seconds: float = 0.0) -> Iterator[LogSource]:
+        """The topic, read to its end at most so long ago, for this thread alone."""
         with self._lock:
-            source = self._caught_up()
+            source = self._source
+            if source is None or self._clock.monotonic() - self._read_at >= max_age_seconds:
+                source = self._caught_up()
+                self._read_at = self._clock.monotonic()
             self._is_current = True
             yield source
 

@@ -65,22 +65,32 @@ class LogSource:
         wait = 0.0
         # Not before: records that are not read yet may give the jobs to other workers.
         if self._caught_up:
-            self._announce(offer, now)
-            self.fire()
-            # Calls of an answer that was lost are given again.
-            if self._has_more(offer.worker, held) and (polled := self._polled(offer.worker, held)).claimed:
+            if (polled := self._take(offer, free, held, now)) is not None:
                 return polled
-            if self._claim(offer.worker, free, now):
-                return self._polled(offer.worker, held)
-            # one worker is enough: all of them see at the same time that it is due
-            if self.topic.is_checkpoint_due() and min(self.topic.fold.workers, default="") == offer.worker:
-                self.topic.write_checkpoint()
             wait = min(wait_seconds, self._quiet_seconds(offer.worker, now))
         # The reader forgets an interrupt with each read, also with those of appended records above.
         if self._is_interrupted:
             self._is_interrupted, wait = False, 0.0
         self._caught_up = self.topic.follow(wait, self.see)
         return self._polled(offer.worker, held)
+
+    def look(self, offer: Offer, free: int, held: Collection[CallId]) -> PollResult:
+        """Poll by what was read so far, for callers that follow the topic themselves."""
+        return self._take(offer, free, held, self._clock.monotonic()) or self._polled(offer.worker, held)
+
+    def _take(self, offer: Offer, free: int, held: Collection[CallId], now: float) -> PollResult | None:
+        """Append what is due, and claim; None where nothing was claimed."""
+        self._announce(offer, now)
+        self.fire()
+        # Calls of an answer that was lost are given again.
+        if self._has_more(offer.worker, held) and (polled := self._polled(offer.worker, held)).claimed:
+            return polled
+        if self._claim(offer.worker, free, now):
+            return self._polled(offer.worker, held)
+        # one worker is enough: all of them see at the same time that it is due
+        if self.topic.is_checkpoint_due() and min(self.topic.fold.workers, default="") == offer.worker:
+            self.topic.write_checkpoint()
+        return None
 
     def report(
         self,

@@ -63,6 +63,8 @@ from mailboat.model.jobs import (
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.1
+_SHARED_SECONDS: Final = 0.05
+"""Waiting workers share a read of the topic so long: on Kafka each one asks a broker several times."""
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Payloads of one answer to a worker; what is claimed beyond it comes with the next answer."""
 MAX_MS: Final = 10**13
@@ -427,15 +429,16 @@ async def take_turn(
             await run_in_threadpool(ports.jobs.report, offer, results, renewals, order.free, held.keys()), told
         )
     ends = ports.clock.monotonic() + order.wait_seconds
-    pause = _FIRST_PAUSE_SECONDS
+    pause, max_age = _FIRST_PAUSE_SECONDS, 0.0
     while True:
-        view = _turn_view(await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys()), told)
+        polled = await run_in_threadpool(ports.jobs.poll, offer, order.free, held.keys(), max_age)
+        view = _turn_view(polled, told)
         left = ends - ports.clock.monotonic()
         is_over = left <= 0.0 or ports.stopping.is_set() or ports.jobs.has_left(worker)
         if view != TurnView() or is_over or await request.is_disconnected():
             return view
         await asyncio.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        pause, max_age = min(2 * pause, _LONGEST_PAUSE_SECONDS), _SHARED_SECONDS
 
 
 @router.delete("/workers/{worker}", **operation(Verb.WORK, "A worker leaves", example=LEFT))
