@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import FILE_TYPE, Node, NodeRecord, Property
-from mailboat.model.paths import NodePath, is_within
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 
 
 def merge_node(present: Node | None, incoming: Node, owned: WorkspaceFilter) -> Node:
@@ -70,7 +70,7 @@ class DocumentMerge:
 
     def keeps(self, path: NodePath) -> bool:
         """Whether a node stays that the package replaces: its document, or that of a node above, was left out."""
-        return any(is_within(path, left) for left in self._replaced)
+        return bool(self._replaced) and not self._replaced.isdisjoint((path, ROOT, *ancestors_of(path)))
 
 
 def _overlay(under: Iterable[Property], over: Iterable[Property]) -> list[Property]:
