@@ -198,3 +198,50 @@ def test_members_of_an_existing_group_are_merged_by_filevault_only(jackrabbit: A
         apply(target, file.read_bytes())
     assert held == [None, [PropertyType.WEAK_REFERENCE, True, ["21232f29-7a57-35a7-8389-4a0e4a801fc3"]]]
     assert target.nodes[NodePath("/home/groups/g")].find("rep:members") is None
+
+
+ONE = document('here="1"', element("child", 'both="here"'))
+NEW = document('new="1"', element("child", 'both="coming" new="1"', element("below", 'new="1"')))
+SITE = {"content/site": document("")}
+
+
+@pytest.mark.parametrize(
+    ("coming", "filters"),
+    [
+        pytest.param(
+            {**SITE, "content/site/one": NEW, "content/site/two": NEW},
+            "".join(f'<filter root="{ROOT}/{name}/child" mode="merge"/>' for name in ("one", "two")),
+            id="roots",
+        ),
+        pytest.param(
+            {**SITE, "content/site/one": document('new="1"', element("added", "", element("below", 'new="1"')))},
+            f'<filter root="{ROOT}" mode="merge"><exclude pattern="{ROOT}/one/added"/></filter>',
+            id="exclusion",
+        ),
+        pytest.param(
+            {**SITE, "content/site/new": document('new="1"', element("added", "", element("below", 'new="1"')))},
+            f'<filter root="{ROOT}" mode="merge"><exclude pattern="{ROOT}/new/added"/></filter>',
+            id="new",
+        ),
+    ],
+)
+def test_documents_with_nodes_that_no_filter_covers(
+    coming: Mapping[str, str], filters: str, jackrabbit: Any, tmp_path: Path
+) -> None:
+    here = {**SITE, "content/site/one": ONE, "content/site/two": ONE}
+    before = package(tmp_path / "here.zip", here, {}, f'<filter root="{ROOT}"/>')
+    made = package(tmp_path / "coming.zip", coming, {}, filters)
+    ours = tmp_path / "ours.zip"
+    ours.write_bytes(packed(made, "filevault"))
+    found = []
+    for file in (made, ours):
+        jackrabbit.reset()
+        for one in (before, file):
+            assert jackrabbit.ask("import", one) == []
+        found.append(dumped(jackrabbit))
+    for payload in (made.read_bytes(), ours.read_bytes(), packed(made, "tree")):
+        target = ModelTree()
+        for content in (before.read_bytes(), payload):
+            apply(target, content)
+        found.append(shown(target.walk()))
+    assert found == [found[0]] * 5

@@ -116,6 +116,32 @@ def test_packages_of_mode_merge_say_which_nodes_are_in_the_document_of_a_node_ab
     assert plain == package(header(), node("/c"), node("/c/inner"), node("/c/own"))
 
 
+def inner(path: str) -> Node:
+    return replace(a_folder(path), is_inner=True)
+
+
+WITHIN_DOCUMENTS = PackageContents(
+    WorkspaceFilter(tuple(FilterSet(NodePath(root), mode=ImportMode.MERGE) for root in ("/a/in/x", "/b/y"))),
+    [inner("/a/in/x"), inner("/b/y")],
+    (a_folder("/a"), inner("/a/in"), a_folder("/b")),
+)
+
+
+@BOTH
+def test_uncovered_nodes_come_before_what_their_documents_contain(read) -> None:  # type: ignore[no-untyped-def]
+    payload = written(WITHIN_DOCUMENTS)
+    above = ancestor("/a") + ancestor("/a/in") + ancestor("/b") + data(4, b"\x01")
+    roots = [text(1, root) + data(3, text(3, "merge")) for root in ("/a/in/x", "/b/y")]
+    assert payload.startswith(header(*roots, ancestors=above, version=4))
+    assert [(record.path, record.is_inner) for record in read(payload).records] == [
+        ("/a", False),
+        ("/a/in", True),
+        ("/a/in/x", True),
+        ("/b", False),
+        ("/b/y", True),
+    ]
+
+
 OVERLAPPING = (
     text(1, "/c") + data(3, data(1, number(1, 1) + text(2, "/c/a")) + text(3, "replace")),
     text(1, "/c") + data(3, data(1, number(1, 1) + text(2, "/c/b")) + text(3, "replace")),
@@ -245,6 +271,7 @@ SOUND = [
         )
     ),
     package(header(), piece(b"x"), node("/c", large_file(b"x"))),
+    written(WITHIN_DOCUMENTS),
 ]
 
 

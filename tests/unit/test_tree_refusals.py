@@ -97,6 +97,21 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
         PackageCorruptError,
         "version 3 has an inner node",
     ),
+    "an inner node of the header in version 3": (
+        package(header(ancestors=ancestor("/") + data(4, b"\x00"), version=3)),
+        PackageCorruptError,
+        "above covered ones",
+    ),
+    "an inner node that the header lacks": (
+        package(header(ancestors=ancestor("/") + data(4, b"\x01"), version=4)),
+        PackageCorruptError,
+        "above covered ones",
+    ),
+    "inner nodes of the header out of order": (
+        package(header(ancestors=ancestor("/") + data(4, b"\x00\x00"), version=4)),
+        PackageCorruptError,
+        "above covered ones",
+    ),
     "rules without a mode": (package(header(text(1, "/c") + data(3, b""))), PackageCorruptError, "mode"),
     "an expression that is none": (
         package(header(text(1, "/c") + data(3, data(1, text(2, "(")) + text(3, "replace")))),

@@ -190,11 +190,11 @@ def _chain_of(encoded: bytes) -> Chain | None:
     """The nodes in this part of a header; None unless they are a chain, and whole without the blob store."""
     records = decode_ancestors(encoded)
     prefix = ""
-    for path, _, binaries, _ in records:
+    for path, _, binaries, _ in records or ():
         if binaries or not path.startswith(prefix) or path == prefix:
             return None
         prefix = "/" if path == "/" else f"{path}/"
-    return Chain(records, prefix)
+    return None if records is None else Chain(records, prefix)
 
 
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2

@@ -368,20 +368,19 @@ class TreePackageReader:
 
 
 def with_ancestors(header: Header, nodes: Iterable[NodeRecord]) -> Iterator[NodeRecord]:
-    """The nodes in the header and the others; a parent comes first, whichever of them it is among."""
-    inner: dict[NodePath, NodeRecord] = {}
-    for record in header.ancestors:
-        if header.filter.is_ancestor(record.path):
-            yield record
-        else:
-            inner[record.path] = record
+    """The nodes in the header and the others, each of the header before the first one below it: see `DocumentMerge`."""
+    if header.filter.is_simple:
+        yield from header.ancestors
+        yield from nodes
+        return
+    waiting = {record.path: record for record in header.ancestors}
     for node in nodes:
-        for path in (ROOT, *ancestors_of(node.path)) if inner else ():
-            above = inner.pop(path, None)
+        for path in (ROOT, *ancestors_of(node.path)) if waiting else ():
+            above = waiting.pop(path, None)
             if above is not None:
                 yield above
         yield node
-    yield from inner.values()
+    yield from waiting.values()
 
 
 def check_header(header: Header) -> None:

@@ -99,6 +99,9 @@ def encode_header(
     content = [b"\x08%b" % varint(version)]
     content += [framed(b"\x12", _encode_filter(filter_set, format_pattern)) for filter_set in package_filter.sets]
     content += [framed(b"\x1a", _encode_node(ancestor.path, ancestor.body)) for ancestor in ancestors]
+    inner = [varint(place) for place, ancestor in enumerate(ancestors) if ancestor.is_inner]
+    if inner and version >= MERGE_VERSION:
+        content.append(framed(b"\x22", b"".join(inner)))
     return framed(MAGIC, b"".join(content))
 
 
@@ -234,7 +237,17 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
 
 def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern, open_binary: OpenBinary | None) -> Header:
     """What a parsed header says. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
-    return Header(_take_filter(header, compile_pattern), take_nodes(header.ancestor, open_binary))
+    return Header(_take_filter(header, compile_pattern), _take_ancestors(header, open_binary))
+
+
+def _take_ancestors(header: pb.TreeHeader, open_binary: OpenBinary | None) -> list[NodeRecord]:
+    ancestors, before = take_nodes(header.ancestor, open_binary), -1
+    for place in header.inner_ancestor:
+        if header.format_version < MERGE_VERSION or not before < place < len(ancestors):
+            raise PackageCorruptError(f"node {place} above covered ones is out of order or not an inner node", record=1)
+        ancestors[place] = ancestors[place]._replace(is_inner=True)
+        before = place
+    return ancestors
 
 
 def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
@@ -265,9 +278,10 @@ def deep_root_of(payload: bytes) -> tuple[str, bytes] | None:
     return None if ancestors.startswith(b"\x12") else (payload[root_at:root_end].decode(), ancestors)
 
 
-def decode_ancestors(encoded: bytes) -> list[NodeRecord]:
-    """The nodes that `deep_root_of` found. Raises: PackageCorruptError, PathRefusedError."""
-    return take_nodes(pb.TreeHeader.FromString(encoded).ancestor, None)
+def decode_ancestors(encoded: bytes) -> list[NodeRecord] | None:
+    """The nodes that `deep_root_of` found; None if some are inner. Raises: PackageCorruptError, PathRefusedError."""
+    header = pb.TreeHeader.FromString(encoded)
+    return None if len(header.inner_ancestor) else take_nodes(header.ancestor, None)
 
 
 def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> list[NodeRecord]:

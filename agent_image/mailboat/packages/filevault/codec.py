@@ -106,22 +106,20 @@ class FilevaultCodec:
             contents.filter.keeps_documents,
         )
         layout = Layout(archive, settings)
-        for ancestor in contents.ancestors:
+        for ancestor in () if settings.keeps_documents else contents.ancestors:
             layout.add_ancestor(ancestor)
         rules = NodeChecker(namespaces, contents.filter)
-        above = {node.path: node for node in contents.ancestors} if contents.is_for_repositories else {}
+        checker = rules if contents.is_for_repositories else None
+        above = _Above(contents.ancestors, checker, layout if settings.keeps_documents else None)
         for node, has_children in _with_lookahead(contents.nodes):
-            for path in (ROOT, *ancestors_of(node.path)) if above else ():
-                if path in above:
-                    rules.check(above.pop(path))
-            if contents.is_for_repositories:
-                rules.check(node)
+            above.take_of(node.path)
+            if checker is not None:
+                checker.check(node)
             check_size(node, contents.limits)
             layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
             layout.add(node, has_children=has_children)
-        for ancestor in above.values():  # without a node below
-            rules.check(ancestor)
+        above.take_rest()
         rules.finish()
         layout.finish()
         digest = archive.finish()
@@ -201,6 +199,33 @@ def check_size(node: Node, limits: LimitsConfig) -> None:
                         path=node.path,
                         limit=limits.max_entry_bytes,
                     )
+
+
+class _Above:
+    """The nodes above covered ones, each checked before the first one below it; with `layout` also written then."""
+
+    def __init__(self, nodes: Iterable[Node], checker: NodeChecker | None, layout: Layout | None) -> None:
+        self._waiting = {} if checker is None and layout is None else {node.path: node for node in nodes}
+        self._checker = checker
+        self._layout = layout
+
+    def take_of(self, path: NodePath) -> None:
+        """Take those above a path."""
+        for above in (ROOT, *ancestors_of(path)) if self._waiting else ():
+            node = self._waiting.pop(above, None)
+            if node is not None:
+                self._take(node)
+
+    def take_rest(self) -> None:
+        """Take those without a node below."""
+        for node in self._waiting.values():
+            self._take(node)
+
+    def _take(self, node: Node) -> None:
+        if self._checker is not None:
+            self._checker.check(node)
+        if self._layout is not None:
+            self._layout.add_ancestor(node)
 
 
 class _Total:

@@ -155,14 +155,23 @@ class Layout:
 
         The bytes of a file are those of its jcr:content, and no plain entry: an importer would write such an entry over
         a file that is there already.
+
+        Where documents are kept, those below it in its document must follow.
         """
-        data = node.data
+        data, keeps_documents = node.data, self._settings.keeps_documents
         held = tuple(prop for prop in node.properties if data is None or prop.name != DATA_PROPERTY)
         outer = replace(node, properties=held)
-        opened = self._opened(outer, platform_path(node.path), _Document(), 0)
+        parent = self._parent_of(node.path) if keeps_documents else None
+        platform = platform_path(node.path) if parent is None else _below(parent, node)
+        document = self._document_for(node, parent)
+        if parent is not None and document is not None and node.is_inner and data is None:
+            opened = self._opened(outer, platform, document, parent.depth + 1)
+        else:
+            opened = self._opened(outer, platform, _Document(), 0)
         self._open.append(replace(opened, whole=node, data=data))
         self._open[-1].present.update(node.child_order or ())  # nothing below it is known yet
-        self._close()
+        if not keeps_documents:
+            self._close()
 
     def write_before(self, path: NodePath) -> None:
         """Write what no node from here on belongs to, as the next one is at `path`."""
@@ -179,18 +188,17 @@ class Layout:
         # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
         is_folder = node.is_plain_folder and parent_of(node.path) != ROOT and not is_inner
         is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node) and not is_inner
+        document = self._document_for(node, parent)
         if (
             not is_file
             and not is_folder
             and not is_unfolded
             and data is None
             and parent is not None
-            and parent.document is not None
-            and parent.document.is_readable_with(node)
-            and parent.depth + _DEPTH_AROUND <= self._settings.max_xml_depth
-            and (is_inner if self._settings.keeps_documents else self._takes_in(parent, parent.document, node))
+            and document is not None
+            and (is_inner if self._settings.keeps_documents else self._takes_in(parent, document, node))
         ):
-            self._add_element(node, platform, parent, parent.document)
+            self._add_element(node, platform, parent, document)
             return
         self._detach_open()
         if is_file:
@@ -204,6 +212,12 @@ class Layout:
             self._open[-1].file = f"{platform[: platform.rfind('/')]}/{platform_name(name_of(node.path))}"
         else:
             self._open.append(self._opened(node, platform, _Document(), 0))
+
+    def _document_for(self, node: Node, parent: _Open | None) -> _Document | None:
+        """The parent's document, if readers accept it with the node."""
+        if parent is None or parent.document is None or parent.depth + _DEPTH_AROUND > self._settings.max_xml_depth:
+            return None
+        return parent.document if parent.document.is_readable_with(node) else None
 
     def _takes_in(self, parent: _Open, document: _Document, node: Node) -> bool:
         """Whether the parent's document should hold the node: if it is small, and its order does not forbid it."""

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\ntree.proto\x12\x0bmailboat.v1\"|\n\x08NodeBody\x12\r\n\x05shape\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x03(\t\x12+\n\x08\x62inaries\x18\x03 \x01(\x0b\x32\x19.mailboat.v1.NodeBinaries\x12%\n\x05order\x18\x04 \x01(\x0b\x32\x16.mailboat.v1.NodeOrder\"\x97\x01\n\tNodeShape\x12\x14\n\x0cprimary_type\x18\x01 \x01(\t\x12\r\n\x05mixin\x18\x02 \x03(\t\x12\x10\n\x08property\x18\x03 \x03(\t\x12\x15\n\rproperty_type\x18\x04 \x03(\x05\x12\x16\n\x0eproperty_count\x18\x05 \x03(\x05\x12\x0e\n\x06\x62inary\x18\x06 \x03(\t\x12\x14\n\x0c\x62inary_count\x18\x07 \x03(\x05\"-\n\x0cNodeBinaries\x12\r\n\x05value\x18\x01 \x03(\x0c\x12\x0e\n\x06length\x18\x02 \x03(\x03\"\x19\n\tNodeOrder\x12\x0c\n\x04name\x18\x01 \x03(\t\"\x8d\x02\n\x0bTreePackage\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x17.mailboat.v1.TreeHeader\x12#\n\x04node\x18\x02 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\x12+\n\x05piece\x18\x03 \x03(\x0b\x32\x1c.mailboat.v1.TreeBinaryPiece\x12-\n\tnamespace\x18\x04 \x03(\x0b\x32\x1a.mailboat.v1.TreeNamespace\x12)\n\ninner_node\x18\x05 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\x12)\n\x07trailer\x18\x0f \x01(\x0b\x32\x18.mailboat.v1.TreeTrailer\"v\n\nTreeHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x12\'\n\x06\x66ilter\x18\x02 \x03(\x0b\x32\x17.mailboat.v1.TreeFilter\x12\'\n\x08\x61ncestor\x18\x03 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\"[\n\nTreeFilter\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x12\n\nis_shallow\x18\x02 \x01(\x08\x12+\n\x05rules\x18\x03 \x01(\x0b\x32\x1c.mailboat.v1.TreeFilterRules\"~\n\x0fTreeFilterRules\x12)\n\x04rule\x18\x01 \x03(\x0b\x32\x1b.mailboat.v1.TreeFilterRule\x12\x32\n\rproperty_rule\x18\x02 \x03(\x0b\x32\x1b.mailboat.v1.TreeFilterRule\x12\x0c\n\x04mode\x18\x03 \x01(\t\"5\n\x0eTreeFilterRule\x12\x12\n\nis_include\x18\x01 \x01(\x08\x12\x0f\n\x07pattern\x18\x02 \x01(\t\"=\n\x08TreeNode\x12\x0c\n\x04path\x18\x01 \x01(\t\x12#\n\x04\x62ody\x18\x02 \x01(\x0b\x32\x15.mailboat.v1.NodeBody\"0\n\x0fTreeBinaryPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\",\n\rTreeNamespace\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\"1\n\x0bTreeTrailer\x12\x12\n\nnode_count\x18\x01 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"9\n\x0cTreePackages\x12)\n\x07package\x18\x01 \x03(\x0b\x32\x18.mailboat.v1.TreePackage\"=\n\x0eOpaquePackages\x12+\n\x07package\x18\x01 \x03(\x0b\x32\x1a.mailboat.v1.OpaquePackage\"\x8d\x01\n\rOpaquePackage\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12%\n\x04node\x18\x02 \x03(\x0b\x32\x17.mailboat.v1.OpaqueNode\x12\r\n\x05piece\x18\x03 \x01(\x0c\x12\x11\n\tnamespace\x18\x04 \x01(\x0c\x12\x12\n\ninner_node\x18\x05 \x01(\x0c\x12\x0f\n\x07trailer\x18\x0f \x01(\x0c\"(\n\nOpaqueNode\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x62\x08\x65\x64itionsp\xe8\x07')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\ntree.proto\x12\x0bmailboat.v1\"|\n\x08NodeBody\x12\r\n\x05shape\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x03(\t\x12+\n\x08\x62inaries\x18\x03 \x01(\x0b\x32\x19.mailboat.v1.NodeBinaries\x12%\n\x05order\x18\x04 \x01(\x0b\x32\x16.mailboat.v1.NodeOrder\"\x97\x01\n\tNodeShape\x12\x14\n\x0cprimary_type\x18\x01 \x01(\t\x12\r\n\x05mixin\x18\x02 \x03(\t\x12\x10\n\x08property\x18\x03 \x03(\t\x12\x15\n\rproperty_type\x18\x04 \x03(\x05\x12\x16\n\x0eproperty_count\x18\x05 \x03(\x05\x12\x0e\n\x06\x62inary\x18\x06 \x03(\t\x12\x14\n\x0c\x62inary_count\x18\x07 \x03(\x05\"-\n\x0cNodeBinaries\x12\r\n\x05value\x18\x01 \x03(\x0c\x12\x0e\n\x06length\x18\x02 \x03(\x03\"\x19\n\tNodeOrder\x12\x0c\n\x04name\x18\x01 \x03(\t\"\x8d\x02\n\x0bTreePackage\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x17.mailboat.v1.TreeHeader\x12#\n\x04node\x18\x02 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\x12+\n\x05piece\x18\x03 \x03(\x0b\x32\x1c.mailboat.v1.TreeBinaryPiece\x12-\n\tnamespace\x18\x04 \x03(\x0b\x32\x1a.mailboat.v1.TreeNamespace\x12)\n\ninner_node\x18\x05 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\x12)\n\x07trailer\x18\x0f \x01(\x0b\x32\x18.mailboat.v1.TreeTrailer\"\x8e\x01\n\nTreeHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x12\'\n\x06\x66ilter\x18\x02 \x03(\x0b\x32\x17.mailboat.v1.TreeFilter\x12\'\n\x08\x61ncestor\x18\x03 \x03(\x0b\x32\x15.mailboat.v1.TreeNode\x12\x16\n\x0einner_ancestor\x18\x04 \x03(\x05\"[\n\nTreeFilter\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x12\n\nis_shallow\x18\x02 \x01(\x08\x12+\n\x05rules\x18\x03 \x01(\x0b\x32\x1c.mailboat.v1.TreeFilterRules\"~\n\x0fTreeFilterRules\x12)\n\x04rule\x18\x01 \x03(\x0b\x32\x1b.mailboat.v1.TreeFilterRule\x12\x32\n\rproperty_rule\x18\x02 \x03(\x0b\x32\x1b.mailboat.v1.TreeFilterRule\x12\x0c\n\x04mode\x18\x03 \x01(\t\"5\n\x0eTreeFilterRule\x12\x12\n\nis_include\x18\x01 \x01(\x08\x12\x0f\n\x07pattern\x18\x02 \x01(\t\"=\n\x08TreeNode\x12\x0c\n\x04path\x18\x01 \x01(\t\x12#\n\x04\x62ody\x18\x02 \x01(\x0b\x32\x15.mailboat.v1.NodeBody\"0\n\x0fTreeBinaryPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0f\n\x07is_last\x18\x02 \x01(\x08\",\n\rTreeNamespace\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\"1\n\x0bTreeTrailer\x12\x12\n\nnode_count\x18\x01 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"9\n\x0cTreePackages\x12)\n\x07package\x18\x01 \x03(\x0b\x32\x18.mailboat.v1.TreePackage\"=\n\x0eOpaquePackages\x12+\n\x07package\x18\x01 \x03(\x0b\x32\x1a.mailboat.v1.OpaquePackage\"\x8d\x01\n\rOpaquePackage\x12\x0e\n\x06header\x18\x01 \x01(\x0c\x12%\n\x04node\x18\x02 \x03(\x0b\x32\x17.mailboat.v1.OpaqueNode\x12\r\n\x05piece\x18\x03 \x01(\x0c\x12\x11\n\tnamespace\x18\x04 \x01(\x0c\x12\x12\n\ninner_node\x18\x05 \x01(\x0c\x12\x0f\n\x07trailer\x18\x0f \x01(\x0c\"(\n\nOpaqueNode\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x62\x08\x65\x64itionsp\xe8\x07')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,28 +32,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEORDER']._serialized_end=379
   _globals['_TREEPACKAGE']._serialized_start=382
   _globals['_TREEPACKAGE']._serialized_end=651
-  _globals['_TREEHEADER']._serialized_start=653
-  _globals['_TREEHEADER']._serialized_end=771
-  _globals['_TREEFILTER']._serialized_start=773
-  _globals['_TREEFILTER']._serialized_end=864
-  _globals['_TREEFILTERRULES']._serialized_start=866
-  _globals['_TREEFILTERRULES']._serialized_end=992
-  _globals['_TREEFILTERRULE']._serialized_start=994
-  _globals['_TREEFILTERRULE']._serialized_end=1047
-  _globals['_TREENODE']._serialized_start=1049
-  _globals['_TREENODE']._serialized_end=1110
-  _globals['_TREEBINARYPIECE']._serialized_start=1112
-  _globals['_TREEBINARYPIECE']._serialized_end=1160
-  _globals['_TREENAMESPACE']._serialized_start=1162
-  _globals['_TREENAMESPACE']._serialized_end=1206
-  _globals['_TREETRAILER']._serialized_start=1208
-  _globals['_TREETRAILER']._serialized_end=1257
-  _globals['_TREEPACKAGES']._serialized_start=1259
-  _globals['_TREEPACKAGES']._serialized_end=1316
-  _globals['_OPAQUEPACKAGES']._serialized_start=1318
-  _globals['_OPAQUEPACKAGES']._serialized_end=1379
-  _globals['_OPAQUEPACKAGE']._serialized_start=1382
-  _globals['_OPAQUEPACKAGE']._serialized_end=1523
-  _globals['_OPAQUENODE']._serialized_start=1525
-  _globals['_OPAQUENODE']._serialized_end=1565
+  _globals['_TREEHEADER']._serialized_start=654
+  _globals['_TREEHEADER']._serialized_end=796
+  _globals['_TREEFILTER']._serialized_start=798
+  _globals['_TREEFILTER']._serialized_end=889
+  _globals['_TREEFILTERRULES']._serialized_start=891
+  _globals['_TREEFILTERRULES']._serialized_end=1017
+  _globals['_TREEFILTERRULE']._serialized_start=1019
+  _globals['_TREEFILTERRULE']._serialized_end=1072
+  _globals['_TREENODE']._serialized_start=1074
+  _globals['_TREENODE']._serialized_end=1135
+  _globals['_TREEBINARYPIECE']._serialized_start=1137
+  _globals['_TREEBINARYPIECE']._serialized_end=1185
+  _globals['_TREENAMESPACE']._serialized_start=1187
+  _globals['_TREENAMESPACE']._serialized_end=1231
+  _globals['_TREETRAILER']._serialized_start=1233
+  _globals['_TREETRAILER']._serialized_end=1282
+  _globals['_TREEPACKAGES']._serialized_start=1284
+  _globals['_TREEPACKAGES']._serialized_end=1341
+  _globals['_OPAQUEPACKAGES']._serialized_start=1343
+  _globals['_OPAQUEPACKAGES']._serialized_end=1404
+  _globals['_OPAQUEPACKAGE']._serialized_start=1407
+  _globals['_OPAQUEPACKAGE']._serialized_end=1548
+  _globals['_OPAQUENODE']._serialized_start=1550
+  _globals['_OPAQUENODE']._serialized_end=1590
 # @@protoc_insertion_point(module_scope)

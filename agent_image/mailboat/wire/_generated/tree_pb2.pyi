@@ -225,6 +225,7 @@ class TreeHeader(_message.Message):
     FORMAT_VERSION_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     ANCESTOR_FIELD_NUMBER: _builtins.int
+    INNER_ANCESTOR_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """1; 2 where namespaces may follow; 3 where filters overlap; 4 for mode merge"""
     @_builtins.property
@@ -233,16 +234,21 @@ class TreeHeader(_message.Message):
     def ancestor(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
         """not covered: made where missing, never changed"""
 
+    @_builtins.property
+    def inner_ancestor(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of format version 4: the ancestors that are inner nodes, counted from 0"""
+
     def __init__(
         self,
         *,
         format_version: _builtins.int | None = ...,
         filter: _abc.Iterable[Global___TreeFilter] | None = ...,
         ancestor: _abc.Iterable[Global___TreeNode] | None = ...,
+        inner_ancestor: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ancestor", b"ancestor", "filter", b"filter", "format_version", b"format_version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ancestor", b"ancestor", "filter", b"filter", "format_version", b"format_version", "inner_ancestor", b"inner_ancestor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestor", b"ancestor", "filter", b"filter", "format_version", b"format_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ancestor", b"ancestor", "filter", b"filter", "format_version", b"format_version", "inner_ancestor", b"inner_ancestor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
