@@ -14,7 +14,7 @@ from mailboat.control.job_service import JobService
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError
 from mailboat.jobs.progress import Progress, encode_progress
 from mailboat.jobs.source import CallId, Offer, PollResult
-from mailboat.jobs.topic import JobTopic
+from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.memory import MemoryJournal, MemoryReader
 from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch
 from mailboat.model.identifiers import Offset
@@ -40,7 +40,7 @@ from mailboat.model.messages import JOB_TOPIC
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.job_metrics import JobMetrics
 from mailboat.testing.clocks import ManualClock
-from mailboat.wire.job_records import encode_job_record
+from mailboat.wire.job_records import encode_checkpoint, encode_job_record
 
 
 @pytest.fixture
@@ -367,3 +367,18 @@ def test_deep_json_and_other_bytes_are_data(jobs: JobService) -> None:
     )
     assert jobs.show(parse_job_id(added[0].job)).data == deep.decode()
     assert [each.job for each in jobs.list_jobs(JobFilter(members=("q=1",))).items] == [added[2].job]
+
+
+def test_a_checkpoint_of_a_writer_that_stood_still_does_not_hide_a_later_one(log: MemoryJournal) -> None:
+    with closing(open_job_topic(log.another_handle())) as writer:
+        writer.add([NewJob("mail")])
+        late = encode_checkpoint(writer.fold.capture(writer.next_offset))
+        writer.append(
+            JobsCommanded(JobAction.REMOVE, writer.add([NewJob("mail")])), JobsCommanded(JobAction.REMOVE, [0])
+        )
+        for _ in range(2):
+            bounds = writer.write_checkpoint()
+        assert late[0].as_of < bounds.earliest_offset
+        writer.append(*late)
+    with closing(JobTopic(log.another_handle(), JOB_TOPIC)) as restored:
+        assert restored.next_offset > bounds.earliest_offset

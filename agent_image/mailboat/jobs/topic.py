@@ -293,11 +293,9 @@ class JobTopic:
         end, window = bounds.next_offset, _FIRST_WINDOW
         while True:
             begin = Offset(max(bounds.earliest_offset, end - window))
-            while parts := self._last_checkpoint(begin, end, latest):
+            # Records behind an earlier checkpoint were removed, so the state can't be continued from it.
+            while parts := self._last_checkpoint(begin, end, bounds.earliest_offset, latest):
                 as_of, size = parts[0].as_of, sum(len(part.content) for part in parts)
-                # Records behind this checkpoint were removed, so the state can't be continued from it.
-                if as_of < bounds.earliest_offset:
-                    break
                 try:
                     checkpoint = decode_checkpoint(parts)
                     parts = ()  # of a million jobs it is 50 MB, as the fold is
@@ -319,11 +317,15 @@ class JobTopic:
             )
         return JobFold(), Offset(0)
 
-    def _last_checkpoint(self, begin: Offset, end: Offset, latest: Offset | None) -> Sequence[CheckpointPart]:
-        """The last complete checkpoint between two offsets whose state is not behind `latest`; else empty."""
+    def _last_checkpoint(
+        self, begin: Offset, end: Offset, earliest: Offset, latest: Offset | None
+    ) -> Sequence[CheckpointPart]:
+        """The checkpoint between two offsets of the latest state in a range, the last of several; else empty."""
         last: Sequence[CheckpointPart] = ()
         for parts in self._checkpoints(begin, end):
-            if latest is None or parts[0].as_of <= latest:
+            as_of = parts[0].as_of
+            # The last one in the log may be of an early state: its writer stood still while others went on.
+            if as_of >= (last[0].as_of if last else earliest) and (latest is None or as_of <= latest):
                 last = parts
         return last
 
