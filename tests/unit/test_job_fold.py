@@ -287,6 +287,22 @@ def test_the_history_of_a_queue_is_what_its_settings_say_now() -> None:
         assert (fold.table.state(ended), fold.table.state(kept)) == (None, JobState.ERROR)
 
 
+def test_a_reader_that_looks_at_a_rate_decides_as_one_that_does_not() -> None:
+    log = JobLog(QueueSettings("api", ["api"], rate=1, rate_period_ms=1_000))
+    first, _ = log.add("api"), log.add("api")
+    log.claim(first)
+    log.pass_time(2_000)
+    other = JobFold(log.fold.capture(Offset(log.next_offset)))
+    assert log.fold.queues["api"].room(log.now_ms) == 1
+    for fold in (log.fold, other):
+        fold.apply(
+            Offset(log.next_offset),
+            log.now_ms,
+            QueueDefined(QueueSettings("api", ["api"], rate=1, rate_period_ms=9_000)),
+        )
+    assert [fold.queues["api"].room(log.now_ms) for fold in (log.fold, other)] == [0, 0]
+
+
 def test_j27_a_rate_limits_the_starts_in_any_period() -> None:
     log = JobLog(QueueSettings("api", ["api"], rate=10, rate_period_ms=1_000))
     jobs, starts = [log.add("api") for _ in range(50)], []

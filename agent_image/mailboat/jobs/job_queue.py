@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -153,9 +153,9 @@ class Queue:
         limit = self.limit
         room = _NO_LIMIT if limit is None else limit - self.running
         if self._rate:
-            while self._starts and self._starts[0] <= now_ms - self.settings.rate_period_ms:
-                self._starts.popleft()
-            room = min(room, self._rate - len(self._starts))
+            # Not removed here: a reader that looks more often would decide in another way once the period is longer.
+            over = bisect_right(self._starts, now_ms - self.settings.rate_period_ms)
+            room = min(room, self._rate - len(self._starts) + over)
         return max(0, room)
 
     def next_start_ms(self, now_ms: int) -> int | None:
@@ -268,6 +268,8 @@ class Queue:
         self.begin_call()
         self.leave(len(group))
         if self._rate:
+            while self._starts and self._starts[0] <= now_ms - self.settings.rate_period_ms:
+                self._starts.popleft()
             self._starts.append(now_ms)
         if self._has_order and not self._keeps_place(group[0]):
             self._advance(self._order_key(group[0]))
