@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from mailboat.model.jobs import (
     Token,
     parse_job_id,
 )
-from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.fake_control import FakeControl
 
 WORKER = ("worker-1", 4, ("**",))
@@ -223,6 +224,20 @@ def test_a_worker_that_left_claims_nothing(client: HttpControl) -> None:
     client.jobs.add([NewJob("work")])
     assert ask(client, 4, {}) == TurnView()
     assert client.jobs.queues()[0].workers == 0
+
+
+def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, serve: Any) -> None:
+    url = serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url
+    host, _, port = url.removeprefix("http://").partition(":")
+    with HttpControl(url) as client:
+        with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as killed:
+            body = b'{"topics": ["**"], "wait_seconds": 20}'
+            head = f"POST /api/v1/jobs/workers/killed/turns HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+            killed.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            wait_until(lambda: client.jobs.queues()[0].workers == 1)
+        (added,) = client.jobs.add([NewJob("work")])
+        ask(client, 0, {}, wait_seconds=0.2)  # longer than the pause between two looks
+        assert client.jobs.show(parse_job_id(added.job)).view.state == "queued"
 
 
 def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve: Any, tmp_path: Path) -> None:

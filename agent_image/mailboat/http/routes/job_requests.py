@@ -435,9 +435,11 @@ async def take_turn(
         view = _turn_view(polled, told)
         left = ends - ports.clock.monotonic()
         is_over = left <= 0.0 or ports.stopping.is_set() or ports.jobs.has_left(worker)
-        if view != TurnView() or is_over or await request.is_disconnected():
+        if view != TurnView() or is_over:
             return view
         await asyncio.sleep(min(pause, left))
+        if await request.is_disconnected():  # before the next look, which would claim calls for no one
+            return view
         pause, max_age = min(2 * pause, _LONGEST_PAUSE_SECONDS), _SHARED_SECONDS
 
 
