@@ -240,6 +240,7 @@ class KafkaReader:
             if left_seconds <= 0 or self._is_interrupted.is_set():
                 return False
             checked_seconds = self._clock.monotonic() - self._checked_at
+            self._is_identity_due = True  # after each wait, however soon the last look was before it
             self._poll(min(left_seconds, max(_LOOK_SECONDS, _IDLE_CHECK_SECONDS - checked_seconds)))
             if not self._fetched:
                 self._check_identity(_IDLE_CHECK_SECONDS)

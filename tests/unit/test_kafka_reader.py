@@ -1,0 +1,59 @@
+"""Records of a topic that was replaced while a Kafka reader waited are not given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from queue import Empty, SimpleQueue
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Message
+from mailboat.config.storage import KafkaConfig
+from mailboat.errors import JournalReplacedError
+from mailboat.journal import kafka_reader
+from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.kafka_topics import TopicState
+from mailboat.journal.port import ReadLimits
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.testing.clocks import ManualClock
+
+
+class Brokers:
+    """The client and the requests about topics. The topic is replaced when the waiting reader has asked for it."""
+
+    def __init__(self) -> None:
+        self.topic_id = "first"
+        self.arrived = SimpleQueue[Message]()
+
+    def state(self, _: TopicName) -> TopicState:
+        found, self.topic_id = self.topic_id, "second"
+        self.arrived.put(Message("package", 0, 5, value=b"of another topic", timestamp=(1, 0)))
+        return TopicState(found, 1, 1)
+
+    def assign(self, places: Sequence[object]) -> None:
+        assert len(places) == 1
+
+    def poll(self, _: float) -> None:
+        """Nothing is there at once."""
+
+    def consume(self, most: int, seconds: float) -> list[Message]:
+        assert (most, seconds) == (1, 2.0)
+        try:
+            return [self.arrived.get(timeout=0.01)]
+        except Empty:
+            return []
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def test_a_record_that_ends_a_wait_is_given_only_after_a_look_at_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, clock = Brokers(), ManualClock()
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda _: brokers)
+    settings = ReaderSettings(KafkaSettings(KafkaConfig(("broker:9092",))), TopicName("package"), "first", Offset(5))
+    with closing(KafkaReader(settings, cast("Any", brokers), clock, cast("Any", None))) as reader:
+        clock.advance(10.0)  # the reader looks after this time, also while it waits
+        with pytest.raises(JournalReplacedError):
+            reader.read(ReadLimits(max_records=1), 60.0)
