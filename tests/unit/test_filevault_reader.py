@@ -234,6 +234,30 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
         },
         "'q' has two namespaces in the package",
     ),
+    "prefix of a file's directory": (
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:b="1"'),
+            "c/d/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2"', f"<q:a {UNSTRUCTURED}/>"),
+            "c/d/_q_a/x.txt": b"",
+        },
+        "'q' has two namespaces in the package",
+    ),
+    "prefix of a directory below an element": (
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:b="1"'),
+            "c/d/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2"', f"<e {UNSTRUCTURED}><q:a/></e>"),
+            "c/d/e/_q_a/x.txt": b"",
+        },
+        "'q' has two namespaces in the package",
+    ),
+    "prefix of a binary": (
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:1" q:b="1"'),
+            "c/d/.content.xml": document(f'{UNSTRUCTURED} xmlns:q="urn:2"'),
+            "c/d/_q_a.binary": b"",
+        },
+        "'q' has two namespaces in the package",
+    ),
     "default": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns="urn:x" b="1"/>')}, "without prefix"),
     "odd uri": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns:q="urn: x" b="1"/>')}, "can't be parsed"),
     "surrogate": ({"c/.content.xml": document(f'{UNSTRUCTURED} _xd800_="1"')}, "is not a name"),

@@ -8,7 +8,7 @@ differ only in the files that they offer. Called by `reader.py` and `source.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from unicodedata import normalize
@@ -65,6 +65,7 @@ class Place:
         file: The bytes of a plain file.
         is_resource: It is the jcr:content of a file, whose bytes are `file`.
         expanded: What expanding it gave, where that had to be known before its turn.
+        renamed: Prefixes that its document has for another namespace than documents before it.
     """
 
     path: NodePath
@@ -75,6 +76,7 @@ class Place:
     file: VaultFile | None = None
     is_resource: bool = False
     expanded: Expanded | None = None
+    renamed: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -201,14 +203,8 @@ class Aggregates:
         self._documents.check_size(found.size_bytes, found.entry)
         place.entry = found.entry
         element = self._documents.read(found.read(), found.entry)
-        prefix, colon, _ = name_of(place.path).partition(":")
-        if colon and prefix in self._documents.renamed:
-            raise PackageCorruptError(
-                f"the prefix {prefix!r} has two namespaces in the package, and is in the name of a file or directory",
-                next_step="use another prefix for one of the namespaces in its documents",
-                entry=found.entry,
-                path=place.path,
-            )
+        place.renamed = self._documents.renamed
+        _refuse_renamed(place, [place.path])
         return element
 
     def _check_twice(self, place: Place) -> None:
@@ -231,11 +227,17 @@ class Aggregates:
                 elements[name] = element if before is None else _imported_over(before, element)
         for name, element in elements.items():
             if element.attributes or element.children:
-                _child(place, children, name, place.entry).element = element
+                child = _child(place, children, name, place.entry)
+                child.element, child.renamed = element, place.renamed
             else:
                 refuse_bad_name(place.path, place.entry, name)
         if place.directory is not None:
             self._list(place, place.directory, children, binaries)
+            if place.renamed:
+                held = [
+                    child.path for child in children.values() if child.element is None or child.directory is not None
+                ]
+                _refuse_renamed(place, [*held, *(child_of(place.path, binary.name) for binary in binaries)])
         if self.refuse_collisions and len(children) > 1:
             refuse_collisions(place.path, children)
         return _Found(tuple(elements), children, binaries)
@@ -401,6 +403,19 @@ def _add_directory(place: Place, children: dict[str, Place], platform: str, dire
     if child.directory is not None:
         raise PackageCorruptError("two directories are the same node", entry=directory.entry, path=child.path)
     child.directory = directory
+
+
+def _refuse_renamed(place: Place, named: Iterable[NodePath]) -> None:
+    """Refuse names of files and directories whose prefix the document has for another namespace."""
+    for path in named:
+        prefix, colon, _ = name_of(path).partition(":")
+        if colon and prefix in place.renamed:
+            raise PackageCorruptError(
+                f"the prefix {prefix!r} has two namespaces in the package, and is in the name of a file or directory",
+                next_step="use another prefix for one of the namespaces in its documents",
+                entry=place.entry,
+                path=path,
+            )
 
 
 def refuse_bad_name(path: NodePath, entry: str, name: str) -> None:
