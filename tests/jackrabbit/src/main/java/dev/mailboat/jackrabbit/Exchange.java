@@ -212,7 +212,8 @@ public final class Exchange {
         if (type.canSetProperty("litter", node.getSession().getValueFactory().createValue("by another"))) {
             node.setProperty("litter", "by another");
         }
-        String child = type.canAddChildNode("litter", "nt:unstructured") ? "nt:unstructured" : "nt:folder";
+        // A folder where it may be: a package may turn the node into an nt:folder, which can't keep other children.
+        String child = type.canAddChildNode("litter", "nt:folder") ? "nt:folder" : "nt:unstructured";
         if (type.canAddChildNode("litter", child)) {
             node.addNode("litter", child);
         }

@@ -1,5 +1,6 @@
 package dev.mailboat.jackrabbit;
 
+import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.InputStream;
 import java.nio.file.Path;
@@ -9,6 +10,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import org.apache.jackrabbit.vault.fs.io.Archive;
+import org.apache.jackrabbit.vault.fs.io.DocViewParser;
 import org.apache.jackrabbit.vault.fs.io.ZipArchive;
 import org.apache.jackrabbit.vault.util.Constants;
 import org.apache.jackrabbit.vault.validation.ValidationExecutor;
@@ -16,7 +18,11 @@ import org.apache.jackrabbit.vault.validation.ValidationExecutorFactory;
 import org.apache.jackrabbit.vault.validation.ValidationViolation;
 import org.apache.jackrabbit.vault.validation.context.ArchiveValidationContext;
 import org.apache.jackrabbit.vault.validation.impl.util.ValidatorSettingsImpl;
+import org.apache.jackrabbit.vault.validation.spi.JcrPathValidator;
+import org.apache.jackrabbit.vault.validation.spi.ValidationMessage;
 import org.apache.jackrabbit.vault.validation.spi.ValidationMessageSeverity;
+import org.apache.jackrabbit.vault.validation.spi.impl.AdvancedFilterValidatorFactory;
+import org.apache.jackrabbit.vault.validation.spi.util.NodeContextImpl;
 
 /** What FileVault's own validator says of a package, as builds of AEM projects run it. */
 final class Validation {
@@ -69,12 +75,41 @@ final class Validation {
         for (String top : List.of(Constants.META_INF, Constants.ROOT_DIR)) {
             if (path.startsWith(top) && path.getNameCount() > 1) {
                 Path file = path.subpath(1, path.getNameCount());
-                boolean isContent = top.equals(Constants.ROOT_DIR);
-                take(isContent
-                        ? executor.validateJcrRoot(in, file, Path.of(top))
-                        : executor.validateMetaInf(in, file, Path.of(top)));
+                if (top.equals(Constants.ROOT_DIR)) {
+                    validateContent(in == null ? null : in.readAllBytes(), file, Path.of(top));
+                } else {
+                    take(executor.validateMetaInf(in, file, Path.of(top)));
+                }
             }
         }
+    }
+
+    private void validateContent(byte[] content, Path file, Path base) throws Exception {
+        Collection<ValidationViolation> violations =
+                executor.validateJcrRoot(content == null ? null : new ByteArrayInputStream(content), file, base);
+        String root = content == null
+                ? null
+                : DocViewParser.getDocumentViewXmlRootNodePath(new ByteArrayInputStream(content), file);
+        if (root == null) {
+            take(violations);
+            return;
+        }
+        // The validator is to check the root of a document against the filter, but takes the first key of a HashMap as
+        // the root: one of the document's nodes, depending on their names. Hence the root is checked here.
+        // https://github.com/apache/jackrabbit-filevault/blob/jackrabbit-filevault-4.1.4/vault-validation/src/main/java/org/apache/jackrabbit/vault/validation/impl/util/ValidatorDocViewParserHandler.java#L72
+        take(violations.stream().filter(one -> !isOfSomeNode(one)).toList());
+        JcrPathValidator filter =
+                (JcrPathValidator) executor.getAllValidatorsById().get(AdvancedFilterValidatorFactory.ID);
+        Collection<ValidationMessage> messages =
+                filter.validateJcrPath(new NodeContextImpl(root, file, base), false, true);
+        if (messages != null) {
+            take(ValidationViolation.wrapMessages(
+                    AdvancedFilterValidatorFactory.ID, messages, file, base, root, 0, 0));
+        }
+    }
+
+    private static boolean isOfSomeNode(ValidationViolation one) {
+        return AdvancedFilterValidatorFactory.ID.equals(one.getValidatorId()) && one.getNodePath() == null;
     }
 
     private void take(Collection<ValidationViolation> violations) {
