@@ -201,6 +201,16 @@ def test_a_shallow_package_leaves_what_is_below_alone(jackrabbit: Any, tmp_path:
     assert f"{ROOT}/child" in found
 
 
+def test_a_folder_below_an_element_keeps_what_the_filter_leaves_out(jackrabbit: Any, tmp_path: Path) -> None:
+    """FileVault removes children of an element that have entries of their own, with all below them."""
+    root, element = Node(ROOT, "nt:unstructured"), Node(NodePath(f"{ROOT}/element"), "nt:unstructured")
+    folder = Node(NodePath(f"{element.path}/folder"), "nt:folder")
+    nodes, others = [root, element, folder], Node(NodePath(f"{folder.path}/others"), "nt:folder")
+    jackrabbit.ask("import", write(tmp_path / "1.zip", [*nodes, others]))
+    jackrabbit.ask("import", write(tmp_path / "2.zip", nodes, filter_for([node.path for node in nodes], [])))
+    assert others.path in dumped(jackrabbit)
+
+
 def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path: Path) -> None:
     package = tmp_path / "package.zip"
     above = Node(NodePath("/content"), "sling:OrderedFolder")

@@ -81,6 +81,7 @@ class LayoutSettings:
         on_shortened: Called with a node whose order lost names, before any node that is not below it is written.
         max_xml_depth: The deepest nesting of elements that readers accept.
         keeps_documents: Write into one document what the source has in one, whatever its size: see `DocumentMerge`.
+        owns_subtrees: Whether the package replaces all that is below what it replaces.
     """
 
     namespaces: Mapping[str, str]
@@ -90,6 +91,7 @@ class LayoutSettings:
     on_shortened: Callable[[Node], None] | None = None
     max_xml_depth: int = LimitsConfig().max_xml_depth
     keeps_documents: bool = False
+    owns_subtrees: bool = True
 
 
 @dataclass(slots=True)
@@ -304,10 +306,12 @@ class Layout:
     def _detach_open(self) -> None:
         """Give elements whose children are not all elements a document of their own, from the innermost outwards.
 
-        FileVault restores an order only below the root of a document; see `MAX_ELEMENT_DEPTH` for the others.
+        FileVault restores an order only below the root of a document. And only there it knows which children have
+        entries (the hints of `Importer.commit` and `DocViewImporter.endDocViewNode`): it removes those of an element
+        before it imports them, with all below them that a filter leaves to others. See also `MAX_ELEMENT_DEPTH`.
         """
         for one in reversed(self._open) if not self._settings.keeps_documents else ():
-            is_kept = one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
+            is_kept = self._settings.owns_subtrees and one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
             if one.document is None or not one.depth or is_kept:
                 return
             one.document = replace(one.document, prefixes=set(one.document.prefixes))
