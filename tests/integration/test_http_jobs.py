@@ -240,6 +240,14 @@ def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, se
         assert client.jobs.show(parse_job_id(added.job)).view.state == "queued"
 
 
+def test_a_renewal_that_does_not_count_is_lost_also_after_a_stop(client: HttpControl) -> None:
+    unknown, job = Token(7), parse_job_id("99-0")
+    turn = WorkerTurn(*WORKER, 0, {(unknown, job): True})
+    assert client.jobs.turn(turn) == TurnView(), "a poll does not repeat what the worker was told"
+    renewed = client.jobs.turn(turn._replace(renewals=(Renewal(job, unknown),)))
+    assert renewed.lost == (CallView("99-0", 7),)
+
+
 def test_verbs_decide_who_adds_works_and_commands(journal: MemoryJournal, serve: Any, tmp_path: Path) -> None:
     tokens = []
     for verb in Verb:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mailboat.api.dashboard_files import accepts_gzip
 from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
 from mailboat.clock import SystemClock
 from mailboat.control import event_feed
@@ -131,3 +132,18 @@ async def serve_a_thousand(packed: list[int]) -> None:
     await asyncio.gather(*tasks)
     assert {line.reason for line in readers} == {"stopping"}
     assert streams.clients == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("gzip, deflate, br", True),
+        ("br;q=1.0, GZIP ; q=0.5", True),
+        ("", False),
+        ("identity", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000, identity", False),
+    ],
+)
+def test_gzip_is_sent_only_to_clients_that_accept_it(header: str, expected: bool) -> None:
+    assert accepts_gzip(header) == expected

@@ -34,9 +34,18 @@ DASHBOARD_FILES: Final = MappingProxyType(
 """The file of each path."""
 
 
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an `Accept-Encoding` names gzip, and not with the weight 0, which refuses it (RFC 9110, 12.5.3)."""
+    for item in accept_encoding.lower().split(","):
+        name, _, weight = "".join(item.split()).partition(";q=")
+        if name == "gzip":
+            return weight == "" or weight.strip("0.") != ""
+    return False
+
+
 def dashboard_answer(path: str, accept_encoding: str) -> tuple[bytes, dict[str, str], str]:
     """Body, headers and media type of the file at one of the paths."""
-    file, is_packed = DASHBOARD_FILES[path], "gzip" in accept_encoding
+    file, is_packed = DASHBOARD_FILES[path], accepts_gzip(accept_encoding)
     headers = {**_HEADERS, "Content-Encoding": "gzip"} if is_packed else dict(_HEADERS)
     return _content(file, is_packed=is_packed), headers, _TYPES[file.suffix]
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.api.dashboard_files import accepts_gzip
 from mailboat.api.events import MEDIA_TYPE
 from mailboat.api.records import (
     CallerView,
@@ -202,5 +203,5 @@ async def follow_events(
     `gap` true. Changes within half a second come as one event.
     """
     streams: EventStreams = request.state.streams
-    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    is_packed = accepts_gzip(request.headers.get("accept-encoding", ""))
     return EventStreamResponse(streams, call.caller or LOCAL, last_event_id, follow=follow, is_packed=is_packed)
