@@ -79,7 +79,7 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 	$(BIN)/hatchling build -t sdist -t wheel
 	$(BIN)/python tools/build_plugin.py
 
-release-check: kubebox ## Run the scripts of the release workflow in a clone of the last commit, without registries and signatures
+release-check: kubebox ## Run the scripts of the release workflow in a clone, without registries and signatures
 	$(PYTEST) --long release tests/operator/test_release_workflow.py
 
 docs: dev-all ## Write the generated pages of docs/ anew, and check every link

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -89,7 +90,7 @@ def _variables(path: Path) -> dict[str, str]:
 def release(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
     folder = tmp_path_factory.mktemp("release")
     made = Release(folder / "clone")
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(made.folder)], check=True)
+    _clone_checkout(made.folder)
     changelog = made.folder / "CHANGELOG.md"
     text = changelog.read_text()
     assert "## [Unreleased]\n" in text
@@ -126,6 +127,19 @@ def release(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
     made.recorded = [json.loads(line) for line in files["RECORD"].read_text().splitlines()]
     made.outputs = _variables(files["GITHUB_OUTPUT"])
     return made
+
+
+def _clone_checkout(into: Path) -> None:
+    """Clone with the files of the checkout, committed or not: by these the slice is recorded as passed."""
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(into)], check=True)
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, into / name)
+        else:
+            (into / name).unlink(missing_ok=True)
 
 
 def _scripts() -> Iterator[str]:

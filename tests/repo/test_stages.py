@@ -183,6 +183,21 @@ def test_a_slice_is_recorded_as_passed_if_all_passed_on_the_same_sources(
     assert stages.record_after(OLD, costs, passed, is_changed=is_changed) == expected
 
 
+def test_a_slice_is_due_again_where_the_floor_of_coverage_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"name": "part", "what": "a part", "sources": ["README.md"], "select": ["--cov"], "minutes": 1}
+    codes = [2, 0]
+    monkeypatch.setattr(stages, "RECORDS", tmp_path / "slices.json")
+    monkeypatch.setattr(stages, "run", lambda stage, _limit=None: stages.Cost(stage.name, 1.0, 1.0, 0))
+    monkeypatch.setattr(stages, "read_table", lambda: {"everything": ["Makefile"], "slice": [part]})
+    monkeypatch.setattr(stages, "check_coverage", lambda *_: stages.Cost("floor", 1.0, 1.0, codes.pop(0)))
+    assert stages.run_long([], only_due=False, minutes=None, workers=1) == 1
+    assert stages.read_records() == {}
+    assert stages.run_long([], only_due=False, minutes=None, workers=1) == 0
+    assert set(stages.read_records()) == {"part"}
+
+
 def test_coverage_of_old_sources_is_removed(tmp_path: Path) -> None:
     for name, changed in (("newest", 3), ("oldest", 0), ("new", 1), ("newer", 2)):
         (tmp_path / name).mkdir()
