@@ -226,6 +226,11 @@ def test_a_worker_that_left_claims_nothing(client: HttpControl) -> None:
     assert client.jobs.queues()[0].workers == 0
 
 
+@pytest.mark.parametrize("free", [-1, 1_000])
+def test_any_number_of_free_slots_is_understood(client: HttpControl, free: int) -> None:
+    assert client.jobs.turn(WorkerTurn("worker-1", 1_000, ("**",), free, {})) == TurnView()
+
+
 def test_nothing_is_claimed_for_a_worker_that_hung_up(journal: MemoryJournal, serve: Any) -> None:
     url = serve(FakeControl(), UNHURRIED, jobs=service_of(journal)).url
     host, _, port = url.removeprefix("http://").partition(":")

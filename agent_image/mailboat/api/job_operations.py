@@ -19,6 +19,7 @@ from mailboat.api.job_records import (
 )
 from mailboat.api.operations import Operation
 from mailboat.model.jobs import (
+    MAX_BATCH,
     JobAction,
     JobId,
     JobResult,
@@ -145,7 +146,8 @@ class HttpJobs:
         body = {
             "slots": turn.slots,
             "topics": list(turn.topics),
-            "free": turn.free,
+            # What is more than one record takes is claimed later. Calls that were given twice leave less than none.
+            "free": min(max(0, turn.free), MAX_BATCH),
             "held": [
                 {"job": show_job_id(job), "token": token, "stop_seen": seen} for (token, job), seen in turn.held.items()
             ],
