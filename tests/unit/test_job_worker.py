@@ -95,6 +95,24 @@ def test_agent_that_fails_while_a_worker_ends_does_not_end_its_calls(source: Scr
     assert (worker.running, source.left, source.closed) == (0, 1, 1)
 
 
+def test_one_report_is_no_larger_than_an_agent_takes(source: ScriptedSource) -> None:
+    sizes: list[int] = []
+
+    def report(_offer: Offer, results: Sequence[JobResult], renewals: Sequence[Renewal], *_: object) -> PollResult:
+        sizes.append(sum(len(each.message) for each in results) + sum(len(each.progress) for each in renewals))
+        source.results += results
+        return PollResult()
+
+    source.report = report  # type: ignore[method-assign]
+    worker = worker_of(source, lambda _: Result(Outcome.FAIL, "\u4e16" * 2_000))
+    calls = [CallId(Token(7), JobId(job)) for job in range(100)]
+    source.answers.append([claimed(call) for call in calls])
+    worker.turn()
+    worker.stop(60.0)
+    assert sorted(each.job for each in source.results) == [call.job for call in calls]
+    assert max(sizes) <= 64 * 1024
+
+
 def test_worker_ends_although_its_agent_never_answers_again(source: ScriptedSource) -> None:
     worker = worker_of(source, lambda call: None if call.wait(PATIENCE_SECONDS) else Result(Outcome.CANCEL))
     source.answers.append([claimed(FIRST)])

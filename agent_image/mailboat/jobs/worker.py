@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
@@ -41,6 +42,9 @@ _POLL_SECONDS: Final = 0.1
 
 _CUT_OFF_SECONDS: Final = 6.0
 """For calls that are asked to stop at the end: a command gets SIGKILL five seconds after SIGTERM."""
+
+_MOST_TEXT: Final = 32 * 1024
+"""Of messages, and of progress, in one report: JSON takes up to twelve bytes for a character, an agent a megabyte."""
 
 _BACKOFF: Final = Backoff(0.1, 5.0)
 """Between attempts to report while the worker ends."""
@@ -226,10 +230,13 @@ class JobWorker:
     def _report(self) -> bool:
         """Report what ended and what is to be renewed; whether results were among it."""
         # Not removed before the report is answered: after a failure the same results are reported again.
-        results = [self._ended[place] for place in range(min(len(self._ended), MAX_BATCH))]
+        count = _fitting(len(self._ended[place].message) for place in range(min(len(self._ended), MAX_BATCH)))
+        results = [self._ended[place] for place in range(count)]
         now = self._clock.monotonic()
         due = [call for call, at in self._renew_at.items() if at <= now][:MAX_BATCH]
         renewals = [Renewal(call.job, call.token, self._calls[call].progress) for call in due]
+        renewals = renewals[: _fitting(len(each.progress) for each in renewals)]
+        due = due[: len(renewals)]
         if not results and not renewals:
             return False
         was_repeating, self._is_repeating = self._is_repeating, True
@@ -350,6 +357,11 @@ def _job_result(call: CallId, returned: Result | BaseException | None, *, is_cut
     if result.delay_seconds is not None:
         delay_ms = min(max(0, int(result.delay_seconds * 1000)), LONGEST_DELAY_MS)
     return JobResult(call.job, call.token, result.outcome, delay_ms, result.message[:MAX_MESSAGE_CHARACTERS])
+
+
+def _fitting(sizes: Iterable[int]) -> int:
+    """How many of these one report takes; always the first, if there is one."""
+    return sum(total <= _MOST_TEXT or place == 0 for place, total in enumerate(accumulate(sizes)))
 
 
 def _name(call: CallId) -> str:
