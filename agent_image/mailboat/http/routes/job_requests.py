@@ -426,7 +426,8 @@ async def take_turn(
         call.concerns({"worker": worker, "results": len(order.results), "renewals": len(order.renewals)})
         results, renewals = [_result(each) for each in order.results], [_renewal(each) for each in order.renewals]
         # Also calls that were asked to stop: while they are renewed, the worker does not know that the lease is over.
-        told -= {CallId(each.token, each.job) for each in (*results, *renewals)}
+        told -= {CallId(each.token, each.job) for each in results}
+        told -= {CallId(each.token, each.job) for each in renewals}
         return _turn_view(
             await run_in_threadpool(ports.jobs.report, offer, results, renewals, order.free, held.keys()), told
         )
