@@ -227,8 +227,7 @@ class Aggregates:
                 elements[name] = element if before is None else _imported_over(before, element)
         for name, element in elements.items():
             if element.attributes or element.children:
-                child = _child(place, children, name, place.entry)
-                child.element, child.renamed = element, place.renamed
+                _child(place, children, name, place.entry, element)
             else:
                 refuse_bad_name(place.path, place.entry, name)
         if place.directory is not None:
@@ -389,12 +388,13 @@ def _order_before(outer: Element, own: Element) -> Element:
     return rest
 
 
-def _child(place: Place, children: dict[str, Place], name: str, entry: str) -> Place:
+def _child(place: Place, children: dict[str, Place], name: str, entry: str, element: Element | None = None) -> Place:
     child = children.get(name)
     if child is None:
         if "/" in name:
             raise PathRefusedError(f"the name {name[:80]!r} has a slash", entry=entry, path=place.path)
-        child = children[name] = Place(parse_path(child_of(place.path, name)), entry)
+        path, renamed = parse_path(child_of(place.path, name)), () if element is None else place.renamed
+        child = children[name] = Place(path, entry, element, renamed=renamed)
     return child
 
 
