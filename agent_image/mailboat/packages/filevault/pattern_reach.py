@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mailboat.content.keys import key_of
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, WorkspaceFilter
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 from mailboat.packages.filevault.patterns import ASSERTIONS, LOOKS_AROUND, TOKEN, compile_java, quote_java, range_of
+
+_REMEMBERED: Final = 4096
+_REMEMBERED_PARTS: Final = 256  # an expression of 1,000 characters takes some 100 KB
 
 
 def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilter:
@@ -127,16 +131,19 @@ def narrowed(one: FilterSet, root: NodePath) -> FilterSet:
 
 def coverage_below(own: WorkspaceFilter, path: NodePath) -> bool | None:
     """Whether all at and below a path is covered, or nothing of it; None where rules may decide differently there."""
-    parts = [narrowed(one, path) for one in own.sets_above(path) if not one.is_shallow]
-    if any(not part.rules for part in parts):
+    decided = {_decided(one.rules, path) for one in own.sets_above(path) if not one.is_shallow}
+    if True in decided:
         return True
-    nothing = (_nothing_below(path),)
-    is_empty = all(part.rules == nothing for part in parts) and path not in {one.root for one in own.sets}
+    is_empty = None not in decided and path not in {one.root for one in own.sets}
     return False if is_empty and not own.is_ancestor(path) else None
 
 
+@lru_cache(_REMEMBERED)
 def can_match(pattern: re.Pattern[str], root: NodePath) -> bool:
     """Whether an expression could match the root or a path below it. Never False for one that does."""
+    # Remembered for the folders above: most rules end there, and a search asks for each folder of a source.
+    if root != ROOT and not can_match(pattern, parent_of(root)):
+        return False
     if pattern.fullmatch(root):
         return True
     text = "/" if root == "/" else f"{root}/"
@@ -145,15 +152,22 @@ def can_match(pattern: re.Pattern[str], root: NodePath) -> bool:
 
 def _kept(rules: tuple[FilterRule, ...], root: NodePath, *, of_properties: bool = False) -> tuple[FilterRule, ...]:
     """The rules that matter, where the first of them still gives the default of all."""
-    if not rules:
-        return rules
-    is_default = not rules[0].is_include
+    if _decided(rules, root) is False:
+        return (_nothing_below(root, of_properties=of_properties),)
+    return _live(rules, root)
+
+
+def _decided(rules: tuple[FilterRule, ...], root: NodePath) -> bool | None:
+    """Whether rules include all at and below a root, or nothing; None where they may decide differently there."""
+    return None if _live(rules, root) else not rules or not rules[0].is_include
+
+
+def _live(rules: tuple[FilterRule, ...], root: NodePath) -> tuple[FilterRule, ...]:
+    """The rules that can match at or below a root, from the first on that decides other than the default."""
     kept = [rule for rule in rules if can_match(rule.pattern, root)]
-    while kept and kept[0].is_include == is_default:
+    while kept and kept[0].is_include is not rules[0].is_include:
         del kept[0]  # repeats the default, which the next opposite rule gives as well
-    if kept or is_default:
-        return tuple(kept)
-    return (_nothing_below(root, of_properties=of_properties),)
+    return tuple(kept)
 
 
 class _Part(NamedTuple):
@@ -168,30 +182,20 @@ class _Part(NamedTuple):
 _ENDS: Final = ("$", "\\Z", "\\z")
 
 
-class _Reach:
-    """One walk of an expression over one text."""
+class _Parsing:
+    """The parts of one expression."""
 
-    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
-        self._text = text
-        self._flags = pattern.flags
-        self._is_at_end = False
-        self._is_known = True
-        self._branches = self._parse(pattern.pattern)
+    def __init__(self, flags: int) -> None:
+        self._flags = flags
+        self.is_known = True
 
-    def is_reached(self) -> bool:
-        """Whether the text is matched, or is the beginning of what is."""
-        if not self._is_known:
-            return True
-        ends = self._any_of(self._branches, frozenset((0,)))
-        return self._is_at_end or len(self._text) in ends
-
-    def _parse(self, pattern: str) -> tuple[tuple[_Part, ...], ...]:
+    def parse(self, pattern: str) -> tuple[tuple[_Part, ...], ...]:
         groups: list[tuple[str, list[list[_Part]]]] = [("", [[]])]
         at = 0
         while at < len(pattern):
             match = TOKEN.match(pattern, at)
             if match is None:
-                self._is_known = False
+                self.is_known = False
                 return ()
             at = match.end()
             row = groups[-1][1][-1]
@@ -212,7 +216,7 @@ class _Reach:
 
     def _open(self, opening: str, groups: list[tuple[str, list[list[_Part]]]]) -> None:
         if opening.startswith("(?") and opening not in LOOKS_AROUND and opening != "(?:":
-            self._is_known = self._is_known and opening.endswith(")") and len(groups) == 1
+            self.is_known = self.is_known and opening.endswith(")") and len(groups) == 1
         if not opening.endswith(")"):
             groups.append((opening, [[]]))
 
@@ -225,6 +229,30 @@ class _Reach:
 
     def _part(self, atom: str) -> _Part:
         return _Part(re.compile(atom, self._flags), ())
+
+
+@lru_cache(_REMEMBERED_PARTS)
+def _parts_of(pattern: re.Pattern[str]) -> tuple[tuple[_Part, ...], ...] | None:
+    """The parts of an expression; None if one is not understood."""
+    parsing = _Parsing(pattern.flags)
+    branches = parsing.parse(pattern.pattern)
+    return branches if parsing.is_known else None
+
+
+class _Reach:
+    """One walk of an expression over one text."""
+
+    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+        self._text = text
+        self._is_at_end = False
+        self._branches = _parts_of(pattern)
+
+    def is_reached(self) -> bool:
+        """Whether the text is matched, or is the beginning of what is."""
+        if self._branches is None:
+            return True
+        ends = self._any_of(self._branches, frozenset((0,)))
+        return self._is_at_end or len(self._text) in ends
 
     def _any_of(self, branches: tuple[tuple[_Part, ...], ...], starts: frozenset[int]) -> frozenset[int]:
         found: frozenset[int] = frozenset()
