@@ -24,7 +24,7 @@ CODES = {code for code, _ in EXIT_CODES}
 ENDLESS = {"demo", "agent run", "bulk build", "bulk verify", "journal bench"}
 """Commands that run for long, or start other programs. What `agent run` refuses, `config check` does."""
 
-ENDLESS_OPTIONS = {"--watch", "--wait", "--every", "--follow-log", "--master"}
+ENDLESS_OPTIONS = {"--watch", "--wait", "--every", "--master"}
 
 GOOD = re.findall(
     r"\S+",
@@ -93,7 +93,11 @@ def command_lines(draw: st.DrawFn) -> list[str]:
         if one.param_type_name == "argument":
             count = draw(st.integers(0, 3)) if one.nargs == -1 else draw(st.integers(0 if not one.required else 1, 1))
             line += [draw(words_for(one.name)) for _ in range(count)]
-        elif one.opts[0] not in ENDLESS_OPTIONS and (one.required or draw(st.integers(0, 5)) == 0):
+        elif (
+            one.opts[0] not in ENDLESS_OPTIONS
+            and (name, one.opts[0]) != ("events", "--follow")
+            and (one.required or draw(st.integers(0, 5)) == 0)
+        ):
             line += [one.opts[0]] if one.is_flag else [one.opts[0], draw(words_for(one.name))]
     if draw(st.integers(0, 9)) == 0:
         line.insert(draw(st.integers(0, len(line))), draw(WORDS))

@@ -43,6 +43,7 @@ SETUP_SECONDS = 300.0
 
 
 AWAKE = pytest.StashKey[dict[str, "Server"]]()
+RESTING = pytest.StashKey[dict[str, "Server"]]()
 
 
 class Server(Protocol):
@@ -161,15 +162,24 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
 
 
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Start a resting server for a fixture that uses it: a test that asks for the fixture by name does not list it."""
+    resting = request.config.stash.setdefault(RESTING, {})
+    for name in resting.keys() & set(fixturedef.argnames):
+        resting.pop(name).ensure_running()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
     """Limit the end. After the last test of a group let its servers rest; the end of the run ends them anyway."""
     with _limited(item):
         result = yield
     if hasattr(item.config, "workerinput") and nextitem is not None and _group_of(item) != _group_of(nextitem):
-        for server in item.config.stash.setdefault(AWAKE, {}).values():
+        awake = item.config.stash.setdefault(AWAKE, {})
+        for server in awake.values():
             server.rest()
-        item.config.stash[AWAKE].clear()
+        item.config.stash.setdefault(RESTING, {}).update(awake)
+        awake.clear()
     return result
 
 

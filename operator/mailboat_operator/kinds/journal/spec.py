@@ -160,7 +160,7 @@ class JournalTopics(Frozen):
     min_insync_replicas: Annotated[
         int | None,
         Field(
-            "`min.insync.replicas` of each topic: replicas that an append waits for. Default: the brokers' setting.",
+            "Replicas that an append waits for, `min.insync.replicas` of each topic. Default: the brokers' setting.",
             minimum=1,
             maximum=15,
         ),

@@ -408,7 +408,7 @@ class SubscriberPoolSpec(Frozen):
     delivery: Annotated[
         Delivery,
         Field(
-            "broadcast: every member imports every package into a target of its own. shared: the members "
+            "With broadcast, every member imports every package into a target of its own. With shared, the members "
             "share one target, and one of them imports each package."
         ),
     ] = Delivery.BROADCAST
