@@ -205,10 +205,8 @@ def test_two_readers_compute_the_same_state(seed: int) -> None:
     for offset, now_ms, record in log:
         plan_claims(late, "w1", 3)
         late.apply(Offset(offset), now_ms, record)
-    assert {job: late.table.state(job) for job in history.jobs} == {
-        job: history.fold.table.state(job) for job in history.jobs
-    }
-    assert leases_of(late) == leases_of(history.fold)
+    # All of it, and in the same order: two processes may write parts of one checkpoint.
+    assert late.capture(Offset(history.offset)) == history.fold.capture(Offset(history.offset))
 
 
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(0, 40))
