@@ -306,7 +306,7 @@ class Layout:
     def _detach_open(self) -> None:
         """Give elements whose children are not all elements a document of their own, from the innermost outwards.
 
-        FileVault restores an order only below the root of a document. And only there it knows which children have
+        FileVault restores an order only below the root of a document. And only there it notes which children have
         entries (the hints of `Importer.commit` and `DocViewImporter.endDocViewNode`): it removes those of an element
         before it imports them, with all below them that a filter leaves to others. See also `MAX_ELEMENT_DEPTH`.
         """

@@ -131,10 +131,11 @@ def narrowed(one: FilterSet, root: NodePath) -> FilterSet:
 
 def coverage_below(own: WorkspaceFilter, path: NodePath) -> bool | None:
     """Whether all at and below a path is covered, or nothing of it; None where rules may decide differently there."""
-    decided = {_decided(one.rules, path) for one in own.sets_above(path) if not one.is_shallow}
+    deep = [filter_set for filter_set in own.sets_above(path) if not filter_set.is_shallow]
+    decided = {_decided(filter_set.rules, path) for filter_set in deep}
     if True in decided:
         return True
-    is_empty = None not in decided and path not in {one.root for one in own.sets}
+    is_empty = None not in decided and path not in {filter_set.root for filter_set in own.sets}
     return False if is_empty and not own.is_ancestor(path) else None
 
 
