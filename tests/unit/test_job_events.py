@@ -242,3 +242,17 @@ def test_an_upgrade_goes_on_where_the_version_before_was(
         expected = posted(log, 0, "mail")
         with appending(log, memory, NoFailpoints(), "mail"):
             wait_until(lambda: len(list(records_of(log, EVENT_TOPIC))) == len(expected))
+
+
+def test_an_event_topic_that_was_created_again_has_each_event_once(
+    jobs: JobService, log: MemoryJournal, clock: ManualClock, tmp_path: Path
+) -> None:
+    log.ensure_topic(EVENT_TOPIC, FOREVER)
+    history(jobs, clock)
+    expected = posted(log, 0, "mail")
+    with closing(EventMemory(tmp_path / "author.db")) as memory:
+        memory.advance("jobs-topic", log.identity(JOB_TOPIC), EventCursor(Offset(0), Offset(1_000)))
+        failing = FailOnce()
+        with appending(log, memory, failing, "mail"):
+            wait_until(lambda: failing.reached >= 2)
+    assert [json.loads(record.value) for record in records_of(log, EVENT_TOPIC)] == expected

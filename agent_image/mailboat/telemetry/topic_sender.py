@@ -41,7 +41,8 @@ class TopicSender:
 
     def resume(self, end: Offset) -> None:
         bounds = self._journal.bounds(self._topic)
-        start = Offset(min(max(end, bounds.earliest_offset), bounds.next_offset))
+        # An end behind that of the topic is of an earlier one: events of this one may be anywhere.
+        start = max(end, bounds.earliest_offset) if end <= bounds.next_offset else bounds.earliest_offset
         self._appended = set()
         with closing(self._journal.reader(self._topic, start)) as reader:
             while records := reader.read(_READ, 0.0).records:
