@@ -76,6 +76,9 @@ def test_an_access_control_list_that_a_rule_excludes_is_never_removed() -> None:
     assert not owned.imports_list(path("/c/rep:policy/allow"))
     everything = WorkspaceFilter((FilterSet(path("/c")),))
     assert everything.replaces(path("/c/rep:policy/allow"))
+    entry = FilterSet(path("/c/rep:policy/allow"))
+    assert WorkspaceFilter((entry, *owned.sets)).replaces(path("/c/rep:policy/allow/rep:restrictions"))
+    assert not WorkspaceFilter((entry, *owned.sets)).replaces(path("/c/rep:policy/deny"))
     assert not everything.imports_list(path("/c/rep:policy"))
 
 

@@ -164,7 +164,10 @@ class WorkspaceFilter:
         if policy is None:
             return self.covers(path)
         # FileVault removes no access control list that a rule excludes, also where it would import one.
-        return any(one.covers(path) and one.includes(policy) for one in self.sets_above(policy))
+        return any(
+            candidate.covers(path) and (candidate.includes(policy) or not candidate.contains(policy))
+            for candidate in self.sets_above(path)
+        )
 
     def imports_list(self, path: NodePath) -> bool:
         """Whether the path is an access control list that replaces another one, though a rule excludes it."""
