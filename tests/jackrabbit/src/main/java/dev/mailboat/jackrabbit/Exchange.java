@@ -14,7 +14,9 @@ import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
+import java.util.TreeMap;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipInputStream;
 import javax.jcr.Node;
@@ -200,8 +202,12 @@ public final class Exchange {
             }
         }
         boolean isFree = node.isNodeType("nt:unstructured");
+        Map<String, Node> children = new TreeMap<>(); // Oak's order of some is another one in each repository
         for (NodeIterator all = node.getNodes(); all.hasNext(); ) {
             Node child = all.nextNode();
+            children.put(child.getName(), child);
+        }
+        for (Node child : children.values()) {
             if (isFree && !child.hasNodes() && !child.getDefinition().isProtected() && ++count[0] % 7 == 0) {
                 child.remove();
             } else if (!child.getDefinition().isProtected()) {
