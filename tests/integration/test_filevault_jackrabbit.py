@@ -211,6 +211,21 @@ def test_a_folder_below_an_element_keeps_what_the_filter_leaves_out(jackrabbit: 
     assert others.path in dumped(jackrabbit)
 
 
+def test_a_folder_below_the_content_of_a_file_leaves_its_bytes(jackrabbit: Any, tmp_path: Path) -> None:
+    """They lie beside its document, and a document of the jcr:content would remove them."""
+    content = NodePath(f"{ROOT}/jcr:content")
+    data = Property(DATA_PROPERTY, (Binary(b"bytes"),), PropertyType.BINARY)
+    nodes = [
+        Node(ROOT, FILE_TYPE),
+        Node(content, "nt:unstructured", (), (data,)),
+        Node(NodePath(f"{content}/folder"), "nt:folder"),
+    ]
+    package = write(tmp_path / "1.zip", nodes, filter_for([node.path for node in nodes], []))
+    for _ in range(2):
+        jackrabbit.ask("import", package)
+        assert DATA_PROPERTY in dumped(jackrabbit)[content][2]
+
+
 def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path: Path) -> None:
     package = tmp_path / "package.zip"
     above = Node(NodePath("/content"), "sling:OrderedFolder")

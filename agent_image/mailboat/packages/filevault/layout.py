@@ -309,10 +309,15 @@ class Layout:
         FileVault restores an order only below the root of a document. And only there it notes which children have
         entries (the hints of `Importer.commit` and `DocViewImporter.endDocViewNode`): it removes those of an element
         before it imports them, with all below them that a filter leaves to others. See also `MAX_ELEMENT_DEPTH`.
+        The jcr:content of a file stays an element: a document of its own would remove the bytes, which are an entry.
         """
-        for one in reversed(self._open) if not self._settings.keeps_documents else ():
-            is_kept = self._settings.owns_subtrees and one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
-            if one.document is None or not one.depth or is_kept:
+        if self._settings.keeps_documents:
+            return
+        for index in reversed(range(len(self._open))):
+            one = self._open[index]
+            if one.document is None or not one.depth or self._open[index - 1].file is not None:
+                return
+            if self._settings.owns_subtrees and one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order:
                 return
             one.document = replace(one.document, prefixes=set(one.document.prefixes))
             one.inlined = {name: dedent(text, one.depth) for name, text in one.inlined.items()}
