@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.topic import open_job_topic
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import (
     Action,
@@ -296,6 +296,27 @@ def test_a_crash_anywhere_loses_no_event_and_repeats_none(world: World, failpoin
             pass
         jobs = [topic.job(job) for job in topic.fold.table.all()]
     assert [json.loads(job.payload)["offset"] for job in jobs if job is not None] == list(range(150))
+
+
+def test_an_event_topic_that_was_created_again_repeats_no_event(world: World) -> None:
+    for _ in range(3):
+        world.publish()
+    world.announce("a", 3)
+    world.settle()
+    world.journal.upkeep.delete_topic(TopicName("event"))
+    world.journal.ensure_topic(TopicName("event"), TopicSettings(retention_seconds=None))
+    for _ in range(2):
+        world.publish()
+    world.announce("a", 5)
+    world.step()
+    world.clock.advance(SETTLED)
+    world.failpoints.at = Failpoint.EVENTS_APPENDED
+    with pytest.raises(CrashError):
+        world.step()
+    world.start()
+    world.announce("a", 5)
+    world.settle()
+    assert [event.offset for event in world.events()] == [3, 4]
 
 
 def test_a_forged_event_keeps_nothing_from_being_raised(world: World) -> None:

@@ -399,7 +399,9 @@ class EventRun:
         events, bounds = journal.bounds(self._settings.event_topic), journal.bounds(self._settings.package_topic)
         # within the log: retention may have passed the cursor, or the log lost its end
         start = Offset(min(max(found.next_offset, bounds.earliest_offset), bounds.next_offset))
-        event_offset = Offset(min(max(found.event_offset, events.earliest_offset), events.next_offset))
+        # An end behind that of the topic is of an earlier one: events of this one may be anywhere.
+        is_of_topic = found.event_offset <= events.next_offset
+        event_offset = max(found.event_offset, events.earliest_offset) if is_of_topic else events.earliest_offset
         if start != found.next_offset:
             _warn_of_jump(self._settings, identity, found.next_offset, start)
             memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
