@@ -140,7 +140,7 @@ FIELD = re.compile(r"^- `([^`]+)`(?: \((.+?)\))?: ", re.MULTILINE)
 """A field of the page with what stands in parentheses: its type and default."""
 
 
-OF_KUBERNETES = re.compile(r"\.(template|env|resources)\.")
+OF_KUBERNETES = re.compile(r"\b(template|env|resources)\.")
 """Fields below these are Kubernetes' own: the page refers to `kubectl explain`."""
 
 
