@@ -332,13 +332,13 @@ class BlobCorruptError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """No space left on the device or in the quota. The batch was rolled back and is retried."""
+    """No space left on the device or in the quota. A subscriber rolls its batch back and retries."""
 
 
 class StorageReadOnlyError(RetryableError):
-    """A file cannot be written: read-only file system or missing permission. The batch was rolled back.
+    """A file cannot be written: read-only file system or missing permission.
 
-    A subscriber retries. For a command, check owner and mode of the place.
+    A subscriber rolls its batch back and retries. For a command, check owner and mode of the place.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -347,7 +347,7 @@ class StorageReadOnlyError(RetryableError):
 class StorageFailedError(RetryableError):
     """The device or the target's database failed: an I/O error, or a lock held by another program.
 
-    The batch was rolled back and is retried. If the error persists, check the kernel log.
+    A subscriber rolls its batch back and retries. If the error persists, check the kernel log.
     """
 
 

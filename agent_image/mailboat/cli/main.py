@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: Without the program's name.
 
     Returns:
-        The exit code: 0, or that of the error's class; see `failures.EXIT_CODES`.
+        The exit code: 0, or that of the error's class; see `EXIT_CODES` of `error_report.py`.
     """
     defaults = Defaults()
     try:
