@@ -159,6 +159,14 @@ class Story:
         printed: bytes = self.namespace.cluster.run("kubectl", "mailboat", "-n", self.namespace.name, *arguments)
         return printed
 
+    def set_tokens(self, *tokens: Any) -> None:
+        """Set the tokens of the publisher's API, and wait until its agent runs with them."""
+        before = self.namespace.get("Pod", "author-0")["metadata"]["uid"]
+        self.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": list(tokens)}}})
+        self.namespace.wait(
+            "Pod", "author-0", lambda pod: has_condition(pod, "Ready") and pod["metadata"]["uid"] != before
+        )
+
     def members(self) -> dict[str, str]:
         """Name → id of the pool's pods that are not about to end."""
         pods = self.namespace.list("Pod", "app.kubernetes.io/instance=edge")
@@ -531,11 +539,7 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
 ) -> None:
     story.namespace.make_secret("workers", {"token": "a-token-of-these-workers"})
     token = {"name": "workers", "secretRef": {"name": "workers"}, "verbs": ["view", "work"]}
-    before = story.namespace.get("Pod", "author-0")["metadata"]["uid"]
-    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": [token]}}})
-    story.namespace.wait(
-        "Pod", "author-0", lambda pod: has_condition(pod, "Ready") and pod["metadata"]["uid"] != before
-    )
+    story.set_tokens(token)
     queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
     del queue["spec"]["maxParallel"], queue["spec"]["rate"]
     queue["spec"]["topics"] = ["wait.*"]
@@ -559,7 +563,7 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
     counted = json.loads(story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{COUNT}"))
     assert counted == [["succeeded", 1, 1000]]  # one attempt each: none was stopped, and none lost its lease
     story.namespace.delete("JobQueue", "cdn")
-    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": []}}})
+    story.set_tokens()
     story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
 
