@@ -25,7 +25,8 @@ from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.journal_inspection import summary_of, verify_journal
+from mailboat.operations.journal_inspection import summary_of
+from mailboat.operations.journal_verification import verify_journal
 from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState

@@ -51,7 +51,8 @@ from mailboat.model.messages import JOB_TOPIC, PackageMessage, TopicRole
 from mailboat.model.pieces import is_run
 from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
-from mailboat.operations.journal_inspection import decode_record, journal_damage, records_of, summary_of, verify_journal
+from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
+from mailboat.operations.journal_verification import journal_damage, verify_journal
 from mailboat.operations.stored_snapshots import (
     PLACE,
     StoredSnapshot,
