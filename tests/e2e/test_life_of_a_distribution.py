@@ -571,6 +571,7 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
 @pytest.fixture
 def shared_pool(story: Story, cluster: Any) -> Iterator[None]:
     """The pool `shared`, whose members mount one folder of the node."""
+    cluster.run("docker", "exec", NODE, "rm", "-rf", SHARED_FOLDER)  # of an earlier run, of another journal
     cluster.run("docker", "exec", NODE, "mkdir", "--parents", "--mode=0777", SHARED_FOLDER)
     for manifest in yaml.safe_load_all(SHARED_VOLUME.format(namespace=story.namespace.name, folder=SHARED_FOLDER)):
         (story.namespace if manifest["kind"] == "PersistentVolumeClaim" else cluster.objects).apply(manifest)
