@@ -160,7 +160,11 @@ def _kept(rules: tuple[FilterRule, ...], root: NodePath, *, of_properties: bool 
 
 def _decided(rules: tuple[FilterRule, ...], root: NodePath) -> bool | None:
     """Whether rules include all at and below a root, or nothing; None where they may decide differently there."""
-    return None if _live(rules, root) else not rules or not rules[0].is_include
+    live = _live(rules, root)
+    # An exclude of exactly this subtree: the usual form of a rule, by which a document is not read.
+    if len(live) == 1 and live[0].pattern.fullmatch(root) and live[0] == _nothing_below(root):
+        return False
+    return None if live else not rules or not rules[0].is_include
 
 
 def _live(rules: tuple[FilterRule, ...], root: NodePath) -> tuple[FilterRule, ...]:
