@@ -418,7 +418,7 @@ def test_a_root_without_content_removes_what_is_there(
     with memory_engine(tmp_path, parts) as engine:
         publisher = engine.publisher(engine.publishing_with(package_type=package_type))
         assert publisher.plan(request, emptied).deletes == deletes
-        publisher.publish(request, emptied)
+        assert publisher.publish(request, emptied).removed == deletes
         (change,) = (published_change(parts, record) for record in engine.records())
     model.apply([decode_node(one.path, one.body) for one in change.records], change.filter)
     assert sorted(model.nodes) == left

@@ -367,7 +367,7 @@ class Receipt:
         request_id: The caller's id, or the one that the publisher made.
         is_repeat: The request was published before; nothing was appended now.
         nodes: Nodes in the package.
-        removed: Paths that the package removes (DELETE, and the deletes of `publish_changed`).
+        removed: Paths that the package removes: of a DELETE, the deletes of `publish_changed`, roots without content.
         package_bytes: Size of the package.
         content_bytes: Bytes of values and binaries, wherever they travel.
         is_inline: The package travels in the message, not through the blob store.
@@ -414,7 +414,7 @@ def receipt_of(
         placed.offset,
         request_id,
         nodes=built.summary.node_count,
-        removed=removed,
+        removed=removed + built.removed,
         package_bytes=built.summary.length_bytes,
         content_bytes=built.summary.content_bytes,
         is_inline=built.message.payload is not None,

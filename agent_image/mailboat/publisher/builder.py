@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -53,10 +53,11 @@ StoreBinaries = Callable[[Iterable[Node], dict[bytes, Binary]], Iterable[Node]]
 
 
 class BuiltPackage(NamedTuple):
-    """A message that is ready to append, and what its package amounts to; None where there is no package."""
+    """A message that is ready to append, what its package amounts to (None without one), and roots that it empties."""
 
     message: PackageMessage
     summary: PackageSummary | None
+    removed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Shipment:
         namespaces: Of the source's prefixes, complete once the nodes were read; None for a source without any.
         properties: What the source says of how its content is imported.
         directories: Mere directories above covered nodes.
+        emptied: Roots without content: subscribers remove what they have there.
     """
 
     filter: WorkspaceFilter
@@ -78,6 +80,7 @@ class Shipment:
     namespaces: NamespaceTable | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     directories: Sequence[NodePath] = ()
+    emptied: frozenset[NodePath] = frozenset()
 
 
 class PackageBuilder:
@@ -130,7 +133,7 @@ class PackageBuilder:
         # All blobs are durable from here on, and no message names them yet: a crash leaves them to the sweep.
         self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
         self._ports.meter.built(built.message.package_length_bytes, self._ports.clock.monotonic() - began)
-        return built
+        return built._replace(removed=len(shipment.emptied))
 
     def _build_as_a_whole(
         self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
@@ -338,7 +341,12 @@ def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNo
     nodes = _walk(request.filter, source, declared.intersection((*absent, ROOT)))
     if owned != request.filter:
         nodes = _covered(nodes, owned, source, may_be_empty=bool(declared))
-    return shipment_from(source, owned, nodes if observe is None else _observed(nodes, observe))
+    shipment = shipment_from(source, owned, nodes if observe is None else _observed(nodes, observe))
+    if not declared:
+        return shipment
+    roots = (filter_set.root for filter_set in owned.sets)
+    emptied = frozenset(root for root in roots if owned.replaces(root) and source.node(root) is None)
+    return replace(shipment, emptied=emptied)
 
 
 def _declared(paths: Iterable[NodePath], source: Source) -> frozenset[NodePath]:

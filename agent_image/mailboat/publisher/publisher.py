@@ -305,20 +305,17 @@ def plan_request(request: DistributionRequest, source: Source | None, check: Che
         removed = shown if deletes else ()
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
-    empty = set[NodePath]()  # roots without content, which are removed
 
     def count(node: Node) -> None:
         nonlocal nodes, files, content_bytes
         nodes += 1
-        empty.discard(node.path)
         files += node.primary_type == FILE_TYPE
         content_bytes += content_bytes_of(node)
 
     shipment = shipment_of(request, source, count)
-    empty.update(filter_set.root for filter_set in shipment.filter.sets if shipment.filter.replaces(filter_set.root))
     check(request, shipment)
-    removed = tuple(path for path in shown if path in empty)
-    return PublicationPlan(1, nodes, files, content_bytes, len(empty), content_bytes, shown, removed)
+    removed = tuple(path for path in shown if path in shipment.emptied)
+    return PublicationPlan(1, nodes, files, content_bytes, len(shipment.emptied), content_bytes, shown, removed)
 
 
 def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
