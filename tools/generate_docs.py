@@ -14,8 +14,8 @@ from typing import Any
 
 import typer
 from chart_values import values_page
+from errors_page import catalogue, errors_page
 from mailboat.cli.error_report import EXIT_CODES
-from mailboat.cli.explain import errors_page, explanations
 from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.cli.program import COMMANDS, build_app
 from mailboat.config.documentation import configuration_page
@@ -27,7 +27,7 @@ from resources_page import resources_page
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 EXPLANATIONS = "../agent_image/mailboat/http/static/explanations.json"
-"""What the dashboard shows of an error, as seen from `docs`."""
+"""What `mailboat explain` and the dashboard show of an error, as seen from `docs`."""
 EVERYWHERE = {"home", "verbose", "help", "output", "token_file", "url"}
 """Options that every command has, or all but a few."""
 SEVERAL = 2
@@ -45,10 +45,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",
-        EXPLANATIONS: json.dumps(
-            {explanation.name: explanation.text for explanation in explanations().values()}, indent=0
-        )
-        + "\n",
+        EXPLANATIONS: catalogue(),
     }
 
 

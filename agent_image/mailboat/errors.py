@@ -132,34 +132,33 @@ class JournalTrimmedError(StopError):
 class JobLogIncompleteError(StopError):
     """The job topic lost records that no checkpoint covers, so jobs would run twice or never.
 
-    Start a worker again that was paused for long: it reads the last checkpoint. If the error stays, switch off
-    retention by time for the topic, and delete it to start with an empty one. Add the jobs again. Agents need no
-    restart.
+    Restart a worker that was paused for long: it reads the last checkpoint. If the error stays, switch off retention by
+    time for the topic, delete it, and add the jobs again. Agents need no restart.
     """
 
 
 class JobLogReplacedError(StopError):
     """The job topic was deleted or created again; the worker's calls belong to jobs of the earlier topic.
 
-    Start the worker again; in Kubernetes its pod restarts. Jobs, queues and schedules of the earlier topic are
-    gone: add them again. Agents go on with the new topic without a restart.
+    Restart the worker; in Kubernetes its pod restarts. Add jobs, queues and schedules again: those of the earlier topic
+    are gone. Agents need no restart.
     """
 
 
 class JournalIncompleteError(StopError):
     """The target is new and the journal no longer holds its first packages; their content would be missing.
 
-    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber
-    starts at the oldest package and reaches the complete tree. Or restore a snapshot whose position the journal
-    still holds. With `--accept-gap` alone, earlier content is missing until it is published again.
+    Restore a snapshot whose position the journal still holds; or publish the whole tree
+    (`mailboat publish --source SOURCE /`), then start with `--accept-gap`. With `--accept-gap` alone, earlier content
+    is missing until it is published again.
     """
 
 
 class FollowWidenedError(StopError):
     """The subscriber now follows a publisher whose packages it skipped before, so the target lacks them.
 
-    Follow the same publishers as before; or use a new target, which imports everything in the journal; or publish
-    that publisher's whole tree again and start with `--accept-gap`.
+    Follow the same publishers as before; or use a new target; or publish that publisher's whole tree again and start
+    with `--accept-gap`.
     """
 
 
@@ -174,17 +173,15 @@ class JournalReplacedError(StopError):
 class JournalShorterError(StopError):
     """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    Imported content stays. Publish the lost requests again and replay the journal with `--accept-gap`, or start
-    over with a new target. Do not wait until the journal has grown beyond the position: packages in between would
-    be skipped.
+    Imported content stays. Publish the lost requests again and start with `--accept-gap`, or use a new target. Do this
+    before the journal grows beyond the position: packages in between would be skipped.
     """
 
 
 class UnknownRequiredFeatureError(StopError):
     """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber, agent or job worker. It stopped before the message and continues there after the
-    upgrade; nothing is skipped.
+    Upgrade this subscriber, agent or job worker: it continues at the same message, and nothing is skipped.
     """
 
 
@@ -219,8 +216,8 @@ class TargetOwnedError(StopError):
 class JournalUnavailableError(RetryableError):
     """The journal cannot be reached, or is locked longer than the timeout.
 
-    A subscriber retries and gives nothing up. Publish again with the same request id. If the error persists, check
-    that the brokers run, or which process locks the journal's file.
+    A subscriber retries and gives nothing up. Publish again with the same request id. If the error persists, check the
+    brokers, or which process locks the journal's file.
     """
 
 
@@ -251,8 +248,8 @@ class JournalMissingError(UsageError):
 class JournalCorruptError(StopError):
     """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal with
-    `mailboat init` and restore the subscribers' targets from snapshots.
+    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy; or create a new journal
+    (`mailboat init`) and restore targets from snapshots.
     """
 
 
@@ -270,8 +267,8 @@ class MessageTooLargeError(PermanentError):
 class TopicMissingError(PermanentError):
     """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Brokers with ACLs report the same for a topic that the user may not describe: see the rights by role in
-    `docs/kafka.md`. Also check `journal.topic_prefix` and the brokers' address.
+    Brokers also report it for a topic that the user may not describe (rights by role: `docs/kafka.md`). Check
+    `journal.topic_prefix` and the brokers' address.
     """
 
 
@@ -285,8 +282,7 @@ class PositionOutOfRangeError(StopError):
 class MessageCorruptError(UntrustedInputError):
     """A message cannot be decoded: broken protobuf, a missing required field, or an unknown type.
 
-    `mailboat journal verify` lists such messages. Find out what else writes to the topic, and publish the content
-    again.
+    `mailboat journal verify` lists such messages. Find what else writes to the topic, and publish the content again.
     """
 
 
@@ -300,8 +296,7 @@ class UnknownMessageError(MessageCorruptError):
 class BlobMissingError(RetryableError):
     """The blob that a package refers to is not in the blob store. The subscriber retries with growing pauses.
 
-    Restore the blob, or publish the content again. Then run `mailboat errors redrive` for packages that were given
-    up.
+    Restore the blob, or publish the content again. Redrive packages that were given up (`mailboat errors redrive`).
     """
 
 
@@ -316,8 +311,8 @@ class BlobStoreUnavailableError(RetryableError):
 class BlobAccessDeniedError(BlobStoreUnavailableError):
     """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
-    Renew them, and check the rights of the role (`docs/blobs.md`): all roles need to list. A clock that is minutes
-    off is rejected, too. Expired credentials are read again without a restart.
+    Renew them, and check the rights of the role (`docs/blobs.md`) and the machine's clock. Renewed credentials need no
+    restart.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -326,8 +321,8 @@ class BlobAccessDeniedError(BlobStoreUnavailableError):
 class BlobCorruptError(RetryableError):
     """A blob's bytes do not match the digest or length in the reference. They are not imported.
 
-    `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content
-    again. Then run `mailboat errors redrive` for packages that were given up.
+    `mailboat journal verify --deep` finds all such blobs. Restore the blob, or remove it and publish the content again.
+    Redrive packages that were given up (`mailboat errors redrive`).
     """
 
 
@@ -400,8 +395,8 @@ class UnknownPackageTypeError(PermanentError):
 class LimitExceededError(UntrustedInputError):
     """An input exceeds a limit on size, depth or count. The message names the entry and the limit. Nothing was written.
 
-    If you trust the publisher, raise that limit under `limits` and run `mailboat errors redrive`; otherwise publish
-    the content in smaller parts.
+    If you trust the publisher, raise that limit under `limits` and redrive the package (`mailboat errors redrive`);
+    otherwise publish smaller parts.
     """
 
 
@@ -412,8 +407,8 @@ class PathRefusedError(UntrustedInputError):
 class ResourceInvalidError(UntrustedInputError):
     """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field. The API server rejects such objects, so this one was checked against other CRDs
-    than the operator's: apply the matching CRDs.
+    The message names the field. The API server checked it against other definitions than the operator's: apply the
+    `crds/` of the operator's version.
     """
 
 
@@ -428,8 +423,8 @@ class RequestConflictError(UsageError):
 class ThrottledError(RetryableError):
     """The request was delayed by backpressure: subscribers lag too far, or this caller exceeds its share.
 
-    Nothing was published. Retry after the time in the message, which HTTP repeats in `Retry-After`. `mailboat
-    status` shows which subscribers lag; `publisher.throttle` sets where delays begin.
+    Nothing was published. Retry after the time in the message. `mailboat status` shows which subscribers lag;
+    `publisher.throttle` sets where delays begin.
     """
 
 
@@ -447,8 +442,8 @@ class DistributionMissingError(UsageError):
 class QueueNotClearableError(PermanentError):
     """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
 
-    Set `editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
-    up (`subscriber.max_retries`).
+    Set `editable: true` for that subscriber and restart its agent; or let it give the package up
+    (`subscriber.max_retries`).
     """
 
 
@@ -489,15 +484,15 @@ class ProcessorFailedError(RetryableError):
 class DemoFailedError(PermanentError):
     """A process of the demo ended or stalled unexpectedly. The message has its last output.
 
-    The demo's folder is kept: inspect it with `mailboat --home DIR status` and `journal verify`.
+    The demo's folder is kept: `mailboat --home DIR status`.
     """
 
 
 class KubectlFailedError(PermanentError):
     """A kubectl call of `kubectl mailboat` failed; the message ends with kubectl's own error.
 
-    It ran with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way. It
-    needs the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
+    It needs the rights to get Publishers and the token's Secret, and to create `pods/portforward`. Try
+    `kubectl get publishers.mailboat.dev`.
     """
 
 
@@ -529,8 +524,8 @@ class OperatorDefectError(PermanentError):
 class AgentUnreachableError(RetryableError):
     """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
 
-    The request may have been executed. Publish again with the same request id: nothing is published twice. In
-    Kubernetes the operator retries: check the Publisher's pod, its Service, and network policies.
+    Publish again with the same request id: nothing is published twice. In Kubernetes the operator retries: check the
+    Publisher's pod, its Service, and network policies.
     """
 
 

@@ -222,6 +222,10 @@ def test_a_store_that_another_journal_uses_is_not_swept(
     assert f"mailboat blobs sweep --forget-journal {identity}" in str(caught.value.next_step)
     ran = other.run("blobs", "sweep", "--yes")
     assert (ran.code, "BlobStoreShared" in ran.err) == (6, True)
+    unknown = other.run("blobs", "sweep", "--yes", "--forget-journal", "journal-x")
+    assert (unknown.code, f"registered: {identity}" in unknown.err) == (2, True)
+    other.do("blobs", "sweep", "--forget-journal", identity)  # a dry run, which changes nothing
+    assert other.run("blobs", "sweep", "--yes").code == 6
     other.do("blobs", "sweep", "--yes", "--forget-journal", identity)
 
 

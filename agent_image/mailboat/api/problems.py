@@ -216,15 +216,20 @@ def error_class(name: str) -> type[MailboatError] | None:
     return known.get(name)
 
 
-def import_all_modules(but: tuple[str, ...] = NOT_FOR_CALLERS) -> None:
-    """Import the modules that define errors, so that all error classes exist. Missing extras are left out."""
+def import_all_modules(but: tuple[str, ...] = NOT_FOR_CALLERS, *, needs_extras: bool = False) -> None:
+    """Import the modules that define errors, so that all error classes exist.
+
+    Args:
+        but: Packages to leave out.
+        needs_extras: Raise ModuleNotFoundError where an extra is missing, instead of leaving its modules out.
+    """
     for module in pkgutil.walk_packages(mailboat.__path__, "mailboat."):
         if module.name.startswith(but):
             continue
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("mailboat"):
+            if needs_extras or (error.name or "").startswith("mailboat"):
                 raise  # anything else is an extra that is not installed here
 
 

@@ -23,8 +23,7 @@ _SMALLEST_KEY_BYTES: Final = 16
 class ReferenceRefusedError(UntrustedInputError):
     """A package's reference to a blob is malformed, so the blob was not fetched and nothing was written.
 
-    Another program wrote the message, or it was damaged. Find its publisher with `mailboat errors show`, and
-    publish the paths again with a Mailboat publisher.
+    Find its publisher with `mailboat errors show`, and publish the paths again with a Mailboat publisher.
     """
 
 

@@ -40,16 +40,14 @@ _DIGITS: Final = 6
 class BuildBusyError(RetryableError):
     """Another driver works on this build, or on another build of the same paths. This one did nothing.
 
-    Wait until it is done (`mailboat bulk status`). The lease of a driver that died on another machine expires after
-    a minute; on the same machine it is released at once.
+    Wait until it is done (`mailboat bulk status`); the lease of a dead driver expires within a minute.
     """
 
 
 class BuildLostError(StopError):
     """This driver missed its lease for a minute, and another one took over the build.
 
-    No action is needed: the other driver continues with what was built and published. `mailboat bulk status` shows
-    its progress.
+    No action is needed: the other driver continues (`mailboat bulk status`).
     """
 
 

@@ -39,8 +39,7 @@ from mailboat.publisher.source_changes import ChangeGroup
 class BuildIncompleteError(PermanentError):
     """Some packages of a build failed, so nothing was published; the other packages are built and kept.
 
-    The report names each path and its reason. Repair them and run the same command again: it builds what is missing
-    and publishes everything.
+    The report names each path and reason. Repair them and run the same command again.
     """
 
 
@@ -55,7 +54,7 @@ class BuildOvertakenError(RetryableError):
     """Packages of the same paths were published during a build and during each of its further rounds.
 
     The build is complete, but may have reverted content that was published in between. When fewer publications run,
-    run the same command again without `--build-id`.
+    repeat the command without `--build-id`.
     """
 
 

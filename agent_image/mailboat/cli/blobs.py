@@ -90,7 +90,8 @@ def sweep(
     )
     removable = found.blobs.get(SweepDecision.REMOVABLE)
     if not yes and ((removable and removable.count) or any(target.removed for target in found.targets)):
-        session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
+        forgetting = "" if forget_journal is None else f" --forget-journal {forget_journal}"
+        session.note(f"nothing was removed; to do so: mailboat blobs sweep --yes{forgetting}")
 
 
 class SweepLine:

@@ -117,16 +117,13 @@ class PublisherConfig(Section):
     filevault_name: Annotated[
         str,
         Setting(
-            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the "
-            "name of their package builder."
+            "Package type of `filevault` packages in messages; Sling subscribers accept only the name of their "
+            "package builder."
         ),
     ] = "filevault"
     namespaces: Annotated[
         tuple[NamespaceConfig, ...],
-        Setting(
-            "Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source. A prefix without "
-            "a namespace is rejected in `filevault` packages."
-        ),
+        Setting("Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source."),
     ] = ()
     transfer: Annotated[
         Transfer,
@@ -142,7 +139,7 @@ class PublisherConfig(Section):
     piece_bytes: Annotated[
         int,
         Setting(
-            "Size of one piece of a package in chunks. The brokers must accept slightly larger messages.",
+            "Size of one piece of a package in chunks; brokers must accept slightly larger messages.",
             minimum=1024,
             maximum=GIBIBYTE,
         ),
@@ -156,17 +153,15 @@ class PublisherConfig(Section):
     changed_package_bytes: Annotated[
         int,
         Setting(
-            "Approximate maximum of content per package of `publish --changed`; larger changes become several "
-            "packages.",
+            "Approximate maximum of content per package of `publish --changed`.",
             minimum=1,
         ),
     ] = 4 * MEBIBYTE
     queue_cache_bytes: Annotated[
         int,
         Setting(
-            "Memory for the view of the queues: at most half for positions of packages (2.25 bytes each, 15 "
-            "million by default), the rest for cached messages. Beyond it, lengths of queues are upper "
-            "bounds.",
+            "Memory for the view of the queues: positions of packages (at most half; 2.25 bytes each) and cached "
+            "messages. Beyond it, lengths of queues are upper bounds.",
             minimum=MEBIBYTE,
         ),
     ] = 64 * MEBIBYTE
@@ -187,8 +182,7 @@ class StagingConfig(Section):
     timeout_seconds: Annotated[
         float,
         Setting(
-            "Time to wait for its confirmation of a package before its announcement is read again. The wait "
-            "itself has no limit.",
+            "Time after which its announcement is read again. The wait itself has no limit.",
             minimum=0.1,
         ),
     ] = 60.0
@@ -210,7 +204,7 @@ class ReadinessConfig(Section):
     max_lag_seconds: Annotated[
         float | None,
         Setting(
-            "Age of the next package beyond which a ready subscriber is not ready any longer. null: no limit.",
+            "Age of the next package beyond which the subscriber is not ready. null: no limit.",
             minimum=1,
         ),
     ] = None
@@ -222,17 +216,17 @@ class PiecesConfig(Section):
     max_packages: Annotated[
         int,
         Setting(
-            "Maximum number of packages collected at once. Beyond it the pieces of the one that waits longest "
-            "are dropped, and read again when its message arrives.",
+            "Maximum number of packages collected at once. Beyond it the oldest pieces are dropped, and read again "
+            "when their message arrives.",
             minimum=1,
         ),
     ] = 10
     max_bytes: Annotated[
-        int, Setting("Maximum bytes of all of them, in the folder for temporary files. A pod's has 1 GiB.", minimum=0)
+        int, Setting("Maximum bytes of all of them, as temporary files; a pod has 1 GiB.", minimum=0)
     ] = 512 * MEBIBYTE
     expire_seconds: Annotated[
         float,
-        Setting("Time without a new piece after which the pieces of an incomplete package are dropped.", minimum=1),
+        Setting("Time without a new piece after which an incomplete package is dropped.", minimum=1),
     ] = 60.0
 
 
@@ -280,8 +274,7 @@ class SubscriberConfig(Section):
     shutdown_seconds: Annotated[
         float,
         Setting(
-            "Time to finish the current package on SIGTERM. After four fifths of it the package is rolled "
-            "back; the next start imports it.",
+            "Time to finish the current package on SIGTERM. After four fifths of it the package is rolled back.",
             minimum=0,
         ),
     ] = 25.0
@@ -302,8 +295,7 @@ class SubscriberConfig(Section):
     expose_seconds: Annotated[
         float | None,
         Setting(
-            "With `expose: build`: time without a package of the build after which it is shown incomplete. "
-            "null: no limit.",
+            "Time without a package of a build after which it is shown incomplete. null: no limit.",
             minimum=0,
         ),
     ] = 3600.0
@@ -337,8 +329,8 @@ class SubscriberAgentConfig(Section):
     roots: Annotated[
         tuple[str, ...],
         Setting(
-            "Content paths, each with everything below it. A package that would change other content is "
-            "rejected as a whole and goes to the error queue. Default: all paths."
+            "Content paths, each with everything below it. A package that would change other content goes to the "
+            "error queue. Default: all paths."
         ),
     ] = ()
     editable: Annotated[
@@ -401,7 +393,7 @@ class HttpConfig(Section):
         Setting("Bearer tokens and their rights. Empty: every process of this machine has all rights."),
     ] = ()
     open_metrics: Annotated[
-        bool, Setting("Serve `/metrics` without a token; it shows names of publishers and subscribers, and no content.")
+        bool, Setting("Serve `/metrics`, with names of publishers and subscribers, without a token.")
     ] = False
     max_body_bytes: Annotated[int, Setting("Maximum size of a request body; a larger one gets 413.", minimum=1)] = (
         MEBIBYTE
@@ -409,7 +401,7 @@ class HttpConfig(Section):
     requests_per_second: Annotated[
         float,
         Setting(
-            "Sustained request rate per token, or per address without one; beyond it 429 with `Retry-After`.",
+            "Sustained request rate per token, or per address without one; beyond it 429.",
             minimum=0.1,
         ),
     ] = 50.0
@@ -422,7 +414,7 @@ class HttpConfig(Section):
     max_connections: Annotated[
         int,
         Setting(
-            "Maximum number of connections. One more displaces an idle connection, or gets 503. Probes have 16 more.",
+            "Maximum number of connections; one more displaces an idle one, or gets 503. Probes have 16 more.",
             minimum=1,
             maximum=65_535,
         ),
@@ -442,10 +434,7 @@ class JobRuleConfig(Section):
     ] = None
     distributed: Annotated[
         str | None,
-        Setting(
-            "Path pattern: a package below it that all subscribers of a publisher are past adds the job, with "
-            "its event."
-        ),
+        Setting("Path pattern: a package below it that all subscribers of a publisher are past adds the job."),
     ] = None
     key: Annotated[
         str,

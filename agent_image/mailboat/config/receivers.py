@@ -65,9 +65,7 @@ class EventFilterConfig(Section):
 
     severity: Annotated[
         EventSeverity,
-        Setting(
-            "Least severity: a package that was given up is an error, one that is missing for another reason a warning."
-        ),
+        Setting("Least severity: a given-up package is an error, one that is missing for another reason a warning."),
     ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Setting("Kinds of events. Empty: all.")] = ()
     publishers: Annotated[
@@ -89,9 +87,7 @@ class EventFilterConfig(Section):
 class WebhookConfig(Section):
     """A receiver that events are posted to."""
 
-    name: Annotated[
-        str, Setting("Name, under which its progress is kept: with a new name it starts at the next event.")
-    ]
+    name: Annotated[str, Setting("Name of its progress: with a new name it starts at the next event.")]
     url: Annotated[str | None, Setting("URL that events are posted to.")] = None
     secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
@@ -121,9 +117,7 @@ class RelayConfig(Section):
 class MailConfig(Section):
     """Recipients that events are mailed to, through `events.relay`."""
 
-    name: Annotated[
-        str, Setting("Name, under which its progress is kept: with a new name it starts at the next event.")
-    ]
+    name: Annotated[str, Setting("Name of its progress: with a new name it starts at the next event.")]
     to: Annotated[tuple[str, ...], Setting("Addresses of the recipients.")]
     every_seconds: Annotated[
         float, Setting("Least time between two e-mails; events in between are sent together, up to 100.", minimum=1)
@@ -137,7 +131,7 @@ class EventsConfig(Section):
     silent_seconds: Annotated[
         float,
         Setting(
-            "Time that an event waits for a silent subscriber; then it is sent, and names that subscriber as `absent`.",
+            "Time that an event waits for a silent subscriber; then it names that subscriber as `absent`.",
             minimum=1,
         ),
     ] = 300.0

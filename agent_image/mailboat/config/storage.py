@@ -77,8 +77,7 @@ class KafkaConfig(Section):
     append_seconds: Annotated[
         float,
         Setting(
-            "Time limit of an append. Then its outcome is unknown (AppendUncertain): publish again with the "
-            "same request id.",
+            "Time limit of an append; then its outcome is unknown (AppendUncertain).",
             minimum=0.1,
         ),
     ] = 30.0
@@ -118,9 +117,7 @@ class S3Config(Section):
     prefix: Annotated[str, Setting("Prefix of all keys, for a shared bucket.")] = ""
     endpoint_url: Annotated[str | None, Setting("Endpoint of an S3-compatible server. Default: AWS.")] = None
     region: Annotated[str | None, Setting("Region. null: as found by the credentials chain.")] = None
-    path_style: Annotated[
-        bool, Setting("Path-style requests (bucket in the path), as many S3-compatible servers require.")
-    ] = False
+    path_style: Annotated[bool, Setting("Path-style requests, as many S3-compatible servers require.")] = False
     access_key_id: Annotated[Secret | None, Setting("Access key id. null: the credentials chain.")] = None
     secret_access_key: Annotated[Secret | None, Setting("Secret access key.")] = None
     ca_file: Annotated[str | None, Setting("CA bundle for the server's certificate, PEM.")] = None
@@ -133,7 +130,7 @@ class S3Config(Section):
         ),
     ] = 8 * MEBIBYTE
     max_attempts: Annotated[
-        int, Setting("Attempts per request that fails temporarily, with growing pauses between them.", minimum=1)
+        int, Setting("Attempts per request that fails temporarily, with growing pauses.", minimum=1)
     ] = 5
 
     @property
@@ -151,8 +148,7 @@ class BlobsConfig(Section):
     grace_seconds: Annotated[
         float,
         Setting(
-            "Minimum age of unreferenced blobs that a sweep removes; younger ones may belong to a publication "
-            "in progress.",
+            "Minimum age of unreferenced blobs that a sweep removes.",
             minimum=0,
         ),
     ] = DAY_SECONDS

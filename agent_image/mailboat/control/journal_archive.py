@@ -43,7 +43,7 @@ from mailboat.content.watched_sources import Phases
 from mailboat.control.subscriber_directory import SubscriberStatus, members_below, position_findings
 from mailboat.errors import DistributionMissingError, MailboatError, ThrottledError, TopicMissingError, UsageError
 from mailboat.journal.port import Record
-from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets
+from mailboat.maintenance.blob_sweep import SweepWatch, blobs_with_fates, sweep, sweep_targets, unregister_journal
 from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 from mailboat.maintenance.schedule import remove_expired
 from mailboat.model.identifiers import Offset
@@ -266,7 +266,7 @@ class JournalArchive:
         workspace = self._workspace
         with self._reading_everything():
             if forget_journal is not None:
-                workspace.blobs.forget_user(forget_journal)
+                unregister_journal(workspace, forget_journal, is_dry_run=is_dry_run)
             report = sweep(workspace, is_dry_run=is_dry_run, watch=self._watch)
             targets = sweep_targets(workspace, is_dry_run=is_dry_run)
         return SweepView(

@@ -29,7 +29,7 @@ from mailboat.blobs.sweep import (
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import SQLITE, parse_target
 from mailboat.content.targets.sqlite import sweep_blobs
-from mailboat.errors import JournalUnavailableError, MailboatError
+from mailboat.errors import JournalUnavailableError, MailboatError, UsageError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import PackageMessage
@@ -210,10 +210,31 @@ def _watched(blobs: Iterator[BlobInfo], watch: SweepWatch | None) -> Iterator[Bl
         yield info
 
 
-def _check_is_alone(workspace: Workspace) -> None:
+def unregister_journal(workspace: Workspace, identity: str, *, is_dry_run: bool = False) -> None:
+    """Deregister a deleted journal that used the workspace's blob store, so that sweeps no longer stop for it.
+
+    Raises: UsageError: No other journal with this id is registered.
+    """
+    others = _other_journals(workspace)
+    if identity not in others:
+        known = ", ".join(others) or "none"
+        raise UsageError(
+            f"no other journal {identity} is registered in {workspace.blobs.description}; registered: {known}",
+            next_step="mailboat blobs sweep",
+        )
+    if not is_dry_run:
+        workspace.blobs.forget_user(identity)
+
+
+def _other_journals(workspace: Workspace) -> list[str]:
     own = str(workspace.journal.identity(workspace.package_topic))
-    others = [user for user in workspace.blobs.users() if user != own]
+    return [user for user in workspace.blobs.users() if user != own]
+
+
+def _check_is_alone(workspace: Workspace) -> None:
+    others = _other_journals(workspace)
     if others:
+        own = workspace.journal.identity(workspace.package_topic)
         raise BlobStoreSharedError(
             f"the journal {others[0]} stores packages in {workspace.blobs.description}, too; this one is {own}",
             next_step=f"give each its own place or, if that journal was deleted:\n"

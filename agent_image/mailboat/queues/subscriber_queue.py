@@ -33,8 +33,8 @@ MAX_REMOVED_ENTRIES: Final = 10_000
 class RemovalRefusedError(UsageError):
     """The named packages cannot be removed from the queue. Nothing was sent.
 
-    A subscriber imports in order, so a removal starts at the first entry and takes everything up to the last one
-    named. Each must still be in the queue (`mailboat queues show`).
+    A removal starts at the first entry of the queue and takes everything up to the last one named
+    (`mailboat queues show`).
     """
 
 

@@ -55,8 +55,7 @@ _MANY: Final = ReadLimits(max_records=500)
 class ImportDefectError(StopError):
     """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
 
-    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose`,
-    report the traceback, and start a fixed version: it continues at the same package.
+    Run the subscriber with `--verbose` and report the traceback. A fixed version continues at the same package.
     """
 
 

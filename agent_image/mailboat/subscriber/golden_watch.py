@@ -34,9 +34,8 @@ _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 class GoldenSilentError(RetryableError):
     """A subscriber waits for its golden subscriber, which may never confirm the package.
 
-    The golden subscriber is silent, not editable, does not follow the publisher, or passed the package without a
-    status. Start it, make it editable, or let it follow the publisher; or clear the queue of the waiting subscriber
-    and publish the content again.
+    The golden subscriber must run, be editable and follow the publisher. If it passed the package without a status,
+    clear the queue of the waiting subscriber and publish the content again.
     """
 
 

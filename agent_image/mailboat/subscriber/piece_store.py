@@ -45,8 +45,7 @@ _LOG: Final = logging.getLogger(__name__)
 class PiecesMissingError(UntrustedInputError):
     """The journal no longer holds all pieces of a package, or they do not form a package.
 
-    Retention removed the first pieces, or a publisher appended invalid ones. The package was not imported: publish
-    its paths again.
+    The package was not imported: publish its paths again.
     """
 
 

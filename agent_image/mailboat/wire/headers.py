@@ -53,8 +53,8 @@ Headers = tuple[tuple[str, bytes], ...]
 class JobLogOutdatedError(StopError):
     """The job topic holds records of a form that only an earlier version of Mailboat reads.
 
-    Let the earlier version finish the jobs and stop its workers. Then delete the topic, and start this version: it
-    creates the topic again. Add queues and schedules again.
+    Let the earlier version finish the jobs, stop its workers, and delete the topic. Start this version, and add queues
+    and schedules again.
     """
 
 

@@ -48,9 +48,7 @@ class EventFilter(Frozen):
 
     severity: Annotated[
         EventSeverity,
-        Field(
-            "Least severity: a package that was given up is an error, one that is missing for another reason a warning."
-        ),
+        Field("Least severity: a given-up package is an error, one that is missing for another reason a warning."),
     ] = EventSeverity.INFO
     kinds: Annotated[tuple[EventKind, ...], Field("Kinds of events. Default: all.", max_items=6, key="")] = ()
     subscribers: Annotated[
@@ -96,9 +94,7 @@ class Webhook(Frozen):
         ),
     )
 
-    name: Annotated[
-        str, Field("Name, under which its progress is kept: with a new name it starts at the next event.", form=LABEL)
-    ]
+    name: Annotated[str, Field("Name of its progress: with a new name it starts at the next event.", form=LABEL)]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
     url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
@@ -157,9 +153,7 @@ class Relay(Frozen):
 class Mail(Frozen):
     """Recipients that events are mailed to, through the relay."""
 
-    name: Annotated[
-        str, Field("Name, under which its progress is kept: with a new name it starts at the next event.", form=LABEL)
-    ]
+    name: Annotated[str, Field("Name of its progress: with a new name it starts at the next event.", form=LABEL)]
     to: Annotated[
         tuple[str, ...],
         Field("Addresses of the recipients.", form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),
@@ -192,7 +186,7 @@ class Events(Frozen):
     silent_seconds: Annotated[
         float,
         Field(
-            "Time that an event waits for a silent subscriber; then it is sent, and names that subscriber as `absent`.",
+            "Time that an event waits for a silent subscriber; then it names that subscriber as `absent`.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0

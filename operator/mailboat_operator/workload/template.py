@@ -72,8 +72,8 @@ AgentImageName = Annotated[
 ServiceAccountName = Annotated[
     str | None,
     Field(
-        "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is "
-        "mounted. Default: the namespace's default account.",
+        "Existing service account, for the pods' cloud identity; its Kubernetes token is not mounted. Default: the "
+        "namespace's default account.",
         form=NAME,
     ),
 ]

@@ -56,8 +56,8 @@ class SparkMissingError(UsageError):
 class SparkUnavailableError(RetryableError):
     """Spark's JVM runs, but no session could be started at that master. Nothing was built.
 
-    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), that a master listens there, and that master and
-    driver reach each other. Then run the same command again.
+    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other. Then
+    run the same command again.
     """
 
 

@@ -41,8 +41,7 @@ Advance = Callable[[int], None]
 class SparkJobFailedError(RetryableError):
     """Spark gave up a job: executors were lost, or a task failed too often.
 
-    The message has the beginning of Spark's reason; its log has the rest. Built packages are kept: run the same
-    command again.
+    Spark's log has the whole reason. Built packages are kept: run the same command again.
     """
 
 

@@ -161,7 +161,7 @@ class QueueOrder:
         rate: Starts within `rate_period_ms`; 0 is without limit.
         rate_period_ms: The period of the rate.
         merge: The most jobs of one key that one call takes; 1 does not merge.
-        merge_within_ms: How long the first job of a key waits for others.
+        merge_within_ms: How long the first job of a key waits for others; without effect if `merge` is 1.
         retries: How often a failed attempt is repeated; -1 is without limit.
         retry_delay_ms: Before the first repetition; each further one doubles it.
         max_retry_delay_ms: The longest pause before a repetition.
@@ -176,7 +176,7 @@ class QueueOrder:
     rate: StrictInt = 0
     rate_period_ms: StrictInt = 1_000
     merge: StrictInt = 1
-    merge_within_ms: StrictInt = 0
+    merge_within_ms: StrictInt = 2_000
     retries: StrictInt = 10
     retry_delay_ms: StrictInt = 2_000
     max_retry_delay_ms: StrictInt = 300_000
@@ -344,7 +344,7 @@ async def set_job_queue(queue: QueuePath, order: QueueOrder, ports: Ports, call:
         order.rate,
         order.rate_period_ms,
         order.merge,
-        order.merge_within_ms,
+        order.merge_within_ms if order.merge > 1 else 0,
         order.retries,
         order.retry_delay_ms,
         order.max_retry_delay_ms,

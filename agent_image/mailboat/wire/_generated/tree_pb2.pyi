@@ -35,18 +35,18 @@ class NodeBody(_message.Message):
     BINARIES_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     shape: _builtins.bytes
-    """NodeShape; opaque here, so that a reader knows one it has checked before"""
+    """NodeShape, required; opaque, so that a reader recognises one"""
     @_builtins.property
     def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of all properties but binaries"""
+        """of all properties but binaries, in the order of the shape"""
 
     @_builtins.property
     def binaries(self) -> Global___NodeBinaries:
-        """present when there are any values in it"""
+        """values of all binary properties; present if there is at least one"""
 
     @_builtins.property
     def order(self) -> Global___NodeOrder:
-        """present when the order of children has a meaning"""
+        """children in order; present, possibly empty, if the order of children counts"""
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class NodeShape(_message.Message):
     BINARY_FIELD_NUMBER: _builtins.int
     BINARY_COUNT_FIELD_NUMBER: _builtins.int
     primary_type: _builtins.str
+    """jcr:primaryType"""
     @_builtins.property
     def mixin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """sorted"""
+        """jcr:mixinTypes, sorted"""
 
     @_builtins.property
     def property(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -88,11 +89,13 @@ class NodeShape(_message.Message):
 
     @_builtins.property
     def property_type(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """javax.jcr.PropertyType, one a property; left out when all are STRING (1)"""
+        """One number per property, as in javax.jcr.PropertyType: 1 String, 3 Long, 4 Double, 5 Date, 6 Boolean, 7 Name, 8 Path,
+        9 Reference, 10 WeakReference, 11 URI, 12 Decimal. Omitted if all are 1.
+        """
 
     @_builtins.property
     def property_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """one a property: 0 is single, n+1 is multiple with n values; left out when all are single"""
+        """One number per property: 0 for a single value, n+1 for a multi-valued property with n values. Omitted if all are 0."""
 
     @_builtins.property
     def binary(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -129,11 +132,11 @@ class NodeBinaries(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """the data, or the SHA-256 of data that is elsewhere"""
+        """the data, or its SHA-256: in the blob store or the pieces before"""
 
     @_builtins.property
     def length(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """one a value: 0 is data, n+1 is a SHA-256 of n bytes; left out when all are data"""
+        """one per value: 0 for data, n+1 for a SHA-256 of n bytes; omitted if all are data"""
 
     def __init__(
         self,
@@ -232,7 +235,7 @@ class TreeHeader(_message.Message):
     def filter(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilter]: ...
     @_builtins.property
     def ancestor(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
-        """not covered: made where missing, never changed"""
+        """not covered: created where missing; from version 3 also below roots"""
 
     @_builtins.property
     def inner_ancestor(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

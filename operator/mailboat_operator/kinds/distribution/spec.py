@@ -81,8 +81,7 @@ class DistributionSpec(Frozen):
     active_deadline_seconds: Annotated[
         int | None,
         Field(
-            "Time after creation at which it fails if not all members have the package. Published packages "
-            "stay published. Default: never.",
+            "Time after creation at which it fails if not all members have the package. Default: never.",
             minimum=1,
             maximum=2**31 - 1,
         ),

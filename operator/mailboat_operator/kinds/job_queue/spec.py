@@ -57,7 +57,7 @@ class Merge(Frozen):
 
     jobs: Annotated[int, Field("Maximum number of jobs per call.", minimum=2, maximum=256)]
     within_seconds: Annotated[float, Field("Time that the first job of a key waits for others.", form=DAY_OR_ZERO)] = (
-        0.0
+        2.0
     )
 
 
@@ -139,8 +139,7 @@ class Workers(Frozen):
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a removed worker finishes its running jobs. Then they are stopped, and another "
-            "worker runs them again.",
+            "Time in which a removed worker finishes its jobs. Then another worker runs them.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0

@@ -57,8 +57,8 @@ class JobScheduleSpec(Frozen):
     missed: Annotated[
         MissedPolicy,
         Field(
-            "What due times do that no agent or worker saw within 30 seconds. once: add one job for all. "
-            "skip: none. all: one for each of the last 100."
+            "Due times that no agent or worker saw within 30 seconds. once: add one job for all. skip: none. all: "
+            "one for each of the last 100."
         ),
     ] = MissedPolicy.ONCE
     key: Annotated[str | None, Field("Key of the job, for order, fairness and merging.", max_length=253)] = None

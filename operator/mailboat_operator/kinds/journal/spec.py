@@ -79,9 +79,7 @@ class S3(Frozen):
     prefix: Annotated[str, Field("Prefix of all keys, for a shared bucket.", form=KEY_PREFIX)] = ""
     endpoint_url: Annotated[str | None, Field("Endpoint of an S3-compatible server. Default: AWS.", form=URL)] = None
     region: Annotated[str | None, Field("Region. Default: as found in the pod's environment.", max_length=63)] = None
-    path_style: Annotated[
-        bool, Field("Path-style requests (bucket in the path), as many S3-compatible servers require.")
-    ] = False
+    path_style: Annotated[bool, Field("Path-style requests, as many S3-compatible servers require.")] = False
     credentials_secret_ref: Annotated[
         SecretReference | None,
         Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
@@ -143,10 +141,7 @@ class JournalTopics(Frozen):
 
     manage: Annotated[
         bool,
-        Field(
-            "Create and reconcile the topics. False: they exist, and belong to the Journal of another namespace or "
-            "cluster, or to the brokers' administrator."
-        ),
+        Field("Create and reconcile the topics. false: another Journal, or the brokers' administrator, does."),
     ] = True
     prefix: Annotated[
         str | None, Field("Prefix of topic names, for several systems on the same brokers.", form=TOPIC_PREFIX)

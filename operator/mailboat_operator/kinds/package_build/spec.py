@@ -185,9 +185,7 @@ class PackageBuildSpec(Frozen):
     budget: Annotated[Budget, Field("Maximum size of one package.")] = field(default_factory=Budget)
     executors: Annotated[Executors, Field("The executors.")] = field(default_factory=Executors)
     driver: Annotated[Driver, Field("The driver, which splits the tree and publishes.")] = field(default_factory=Driver)
-    engine: Annotated[SparkOperator, Field("Operator that runs it, by its kind of SparkApplication.")] = (
-        SparkOperator.KUBEFLOW
-    )
+    engine: Annotated[SparkOperator, Field("Spark operator that runs it.")] = SparkOperator.KUBEFLOW
     image: Annotated[str | None, Field("Image of all its pods. Default: the operator's setting.", form=IMAGE)] = None
     image_pull_secrets: Annotated[
         tuple[SecretReference, ...], Field("Image pull secrets, in addition to the template's.", max_items=8)
@@ -201,16 +199,13 @@ class PackageBuildSpec(Frozen):
     schedule: Annotated[Timetable | None, Field("Schedule of repeated builds. Default: one build, now.")] = None
     suspend: Annotated[
         bool,
-        Field(
-            "Suspend the build: its pods are removed, built packages are kept, and it resumes when this is "
-            "false. With a schedule: no new build begins."
-        ),
+        Field("Remove the pods and keep built packages. With a schedule: begin no new build."),
     ] = False
     retries: Annotated[
         int,
         Field(
-            "Attempts after the first; each resumes the previous one. An attempt with unreadable paths "
-            "publishes the others and fails; its log names them.",
+            "Attempts after the first; each resumes the previous one. With unreadable paths an attempt publishes the "
+            "others and fails; its log names them.",
             minimum=0,
             maximum=20,
         ),

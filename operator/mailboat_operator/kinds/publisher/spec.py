@@ -127,8 +127,8 @@ class PublisherSpec(Frozen):
     filevault_name: Annotated[
         str,
         Field(
-            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the "
-            "name of their package builder.",
+            "Package type of `filevault` packages in messages; Sling subscribers accept only the name of their "
+            "package builder.",
             form=AGENT_NAME,
         ),
     ] = "filevault"

@@ -132,8 +132,7 @@ class Staging(Frozen):
     timeout_seconds: Annotated[
         float,
         Field(
-            "Time to wait for its confirmation of a package before its announcement is read again. The wait "
-            "itself has no limit.",
+            "Time after which its announcement is read again. The wait itself has no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
@@ -164,7 +163,7 @@ class Readiness(Frozen):
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of the next package beyond which a ready member is not ready any longer. Default: no limit.",
+            "Age of the next package beyond which the member is not ready. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
@@ -176,8 +175,8 @@ class Pieces(Frozen):
     max_packages: Annotated[
         int,
         Field(
-            "Maximum number of packages collected at once. Beyond it the pieces of the one that waits longest "
-            "are dropped, and read again when its message arrives.",
+            "Maximum number of packages collected at once. Beyond it the oldest pieces are dropped, and read again "
+            "when their message arrives.",
             minimum=1,
             maximum=1000,
         ),
@@ -188,7 +187,7 @@ class Pieces(Frozen):
     expire_after_seconds: Annotated[
         float,
         Field(
-            "Time without a new piece after which the pieces of an incomplete package are dropped.",
+            "Time without a new piece after which an incomplete package is dropped.",
             form=DURATION_OF_SECONDS,
         ),
     ] = 60.0
@@ -396,8 +395,8 @@ class SubscriberPoolSpec(Frozen):
     roots: Annotated[
         tuple[str, ...],
         Field(
-            "Content paths, each with everything below it. A package that would change other content is "
-            "rejected as a whole and goes to the error queue. Default: all paths.",
+            "Content paths, each with everything below it. A package that would change other content goes to the "
+            "error queue. Default: all paths.",
             form=CONTENT_PATH,
             key="",
         ),
@@ -408,8 +407,8 @@ class SubscriberPoolSpec(Frozen):
     delivery: Annotated[
         Delivery,
         Field(
-            "With broadcast, every member imports every package into a target of its own. With shared, the members "
-            "share one target, and one of them imports each package."
+            "broadcast: every member imports every package into its own target. shared: the members share one "
+            "target, and one of them imports each package."
         ),
     ] = Delivery.BROADCAST
     slots: Annotated[
@@ -418,8 +417,7 @@ class SubscriberPoolSpec(Frozen):
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a removed member finishes the packages that it has begun (delivery shared). Then "
-            "they are rolled back, and another member imports them.",
+            "Time in which a removed member finishes its packages (delivery shared). Then another member imports them.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
@@ -437,7 +435,7 @@ class SubscriberPoolSpec(Frozen):
     ] = Expose.PACKAGE
     readiness: Annotated[Readiness, Field("When a member counts as ready to serve.")] = field(default_factory=Readiness)
     template: Annotated[
-        Template, Field("Additional containers, which read the content in `/content`, and pod placement.")
+        Template, Field("Additional containers, with the content in `/content`, and pod placement.")
     ] = field(default_factory=Template)
     service: Annotated[Service, Field("Service of the members that have caught up.")] = field(default_factory=Service)
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
@@ -450,8 +448,7 @@ class SubscriberPoolSpec(Frozen):
     drain_seconds: Annotated[
         float,
         Field(
-            "Time from a pod's removal from the Service to the stop of the template's containers, for "
-            "requests under way.",
+            "Time from a pod's removal from the Service to the stop of the template's containers.",
             form=DRAIN,
         ),
     ] = 5.0
@@ -460,8 +457,7 @@ class SubscriberPoolSpec(Frozen):
     lagging_from: Annotated[
         int,
         Field(
-            "Lag, in packages, of a serving member at which the condition Lagging becomes true, until it is "
-            "half of that.",
+            "Lag of a serving member, in packages, at which the condition Lagging becomes true.",
             minimum=1,
             maximum=10**9,
         ),
