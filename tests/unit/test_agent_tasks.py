@@ -11,6 +11,8 @@ from mailboat.agent.subscriber_process import SubscriberBusyError
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
+from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.messages import DiscoveryMessage, FailureCause
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS
@@ -41,6 +43,10 @@ class Scripted:
     def readiness(self) -> tuple[bool, str]:
         return True, "idle"
 
+    def present(self) -> DiscoveryMessage:
+        assert not self.is_closed
+        return DiscoveryMessage(SlingId("home"), AgentName("edge"), ())
+
 
 def task_of(opener: Callable[[], Scripted]) -> SubscriberTask:
     return SubscriberTask("edge", opener, SkippingClock())
@@ -53,6 +59,7 @@ def test_it_runs_until_it_is_stopped_and_releases_its_target() -> None:
     task.worker.start()
     assert subscriber.began.wait(PATIENCE_SECONDS)
     assert task.view() == AgentView("edge", "subscriber", "running", ready=True, reason="idle")
+    assert task.report() == (subscriber.present(), True, False, None)
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
@@ -67,6 +74,9 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
     assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
     assert task.view() == AgentView("edge", "subscriber", "stopped", ready=False, reason="JournalTrimmed")
+    message, is_running, is_over, cause = task.report()
+    assert (message is not None, is_running, is_over) == (True, False, True)
+    assert cause == FailureCause("JournalTrimmed", "20 packages are gone")
     assert task.exit_code == 6
 
 
@@ -75,6 +85,9 @@ def test_a_defect_is_logged_with_its_trace_and_takes_nobody_along(caplog: pytest
     task.worker.start()
     assert task.worker.join(PATIENCE_SECONDS)
     assert (task.view().reason, task.exit_code) == ("defect", 1)
+    assert task.report().cause == FailureCause(
+        "AgentDefect", "internal error (ZeroDivisionError); the agent's log has the trace"
+    )
     assert [one.exc_info is not None for one in caplog.records] == [True]
 
 

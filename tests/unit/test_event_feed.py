@@ -119,7 +119,7 @@ def test_buffer_is_bounded_and_a_client_behind_it_is_told(
     monkeypatch.setattr(event_feed, "MAX_BYTES", 700)
     looks.change(lag=1)
     feed.poll()
-    assert feed.buffered_bytes <= 700
+    assert feed.held_bytes <= 700
 
 
 def test_unreadable_journal_is_one_event_until_it_is_readable(feed: EventFeed, looks: Looks) -> None:

@@ -165,6 +165,12 @@ class PoolMemberProcess:
             self._announcer.announce_soon()
         self._listener(statistics)
 
+    def present(self) -> DiscoveryMessage:
+        """What it would announce now, under the name of its home until it has joined. Reads no storage; any thread."""
+        message = announcement(self._workspace, self._subscription, self._member.statistics)
+        sling_id = self._member.sling_id
+        return message if sling_id is None else replace(message, sub_sling_id=sling_id, given_up=self._member.given_up)
+
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._member.statistics
         if statistics.phase is SubscriberPhase.STOPPED and statistics.cause is None:

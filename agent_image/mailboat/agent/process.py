@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.observability import Observability
+from mailboat.agent.own_subscribers import OwnSubscribers
 from mailboat.agent.pool_member import PoolMemberProcess
 from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
@@ -132,6 +133,7 @@ class AgentProcess:
         self._changed = threading.Event()
         self._has_started = False
         self._control: ControlService | None = None
+        self._own: OwnSubscribers | None = None
         self._history: LagHistory | None = None
         self._tasks = [
             SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
@@ -145,8 +147,13 @@ class AgentProcess:
         return self._control
 
     @property
+    def own(self) -> OwnSubscribers | None:
+        """The subscribers of a process without a publisher; None before `start`, and where there is one."""
+        return self._own
+
+    @property
     def history(self) -> LagHistory | None:
-        """Lag and throughput of the last hour; None where there is no control service."""
+        """Lag and throughput of the last hour; None before `start`."""
         return self._history
 
     def start(self) -> None:
@@ -155,6 +162,8 @@ class AgentProcess:
         _ = self.workspace.blobs  # opened once, before threads would race for it
         if self.config.agents.publishers:
             self._start_publishers()
+        else:
+            self._watch_subscribers()
         for task in self._tasks:
             task.worker.start()
         self._has_started = True
@@ -172,12 +181,22 @@ class AgentProcess:
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
         self.observability.watch_jobs(self._control.jobs)
         self._upkeep.append(Worker("jobs", self._control.jobs.attend, self._pulse, WorkerOptions("attending to jobs")))
-        self._history = LagHistory(self._control.status, self._pulse)
-        self._upkeep.append(
-            Worker("history", self._history.sample, self._pulse, WorkerOptions("sampling lag and throughput"))
-        )
+        self._upkeep.append(self._sampling(LagHistory(self._control.status, self._pulse)))
         for worker in self._upkeep:
             worker.start()
+
+    def _watch_subscribers(self) -> None:
+        """What the dashboard of a process without a publisher shows."""
+        agents = tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
+        self._own = OwnSubscribers(self.workspace, agents, self._pulse)
+        worker = self._sampling(LagHistory(self._own.status, self._pulse))
+        self._upkeep.append(worker)
+        worker.start()
+
+    def _sampling(self, history: LagHistory) -> Worker:
+        """The worker that samples a history, which the dashboard plots."""
+        self._history = history
+        return Worker("history", history.sample, self._pulse, WorkerOptions("sampling lag and throughput"))
 
     def await_opened(self) -> Sequence[AgentView]:
         """Wait until every subscriber holds its locks, ended, or has to try again, and return those that ended."""

@@ -311,6 +311,16 @@ class SubscriberProcess:
             self._announced = news
             self._announcer.announce_soon()
 
+    def present(self) -> DiscoveryMessage:
+        """What it would announce now, with the error queue as it was last counted. Reads no storage; any thread."""
+        statistics = self._subscriber.statistics()
+        message = announcement(self._workspace, self._subscription, statistics, self._publishers)
+        calls = statistics.after
+        pending = HookCalls(calls.waiting, calls.set_aside, calls.cause) if calls.waiting or calls.set_aside else None
+        # counted by the announcer's thread, which a failure wakes
+        given_up = None if self._given_up is None else self._given_up[1]
+        return replace(message, given_up=given_up, after_calls=pending)
+
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._subscriber.statistics()
         message = announcement(self._workspace, self._subscription, statistics, self._publishers)

@@ -10,12 +10,13 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mailboat.agent.health import AgentView
 from mailboat.agent.subscriber_process import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
+from mailboat.model.messages import DiscoveryMessage, FailureCause
 from mailboat.subscriber.subscriber import Until
 from mailboat.workers import Worker, WorkerOptions
 
@@ -43,6 +44,25 @@ class RunnableSubscriber(Protocol):
     def readiness(self) -> tuple[bool, str]:
         """Whether it may serve, and why or why not."""
 
+    def present(self) -> DiscoveryMessage:
+        """What it would announce now. Reads no storage; from any thread."""
+
+
+class TaskReport(NamedTuple):
+    """What a task knows of its subscriber.
+
+    Attributes:
+        message: What the subscriber would announce now; its last words once it ended; None if it never opened.
+        is_running: Whether it is open now.
+        is_over: Whether it has ended.
+        cause: Why it ended, or could not open.
+    """
+
+    message: DiscoveryMessage | None
+    is_running: bool
+    is_over: bool
+    cause: FailureCause | None
+
 
 class SubscriberTask:
     """The worker of one subscriber, and its outcome."""
@@ -61,6 +81,8 @@ class SubscriberTask:
         self._when_ended = when_ended
         self._lock = threading.Lock()
         self._subscriber: RunnableSubscriber | None = None
+        self._last_message: DiscoveryMessage | None = None
+        self._cause: FailureCause | None = None
         self._reason = "starting"
         self._is_over = threading.Event()
         self._is_decided = threading.Event()
@@ -96,6 +118,14 @@ class SubscriberTask:
         is_ready, reason = subscriber.readiness()
         return AgentView(self.name, "subscriber", "running", is_ready, reason)
 
+    def report(self) -> TaskReport:
+        """What is known of the subscriber now."""
+        with self._lock:
+            subscriber, last = self._subscriber, self._last_message
+        # outside of the lock: a subscriber that closes meanwhile still answers, as it reads no storage
+        message = last if subscriber is None else subscriber.present()
+        return TaskReport(message, subscriber is not None, self.is_over, self._cause)
+
     def _turn(self) -> float | None:
         try:
             self._run_once()
@@ -104,9 +134,11 @@ class SubscriberTask:
             raise  # it is waited out
         except MailboatError as error:
             self._reason, self.exit_code = error.name, error.exit_code
+            self._cause = _cause_of(error)
             _LOG.error("subscriber %s stopped: %s", self.name, error)  # a named state needs no trace
-        except Exception:  # noqa: BLE001  # a defect of one subscriber must not take the others along
+        except Exception as error:  # noqa: BLE001  # a defect of one subscriber must not take the others along
             self._reason, self.exit_code = "defect", DEFECT_EXIT_CODE
+            self._cause = _cause_of(error)
             _LOG.exception("subscriber %s failed", self.name)
         return None
 
@@ -114,6 +146,7 @@ class SubscriberTask:
         with closing(self._open_when_free()) as subscriber:
             with self._lock:
                 self._subscriber = subscriber
+            self._cause = None
             self._is_decided.set()
             try:
                 # a stop that came while the target was opened found no subscriber to stop: see `_interrupt`
@@ -123,6 +156,7 @@ class SubscriberTask:
                 with self._lock:
                     # cleared before `closing` releases the target: `view` must not ask a closed subscriber
                     self._subscriber = None
+                    self._last_message = subscriber.present()
 
     def _open_when_free(self) -> RunnableSubscriber:
         """Open the subscriber, waiting a few seconds for locks. Raises: MailboatError."""
@@ -146,6 +180,7 @@ class SubscriberTask:
 
     def _note_failure(self, error: Exception) -> None:
         self._reason = getattr(error, "name", "defect")
+        self._cause = _cause_of(error)
         self._is_decided.set()
 
     def _close_session(self) -> None:
@@ -156,3 +191,10 @@ class SubscriberTask:
         self._is_decided.set()
         if self._when_ended is not None:
             self._when_ended()
+
+
+def _cause_of(error: Exception) -> FailureCause:
+    """An error as people see it; the message of a defect may hold anything, and stays in the log."""
+    if isinstance(error, MailboatError):
+        return FailureCause(error.name, error.message)
+    return FailureCause("AgentDefect", f"internal error ({type(error).__name__}); the agent's log has the trace")

@@ -97,9 +97,10 @@ class EventFeed:
         self._lock = threading.Lock()
 
     @property
-    def buffered_bytes(self) -> int:
-        """How many bytes the buffer holds."""
-        return self._kept_bytes
+    def held_bytes(self) -> int:
+        """Bytes of the buffered events and of the snapshots that clients were sent since the last poll."""
+        with self._lock:
+            return self._kept_bytes + sum(map(len, self._snapshots.values()))
 
     def poll(self) -> bool:
         """Look once, and keep what changed. Returns: whether there are new events."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
+from mailboat.api.records import JournalView
 from mailboat.clock import Clock, Deadline
 from mailboat.composition.workspace import Workspace
 from mailboat.discovery.roster import Roster, RosterFollower
@@ -267,3 +268,16 @@ class JournalState:
 def _read_all(follower: Follower) -> None:
     while follower.follow(0.0):
         pass
+
+
+def journal_view(workspace: Workspace) -> JournalView:
+    """The bounds and the size of the journal at this moment. Raises: the journal's errors."""
+    journal = workspace.journal
+    bounds = journal.bounds(workspace.package_topic)
+    return JournalView(
+        description=journal.description,
+        earliest_offset=bounds.earliest_offset,
+        next_offset=bounds.next_offset,
+        size_bytes=journal.upkeep.size_bytes(),
+        retention_seconds=workspace.home.config.retention.package_seconds,
+    )

@@ -82,14 +82,14 @@ class QueueService:
             following = found[wanted].id.offset if len(found) > wanted else None
             return QueuePage(whole, tuple(one for one in shown if one is not None), following)
         page = queue.page(from_offset, wanted)
-        return QueuePage(whole, tuple(map(_view_of_item, page.items)), None if page.is_last else page.next_offset)
+        return QueuePage(whole, tuple(map(view_of_item, page.items)), None if page.is_last else page.next_offset)
 
     def _with_head(self, queue: SubscriberQueue | ErrorQueue, publisher: AgentName) -> QueueView:
         if isinstance(queue, ErrorQueue):
             first = queue.page(self._journal_state.pages, 0, 1)
             return _queue_view(queue, publisher, _view_of_error(first[0]) if first else None)
         head = queue.head()
-        return _queue_view(queue, publisher, None if head is None else _view_of_item(head))
+        return _queue_view(queue, publisher, None if head is None else view_of_item(head))
 
 
 def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
@@ -124,7 +124,7 @@ def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head:
     )
 
 
-def _view_of_item(item: QueueItem) -> QueueItemView:
+def view_of_item(item: QueueItem) -> QueueItemView:
     """A package in a queue."""
     return _item_view(str(item.id), item.entry, item.state, item.attempts, cause_view(item.cause))
 
@@ -249,17 +249,7 @@ class GivenUpPackages:
         if place.call is not None:
             return self._view_of_call(place, place.call)
         if entry is not None:
-            return GivenUpView(
-                subscriber=place.queue_name.agent_name,
-                publisher=entry.pub_agent_name or "",
-                offset=entry.offset,
-                package_id=entry.package_id,
-                attempts=entry.attempts,
-                given_up_at=moment_of(entry.given_up_ms),
-                paths=first_paths(entry.paths),
-                error=cause_view(entry.cause),
-                path_count=len(entry.paths) + entry.more_paths,
-            )
+            return view_of_given_up(place.queue_name.agent_name, entry)
         failed = (
             None
             if place.publisher is None
@@ -304,6 +294,21 @@ class GivenUpPackages:
         record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
         message = None if record is None else readable(record)
         return message if isinstance(message, PackageMessage) else None
+
+
+def view_of_given_up(subscriber: AgentName, entry: GivenUp) -> GivenUpView:
+    """A package in the error queue of a target."""
+    return GivenUpView(
+        subscriber=subscriber,
+        publisher=entry.pub_agent_name or "",
+        offset=entry.offset,
+        package_id=entry.package_id,
+        attempts=entry.attempts,
+        given_up_at=moment_of(entry.given_up_ms),
+        paths=first_paths(entry.paths),
+        error=cause_view(entry.cause),
+        path_count=len(entry.paths) + entry.more_paths,
+    )
 
 
 def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPlace]:

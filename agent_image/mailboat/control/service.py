@@ -20,7 +20,6 @@ from mailboat.api.records import (
     DistributionView,
     ForgottenView,
     GivenUpPage,
-    JournalView,
     PublicationPlan,
     PublisherView,
     QueuePage,
@@ -36,7 +35,7 @@ from mailboat.control.command_sender import Command, CommandSender, are_answered
 from mailboat.control.distributions import Distributions
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
-from mailboat.control.journal_state import JournalState
+from mailboat.control.journal_state import JournalState, journal_view
 from mailboat.control.publisher_service import LocalSource, PublisherService, publishers_of
 from mailboat.control.queue_service import GivenUpPackages, QueueService, clearable, plan_removal
 from mailboat.control.subscriber_directory import (
@@ -48,7 +47,7 @@ from mailboat.control.subscriber_directory import (
 )
 from mailboat.errors import AgentMissingError, MailboatError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
-from mailboat.model.messages import Action, TopicRole
+from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.journal_inspection import recent_publishers
@@ -188,7 +187,7 @@ class ControlService:
 
     def status(self) -> StatusView:
         self._hear_announcements()
-        members, journal = self._directory.members(), self._journal_view()
+        members, journal = self._directory.members(), journal_view(self._workspace)
         end = Offset(journal.next_offset)
         progress = self._progress.of(members)
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
@@ -398,17 +397,6 @@ class ControlService:
             return self._journal_state.notifier.wait_until(look, is_enough, seconds)
         finally:
             self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
-
-    def _journal_view(self) -> JournalView:
-        journal = self._workspace.journal
-        bounds = journal.bounds(self._workspace.topic(TopicRole.PACKAGE))
-        return JournalView(
-            description=journal.description,
-            earliest_offset=bounds.earliest_offset,
-            next_offset=bounds.next_offset,
-            size_bytes=journal.upkeep.size_bytes(),
-            retention_seconds=self._workspace.home.config.retention.package_seconds,
-        )
 
     def _hear_announcements(self) -> None:
         if not self._followers.are_running:

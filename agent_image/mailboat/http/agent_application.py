@@ -6,7 +6,6 @@ import uuid
 from typing import TYPE_CHECKING
 
 from mailboat.clock import SystemClock
-from mailboat.control.event_feed import MAX_BYTES as MAX_FEED_BYTES
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.control.journal_archive import AgentArchive
 from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
@@ -30,7 +29,6 @@ def agent_application(process: AgentProcess, control: ControlService, history: L
     feed = EventFeed(control.status, uuid.uuid4().hex[:8], topic)
     memory = process.observability.memory
     control.account_for(memory)
-    memory.add("event-stream", lambda: feed.buffered_bytes, MAX_FEED_BYTES)
     memory.add("history", lambda: history.size_bytes, MAX_HISTORY_BYTES)
     ports = ApiPorts(
         control,

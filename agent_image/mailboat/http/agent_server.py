@@ -1,4 +1,4 @@
-"""The HTTP server of an agent's process: the whole API where it has a publisher, else probes and metrics alone.
+"""The HTTP server of an agent's process: the whole API where it has a publisher, else the part of its subscribers.
 
 `probes_during` serves probes while the process can't start.
 """
@@ -14,6 +14,7 @@ from mailboat.agent.health import Health
 from mailboat.clock import Deadline, SystemClock
 from mailboat.http.probes import Telemetry, create_probe_app
 from mailboat.http.server import HttpServer
+from mailboat.http.subscriber_application import subscriber_application
 from mailboat.telemetry.exposition import AgentMetrics
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ def probes_during(health: Health, home: Home) -> Iterator[None]:
 
 
 def _app_of(process: AgentProcess) -> ASGIApp:
-    config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
-    if process.control is None or process.history is None:
-        return create_probe_app(Probes(process, process.observability), config, folder, clock)
-    from mailboat.http.agent_application import agent_application
+    if process.control is not None and process.history is not None:
+        from mailboat.http.agent_application import agent_application
 
-    return agent_application(process, process.control, process.history)
+        return agent_application(process, process.control, process.history)
+    probes = Probes(process, process.observability)
+    if process.own is not None and process.history is not None:
+        return subscriber_application(process, process.own, process.history, probes)
+    return create_probe_app(probes, process.config.http, process.workspace.home.path, SystemClock())

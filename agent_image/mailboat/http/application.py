@@ -8,36 +8,30 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
-from http import HTTPStatus
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import mailboat
 from mailboat.api.dashboard_files import DASHBOARD_FILES
-from mailboat.api.problems import plain_problem, problem_of, status_of
 from mailboat.config.document import HttpConfig
-from mailboat.errors import AccessDeniedError, MailboatError, UsageError
-from mailboat.http.answers import problem_answer
-from mailboat.http.audit import Call
+from mailboat.errors import UsageError
 from mailboat.http.dashboard import dashboard
 from mailboat.http.description import describe
 from mailboat.http.event_stream import EventStreams
-from mailboat.http.gate import gated, incident_of
+from mailboat.http.gate import gated
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
+from mailboat.http.refusals import HANDLERS, answer_error
 from mailboat.http.routes import (
     builds,
     distributions,
@@ -74,6 +68,7 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
         ConfigInvalidError: A token is missing, or two are the same.
     """
     streams = EventStreams(ports.feed, ports.clock, ports.stopping, max(1, config.max_connections // 2))
+    streams.account_for(ports.memory)
     app = with_ports(_described_api(), ports, streams=streams)
     return gated(app, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
@@ -133,19 +128,9 @@ def _bare_api() -> FastAPI:
     app.include_router(queues.commands_to_subscribers)
     app.include_router(distributions.changes)
     app.include_router(distributions.plans)
-    app.add_exception_handler(MailboatError, _answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_mistakes)
-    app.add_exception_handler(HTTPException, _answer_status)
-    app.add_exception_handler(Exception, _answer_defect)
+    for kind, handler in {**HANDLERS, RequestValidationError: _answer_mistakes}.items():
+        app.add_exception_handler(kind, handler)
     return app
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    known = cast("MailboatError", error)
-    _call(request).outcome = known.name
-    if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
-        return problem_answer(plain_problem(status_of(known)))
-    return problem_answer(problem_of(known))
 
 
 async def _answer_mistakes(request: Request, error: Exception) -> Response:
@@ -153,11 +138,11 @@ async def _answer_mistakes(request: Request, error: Exception) -> Response:
     found = cast("RequestValidationError", error).errors()
     kind = request.headers.get("content-type", "")
     if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
-        return await _answer_error(request, _undeclared(kind))
+        return await answer_error(request, _undeclared(kind))
     texts = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(texts)
     message = "; ".join(texts) + (f"; and {more} more" if more else "")
-    return await _answer_error(request, UsageError(message, next_step=_near_member(request, found)))
+    return await answer_error(request, UsageError(message, next_step=_near_member(request, found)))
 
 
 def _said_of(mistake: Mapping[str, Any]) -> str:
@@ -182,51 +167,3 @@ def _undeclared(kind: str) -> UsageError:
         f"the body must be JSON, but the header Content-Type is {said}",
         next_step="send the header Content-Type: application/json",
     )
-
-
-async def _answer_status(request: Request, error: Exception) -> Response:
-    known = cast("HTTPException", error)
-    _call(request).outcome = str(known.status_code)
-    problem = plain_problem(known.status_code)
-    if known.status_code == HTTPStatus.NOT_FOUND:
-        path = request.url.path
-        detail = f"this agent serves nothing at {path[:_SHOWN_PATH]!r}"
-        return problem_answer(replace(problem, detail=detail, next_step=near_path(path, request.app.state.paths)))
-    if known.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
-        return problem_answer(problem)
-    allowed = ", ".join(_methods_at(request))
-    detail = f"this path does not support {request.method}"
-    answer = problem_answer(replace(problem, detail=detail, next_step=f"it supports {allowed}"))
-    answer.headers["Allow"] = allowed
-    return answer
-
-
-def near_path(path: str, templates: Iterable[str]) -> str:
-    """A suggestion for a path that does not exist: the most similar one, with the names that were sent filled in."""
-    sent = path[:_SHOWN_PATH].split("/")
-    filled = {_filled(template.split("/"), sent) for template in templates}
-    near = difflib.get_close_matches("/".join(sent), sorted(filled), n=1, cutoff=0.8)
-    return f"did you mean {near[0]}?" if near else "GET /api/docs lists all paths"
-
-
-def _filled(template: Sequence[str], sent: Sequence[str]) -> str:
-    pairs = zip_longest(template, sent[: len(template)], fillvalue="")
-    return "/".join(given if name.startswith("{") and given else name for name, given in pairs)
-
-
-def _methods_at(request: Request) -> Sequence[str]:
-    """What the path supports; the framework would name the methods of one of its routes only."""
-    app: FastAPI = request.app
-    found = {method: {**request.scope, "method": method} for method in _METHODS}
-    return [name for name, scope in found.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)]
-
-
-async def _answer_defect(request: Request, error: Exception) -> Response:
-    call = _call(request)
-    call.outcome = "incident"
-    return problem_answer(incident_of(error, call.request_id))
-
-
-def _call(request: Request) -> Call:
-    call: Call = request.state.call
-    return call

@@ -25,10 +25,12 @@ from starlette.types import Receive, Scope, Send
 from mailboat.api.events import HEARTBEAT, MEDIA_TYPE, encode_end
 from mailboat.api.problems import Problem, problem_of
 from mailboat.clock import Clock, thread_cpu_seconds
+from mailboat.control.event_feed import MAX_BYTES as MAX_FEED_BYTES
 from mailboat.control.event_feed import EventFeed
 from mailboat.errors import ThrottledError
 from mailboat.http.access import Caller
 from mailboat.http.answers import problem_answer
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 
 _LOG: Final = logging.getLogger("mailboat.http")
 
@@ -43,6 +45,9 @@ LONGEST_SECONDS: Final = 900.0
 _CHUNK_BYTES: Final = 16 * 1024
 _SHARED_PARTS: Final = 64
 """Parts that are kept for clients that come to the same place: about 1 MB, and as far as clients lie apart normally."""
+
+MAX_SHARED_BYTES: Final = 4 * 1024 * 1024
+"""Bound of what is encoded for clients: parts, and the snapshot, which stays."""
 
 _HEAD: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 """Of a gzip member without name and time (RFC 1952, 2.3)."""
@@ -59,6 +64,11 @@ class _Part(NamedTuple):
     end: int
     data: bytes
     block: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds."""
+        return len(self.data) + len(self.block)
 
 
 def _part(end: int, data: bytes) -> _Part:
@@ -84,6 +94,7 @@ class EventStreams:
         self._per_caller = Counter[str]()
         self._parts = OrderedDict[int, _Part]()
         self._snapshot = _HEARTBEAT
+        self._shared_bytes = _HEARTBEAT.size_bytes
         self._looks = 0
         self._looking = asyncio.Lock()
 
@@ -91,6 +102,12 @@ class EventStreams:
     def clients(self) -> int:
         """How many clients there are."""
         return self._per_caller.total()
+
+    def account_for(self, memory: MemoryAccounts) -> None:
+        """Add what is kept for clients: events, snapshots, and what is encoded of them."""
+        memory.add(
+            "event-stream", lambda: self._feed.held_bytes + self._shared_bytes, MAX_FEED_BYTES + MAX_SHARED_BYTES
+        )
 
     def refusal(self, caller: Caller) -> Problem | None:
         """The answer to a client beyond a limit; None if there is room for one."""
@@ -172,7 +189,10 @@ class EventStreams:
         """The whole status; the feed returns the same bytes until it has looked again."""
         place, data = self._feed.snapshot(is_gap=is_gap)
         if data is not self._snapshot.data:
+            self._shared_bytes -= self._snapshot.size_bytes
             self._snapshot = _part(place, data)
+            self._shared_bytes += self._snapshot.size_bytes
+            self._drop_parts()
         return self._snapshot
 
     def _part_after(self, place: int) -> _Part | None:
@@ -184,9 +204,14 @@ class EventStreams:
         if found is None or not found[1]:
             return None if found is None else _Part(place, b"", b"")
         self._parts[place] = part = _part(*found)
-        if len(self._parts) > _SHARED_PARTS:
-            self._parts.popitem(last=False)
+        self._shared_bytes += part.size_bytes
+        self._drop_parts()
         return part
+
+    def _drop_parts(self) -> None:
+        while len(self._parts) > _SHARED_PARTS or (self._parts and self._shared_bytes > MAX_SHARED_BYTES):
+            _, oldest = self._parts.popitem(last=False)
+            self._shared_bytes -= oldest.size_bytes
 
     async def _poll(self) -> None:
         """Look again and again while there are clients."""

@@ -1,7 +1,7 @@
 """Probes and metrics; the probes are answered without a thread, so that they work while all else is busy.
 
-They need the bare framework only, so an agent without a publisher serves them alone and stays small:
-`create_probe_app`. Called by `agent run`; `routes/process.py` makes them a part of the whole API.
+They need the bare framework only. `create_probe_app` serves them alone while an agent cannot start;
+`subscriber_application.py` and `routes/process.py` make them a part of an agent's API.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
 from mailboat.telemetry.meters import RequestRecorder
 
-_LINKS: Final = (
+PROBE_LINKS: Final = (
     ("/healthz", "Liveness: whether the threads of this process make progress."),
     ("/readyz", "Readiness: whether its agents may serve."),
     (
@@ -88,9 +88,12 @@ async def metrics(request: Request) -> Response:
     return Response(shown.content, headers={"content-type": shown.content_type})
 
 
+PROBE_ROUTES: Final = (Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics))
+
+
 def home() -> Endpoint:
-    """The endpoint at `/` of an agent without a control API: a page that links to what it serves."""
-    page = link_page(_LINKS)
+    """The endpoint at `/` of an agent that cannot start: a page that links to what it serves."""
+    page = link_page(PROBE_LINKS)
 
     async def show(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
@@ -100,9 +103,7 @@ def home() -> Endpoint:
 
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
-    app = Starlette(
-        routes=[Route("/", home()), Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-    )
+    app = Starlette(routes=[Route("/", home()), *PROBE_ROUTES])
     return gated(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 

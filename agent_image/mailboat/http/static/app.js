@@ -18,6 +18,9 @@ const LATER = {
 const modules = {};
 
 const VIEWS = [["", "Overview"], ["packages", "Packages"], ["errors", "Errors"], ["jobs", "Jobs"], ["builds", "Builds"], ["storage", "Storage"]];
+// What serves the page may have a part of the views: the operator the status of all agents, an agent without a publisher its subscribers.
+const PARTS = { fleet: [""], subscribers: ["", "errors", "storage"] };
+const views = () => VIEWS.filter(([name]) => PARTS[app.caller?.scope]?.includes(name) ?? true);
 
 const app = {
   fleet: new Fleet(), caller: null, isStarting: true, isWarm: false, view: {}, isLive: false, cache: new Map(), stream: null, why: null, swept: null,
@@ -71,15 +74,15 @@ function module(name) {
 }
 
 function shown(name, first, second) {
-  if (!Object.hasOwn(LATER, name) || name === "login" || (isFleet() && name !== "subscribers")) return overview(app);
-  const views = module(name);
-  if (!views) return h("p", { class: "muted" }, "Loading…");
-  if (name === "subscribers") return views.subscriber(app, first);
-  if (name === "packages") return second ? views.distribution(app, first, second) : views.packages(app, first);
-  if (name === "errors") return views.errors(app);
-  if (name === "jobs") return first ? views.job(app, first) : views.jobs(app);
-  if (name === "builds") return first ? views.build(app, first) : views.builds(app);
-  return views.storage(app);
+  if (name !== "subscribers" && !(name && views().some(([served]) => served === name))) return overview(app);
+  const loaded = module(name);
+  if (!loaded) return h("p", { class: "muted" }, "Loading…");
+  if (name === "subscribers") return loaded.subscriber(app, first);
+  if (name === "packages") return second ? loaded.distribution(app, first, second) : loaded.packages(app, first);
+  if (name === "errors") return loaded.errors(app);
+  if (name === "jobs") return first ? loaded.job(app, first) : loaded.jobs(app);
+  if (name === "builds") return first ? loaded.build(app, first) : loaded.builds(app);
+  return loaded.storage(app);
 }
 
 function draw() {
@@ -108,11 +111,9 @@ function head(name) {
   const link = !app.caller ? null : app.isLive ? h("span", { class: "link" }, h("span", { class: "ok", "aria-hidden": "true" }, "● "), `live as ${app.caller.name}`)
     : h("span", { class: "link stale", role: "alert" }, app.fleet.heardAt ? `stale since ${clock(app.fleet.heardAt)}, reconnecting` : "connecting");
   return h("div", { class: "bar-top" }, h("a", { class: "brand", href: "#/" }, "Mailboat"),
-    h("nav", { "aria-label": "Views" }, app.caller || app.isStarting ? VIEWS.filter(([name]) => !name || !isFleet()).map(item) : null),
+    h("nav", { "aria-label": "Views" }, app.caller || app.isStarting ? views().map(item) : null),
     link, hasToken() && app.caller ? h("button", { type: "button", class: "small", onclick: () => app.logout(null) }, "Log out") : null);
 }
-
-const isFleet = () => app.caller?.scope === "fleet"; // the operator has the status of all agents, and no other views
 
 async function start() {
   const stream = app.stream = new AbortController();
@@ -140,8 +141,9 @@ async function start() {
   }
   app.why = app.drawnAt = null;
   app.render();
-  if (isFleet()) app.fleet.scope = "fleet";
-  document.querySelector("footer").hidden = isFleet(); // its pages are the agents'
+  app.fleet.scope = app.caller.scope;
+  document.querySelector("footer").hidden = app.caller.scope === "fleet"; // its pages are the agents'
+  document.querySelector("footer a[href$=json]").hidden = app.caller.scope !== "agent";
 }
 
 window.addEventListener("hashchange", () => { app.view = {}; draw(); main.focus(); window.scrollTo(0, 0); });

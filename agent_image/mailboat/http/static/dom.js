@@ -127,6 +127,9 @@ export function time(text) {
 export const subscriberLink = (name) => h("a", { href: `#/subscribers/${encodeURIComponent(name)}` }, name);
 export const packageLink = (publisher, id, text) =>
   h("a", { class: "mono", href: `#/packages/${encodeURIComponent(publisher)}/${encodeURIComponent(id)}` }, text);
+// A package, as a link where its way through the fleet is served.
+export const packageName = (app, publisher, id, text) =>
+  (id && app.fleet.scope === "agent" ? packageLink(publisher, id, text) : h("span", { class: "mono" }, text));
 export const fact = (name, value) => [h("dt", null, name), h("dd", null, value)];
 export const muted = (text) => h("p", { class: "muted" }, text);
 

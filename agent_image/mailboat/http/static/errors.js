@@ -2,7 +2,7 @@
 import { call, part } from "./api.js";
 import { actionButton, outcome } from "./actions.js";
 import { cause } from "./explanations.js";
-import { count, h, muted, number, packageLink, pending, subscriberLink, time } from "./dom.js";
+import { count, h, muted, number, packageName, pending, subscriberLink, time } from "./dom.js";
 
 const ROWS = 50;
 const WARNING = "Content that was published later may be overwritten.";
@@ -33,11 +33,11 @@ function failure(app, item) {
   const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
   return h("div", { class: "failure", "data-key": `${item.subscriber} ${item.offset} ${item.kind}` },
     h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}`, item.given_up_at ? [", ", time(item.given_up_at)] : null, " ",
-      item.package_id ? packageLink(item.publisher, item.package_id, first) : h("span", { class: "mono" }, first), more),
+      packageName(app, item.publisher, item.package_id, first), more),
       redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
     item.error ? cause(app, item.error, first) : muted("The cause is no longer known."));
 }
 
-const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",
+const redrive = (app, subscriber, items, label, text) => app.fleet.scope === "agent" && actionButton(app, { verb: "clear", label, kind: "small",
   question: [items.length > 1 ? "Import them again?" : "Import it again?", text, "Redrive", false],
   action: async () => outcome(await call("POST", "/errors/redrive", { subscriber, offsets: items.map((item) => item.offset), wait_seconds: 10 })) });

@@ -1,6 +1,6 @@
 // The overview: what needs attention, the topology, lag and throughput of all, and every subscriber.
 import { part } from "./api.js";
-import { bar, bytes, count, duration, h, number, pager, plot, rate, state, subscriberLink, table } from "./dom.js";
+import { bar, bytes, count, duration, h, muted, number, pager, plot, rate, state, subscriberLink, table } from "./dom.js";
 import { ORDERS, byName, joined, keyOf, look, needsAttention } from "./fleet.js";
 
 const ROWS = 25;
@@ -14,6 +14,7 @@ export function overview(app) {
   const samples = joined(fleet.scope === "fleet" ? null : app.loaded("history", "/history", 30_000).data, fleet.total);
   return [
     h("h1", null, "Overview"),
+    fleet.scope === "subscribers" ? muted("This agent has no publisher: it shows its own subscribers. The agent of a publisher shows all, and takes commands.") : null,
     attention(fleet, all),
     h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), counts(all), topology(fleet, all)),
     h("div", { class: "grid" },
@@ -104,14 +105,14 @@ function topology(fleet, all) {
   const shown = [...all].sort(ORDERS.attention).slice(0, TILES);
   const isNamed = all.length <= 40;
   const publishers = [...fleet.publishers.values()].sort(byName).map((publisher) => h("div", { class: "node", "data-key": publisher.name },
-    h("b", null, publisher.state === null || fleet.scope === "fleet" ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
+    h("b", null, publisher.state === null || fleet.scope !== "agent" ? publisher.name : h("a", { href: `#/packages/${part(publisher.name)}` }, publisher.name)),
     publisher.state === "stale" ? state("stale") : h("span", { class: "muted" }, publisher.state === null ? "in another process" : `queues ${publisher.state}`),
     publisher.delay_seconds ? h("div", { class: "warn" }, `requests delayed by ${duration(publisher.delay_seconds)}`) : null));
   const journal = fleet.journal;
   return h("div", { class: "topology" },
     h("div", null, publishers.length ? publishers : h("p", { class: "muted" }, "no publishers")),
     h("div", { class: "flow", "aria-hidden": "true" }),
-    h("div", { class: "node" }, h("b", null, fleet.scope === "fleet" ? "journal" : h("a", { href: "#/storage" }, "journal")), h("span", { class: "muted" }, journal ? journal.description : "–"),
+    h("div", { class: "node" }, h("b", null, fleet.scope !== "agent" ? "journal" : h("a", { href: "#/storage" }, "journal")), h("span", { class: "muted" }, journal ? journal.description : "–"),
       journal && fleet.scope !== "fleet" ? h("div", null, `offsets ${number(journal.earliest_offset)} to ${number(journal.next_offset)}`) : null,
       journal && journal.size_bytes !== null ? h("div", null, bytes(journal.size_bytes)) : null),
     h("div", { class: "flow", "aria-hidden": "true" }),

@@ -4,15 +4,17 @@ import { act, actionButton, may } from "./actions.js";
 import { bar, bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
 
 export function storage(app) {
+  const memory = app.loaded("memory", "/memory");
+  const held = h("section", { "aria-labelledby": "memory" }, h("h2", { id: "memory" }, "Memory of this agent"), memory.data ? accounts(memory.data) : pending(memory));
+  if (app.fleet.scope !== "agent") return [h("h1", null, "Storage"), muted("Journal, snapshots and blobs are on the dashboard of a publisher's agent."), held];
   const journal = app.loaded("journal", "/journal");
   const snapshots = app.loaded("snapshots", "/snapshots");
-  const memory = app.loaded("memory", "/memory");
   return [
     h("h1", null, "Storage"),
     h("section", { "aria-labelledby": "journal" }, h("h2", { id: "journal" }, "Journal"), journal.data ? topics(journal.data) : pending(journal)),
     h("section", { "aria-labelledby": "snapshots" }, h("h2", { id: "snapshots" }, "Snapshots of targets"), snapshots.data ? snapshotParts(app, snapshots.data) : pending(snapshots)),
     h("section", { "aria-labelledby": "blobs" }, h("h2", { id: "blobs" }, "Blobs"), blobs(app)),
-    h("section", { "aria-labelledby": "memory" }, h("h2", { id: "memory" }, "Memory of this agent"), memory.data ? accounts(memory.data) : pending(memory)),
+    held,
   ];
 }
 

@@ -3,7 +3,7 @@ import { call, part } from "./api.js";
 import { actionButton, outcome } from "./actions.js";
 import { failures } from "./errors.js";
 import { cause } from "./explanations.js";
-import { bytes, count, duration, fact, h, muted, number, packageLink, pending, plot, rate, state, table, time } from "./dom.js";
+import { bytes, count, duration, fact, h, muted, number, packageName, pending, plot, rate, state, table, time } from "./dom.js";
 import { joined, keyOf } from "./fleet.js";
 
 const ROWS = 50;
@@ -18,8 +18,8 @@ export function subscriber(app, name) {
 function subscriberParts(app, known) {
   const key = keyOf(known);
   const instance = known.sling_id ? `?instance=${part(known.sling_id)}` : "";
-  const isFleet = app.fleet.scope === "fleet";
-  const recorded = isFleet ? null : app.loaded(`history ${key}`, `/subscribers/${part(known.name)}/history${instance}`, 30_000).data;
+  const { scope } = app.fleet;
+  const recorded = scope === "fleet" ? null : app.loaded(`history ${key}`, `/subscribers/${part(known.name)}/history${instance}`, 30_000).data;
   const samples = joined(recorded, app.fleet.history.get(key));
   const retries = known.attempts ? `${known.attempts}${known.max_retries === null ? "" : ` of ${known.max_retries + 1}`} failed` : "none failed";
   const calls = known.after_calls;
@@ -27,7 +27,7 @@ function subscriberParts(app, known) {
     h("h1", null, known.name, state(known.state)),
     known.suspended_at ? h("section", { class: "attention", "aria-labelledby": "suspended" }, h("h2", { id: "suspended" }, "Imports are suspended"),
       h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", ` ${count(known.lag ?? 0, "package")} behind.`),
-      actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
+      scope === "agent" && actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
     known.error ? h("section", { class: "problem", "aria-labelledby": "blocked" },
       h("h2", { id: "blocked" }, known.state === "retrying" ? "What is retried" : "What blocks it"), cause(app, known.error)) : null,
     h("div", { class: "grid" },
@@ -43,13 +43,13 @@ function subscriberParts(app, known) {
         QUIET.has(known.state) ? fact("Announced", time(known.announced_at)) : null, fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    isFleet ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.")
-      : [errorQueue(app, known), queues(app, known), imports(app, known), forget(app, known)],
+    scope === "fleet" ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.") : [errorQueue(app, known), queues(app, known)],
+    scope === "agent" ? [imports(app, known), forget(app, known)] : null,
   ].filter(Boolean);
 }
 
 function queues(app, known) {
-  const publishers = [...app.fleet.publishers.values()].filter((publisher) => publisher.state !== null && (!known.follow.length || known.follow.includes(publisher.name)));
+  const publishers = [...app.fleet.publishers.values()].filter((publisher) => (publisher.state !== null || app.fleet.scope === "subscribers") && (!known.follow.length || known.follow.includes(publisher.name)));
   const mine = addressOf(known);
   return publishers.map((publisher) => {
     const path = `/publishers/${part(publisher.name)}/queues/${part(mine)}`;
@@ -67,11 +67,11 @@ function queueParts(app, known, path, { queue, items, next_offset: next }, place
     question: ["Remove the first package?", `Drop offset ${item.offset} (${item.action} ${item.path}): ${known.name} will not import it.`, "Drop it"],
     action: async () => outcome(await call("DELETE", `${path}/items?id=${part(item.id)}&wait=10`)) });
   const rows = items.map((item, index) => ({ key: item.id, cells: [
-    number(item.offset), item.action, [packageLink(queue.publisher, item.package_id, item.path), item.path_count > 1 ? ` and ${item.path_count - 1} more` : ""], bytes(item.size_bytes), time(item.queued_at),
+    number(item.offset), item.action, [packageName(app, queue.publisher, item.package_id, item.path), item.path_count > 1 ? ` and ${item.path_count - 1} more` : ""], bytes(item.size_bytes), time(item.queued_at),
     item.user_id || "–", index === 0 && places.length === 1 && canClear ? remove(item) : item.attempts ? `${item.attempts} attempts` : ""] }));
   return [
     h("div", { class: "tools" }, h("span", { class: "grow" }, `${queue.exact ? "" : "at most "}${count(queue.count, "package")}, ${queue.state}`),
-      actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
+      app.fleet.scope === "agent" && actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
         hint: queue.capabilities.length ? undefined : "this subscriber takes no commands: it is not editable",
         question: [`Clear the queue of ${known.name}?`, `Drop ${count(queue.count, "package")} of ${queue.publisher}: ${known.name} will not import ${queue.count === 1 ? "it" : "them"}.`, "Drop them"],
         action: async () => outcome(await call("POST", `${path}/clear`, { wait_seconds: 10 })) })),

@@ -1,0 +1,190 @@
+"""The dashboard and the API of an agent without a publisher: its own subscribers, read-only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from mailboat.agent.process import AgentProcess
+from mailboat.clock import Deadline, SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace, prepare
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    HooksConfig,
+    HttpConfig,
+    PublisherAgentConfig,
+    StagingConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+    TokenConfig,
+    Verb,
+)
+from mailboat.config.storage import Secret
+from mailboat.control.service import ControlService
+from mailboat.http.agent_server import server_of
+from mailboat.model.requests import parse_request
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from playwright.sync_api import expect
+from support.browser import barriers, chromium
+
+VERBS = {"viewer": Verb.VIEW, "worker": Verb.WORK}
+
+
+@contextmanager
+def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProcess, str]]:
+    """Three packages, `edge`, which gives them up, `free`, which imports them, and `staged`, which waits for ever."""
+    site = folder / "site"
+    site.mkdir()
+    for name in ("a", "b", "c"):
+        (site / f"{name}.html").write_text(name)
+    author = PublisherAgentConfig("author", str(site))
+    subscribers = (
+        SubscriberAgentConfig("edge", f"files:{folder / 'edge'}", hooks=HooksConfig(before=("test", "-e", "/nothing"))),
+        SubscriberAgentConfig("free", f"files:{folder / 'free'}", follow=("author",)),
+        SubscriberAgentConfig("staged", f"files:{folder / 'staged'}", staging=StagingConfig("ghost")),
+    )
+    pauses = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longest_pause_seconds=0.1, max_retries=1)
+    config = Config(agents=AgentsConfig(subscribers=subscribers), subscriber=pauses, http=http)
+    home = Home(folder / "home", config)
+    prepare(home)
+    with Workspace(home, SystemClock()) as workspace:
+        control = ControlService(workspace, (author,))
+        for name in ("a", "b", "c"):
+            control.distribute("author", parse_request("ADD", (f"/{name}.html",)))
+        control.close()
+    with AgentProcess(home) as process:
+        process.start()
+        server = server_of(process)
+        server.start()
+        yield process, server.url
+        server.stop(Deadline(SystemClock(), 5.0))
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-0123456789abcdef"}
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AgentProcess, str]]:
+    with subscriber_agent(tmp_path_factory.mktemp("agent"), HttpConfig(port=0)) as made:
+        own, history = made[0].own, made[0].history
+        assert own is not None
+        assert history is not None
+        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == [(0, 3), (0, 0), (3, 0)])
+        history.sample()  # as every ten seconds
+        yield made
+
+
+def get(url: str, path: str, **headers: str) -> httpx2.Response:
+    return httpx2.get(f"{url}{path}", headers=headers, timeout=PATIENCE_SECONDS)
+
+
+def test_subscribers_of_an_agent_without_a_publisher_are_shown(agent: tuple[AgentProcess, str]) -> None:
+    _, url = agent
+    with chromium() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(15_000)
+        page.goto(url)
+        main = page.get_by_role("main")
+        expect(main).to_contain_text("This agent has no publisher")
+        expect(page.get_by_role("navigation", name="Views")).to_have_text("OverviewErrors3 failed packagesStorage")
+        expect(page.get_by_role("region", name="Needs attention")).to_contain_text("edge ▲lacks content 3 packages")
+        expect(page.get_by_role("row", name="current free 0")).to_be_visible()
+        expect(page.get_by_role("row", name="waiting-for ghost staged 3")).to_be_visible()
+        assert barriers(page) == []
+        page.get_by_role("table", name="Subscribers").get_by_role("link", name="edge").click()
+        expect(page.get_by_role("img", name=re.compile("^Lag: now 0 packages"))).to_be_visible()
+        expect(main).to_contain_text("offset 0 of author, 2 attempts")
+        expect(main).to_contain_text("The queue is empty.")
+        page.goto(f"{url}/#/subscribers/staged")
+        expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(4)
+        expect(page.get_by_role("button", name=re.compile("Redrive|Clear|Suspend|Remove"))).to_have_count(0)
+        assert barriers(page) == []
+        page.goto(f"{url}/#/errors")
+        expect(main).to_contain_text("ProcessorFailed the hook test ended with the exit code 1")
+        page.goto(f"{url}/#/storage")
+        expect(page.get_by_role("table", name="Memory accounts").get_by_role("row")).to_have_count(3)
+        assert barriers(page) == []
+        page.goto(f"{url}/#/packages")  # a view that this agent does not serve
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_queue_of_a_waiting_subscriber_is_read_page_by_page(agent: tuple[AgentProcess, str]) -> None:
+    _, url = agent
+    path = "/api/v1/publishers/author/queues/staged"
+    first = get(url, f"{path}?max_items=2").json()
+    assert (first["queue"]["count"], first["queue"]["exact"], first["queue"]["capabilities"]) == (3, False, [])
+    assert [(one["path"], one["state"]) for one in first["items"]] == [("/a.html", "queued"), ("/b.html", "queued")]
+    last = get(url, f"{path}?max_items=2&from_offset={first['next_offset']}").json()
+    assert ([one["path"] for one in last["items"]], last["next_offset"]) == (["/c.html"], None)
+    status = {one["name"]: one for one in get(url, "/api/v1/status").json()["subscribers"]}
+    assert (status["staged"]["state"], status["staged"]["lag"]) == ("waiting-for ghost", 3)
+
+
+def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: tuple[AgentProcess, str]) -> None:
+    _, url = agent
+    links = re.findall(r'href="([^"]+)"', get(url, "/api/docs").text)
+    assert [get(url, link).status_code for link in links] == [200] * len(links)
+    assert get(url, "/api/v1/caller").json() == {"name": "local", "verbs": sorted(Verb), "scope": "subscribers"}
+    samples = get(url, "/api/v1/subscribers/free/history").json()["samples"]
+    assert samples[-1]["lag"] == 0
+    events = get(url, "/api/v1/events?follow=false", **{"accept-encoding": "identity"}).text
+    assert "event: snapshot" in events
+    assert 'data: {"reason":"complete"}' in events
+    page = get(url, "/api/v1/errors?subscriber=edge&max_items=2").json()
+    assert [one["offset"] for one in page["items"]] == [0, 1]
+    following = get(url, f"/api/v1/errors?subscriber=edge&page={page['next_page']}").json()
+    assert ([one["offset"] for one in following["items"]], following["next_page"]) == ([2], None)
+    empty = get(url, "/api/v1/publishers/author/queues/free").json()
+    assert (empty["queue"]["count"], empty["queue"]["state"], empty["items"]) == (0, "idle", [])
+    metrics = get(url, "/metrics").text
+    assert 'route="/api/v1/subscribers/{name}/history"' in metrics
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "detail"),
+    [
+        (
+            "/api/v1/errors?subscriber=nobody",
+            404,
+            "no subscriber 'nobody' runs here; this process has: edge, free, staged",
+        ),
+        ("/api/v1/errors?max_items=-1", 400, "query.max_items: expected a number from 0 to 1000, not '-1'"),
+        ("/api/v1/errors?pages=2", 400, "the query has an unknown parameter 'pages'"),
+        ("/api/v1/publishers/news/queues/free", 404, "free does not follow news"),
+        ("/api/v1/jobs", 404, "this agent serves nothing at '/api/v1/jobs'"),
+    ],
+)
+def test_what_an_agent_without_a_publisher_does_not_have(
+    path: str, status: int, detail: str, agent: tuple[AgentProcess, str]
+) -> None:
+    answer = get(agent[1], path)
+    assert (answer.status_code, answer.json()["detail"]) == (status, detail)
+
+
+def test_access_rules_are_those_of_every_agent(tmp_path: Path) -> None:
+    for name in VERBS:
+        (tmp_path / name).write_text(f"{name}-0123456789abcdef")
+    tokens = tuple(TokenConfig(name, Secret(file=str(tmp_path / name)), (verb,)) for name, verb in VERBS.items())
+    with subscriber_agent(tmp_path, HttpConfig(port=0, tokens=tokens)) as (_, url):
+        page = get(url, "/")
+        assert page.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        cross = {**bearer("viewer"), "sec-fetch-site": "cross-site"}
+        for path in ("status", "caller", "events?follow=false", "history", "memory", "errors"):
+            calls: tuple[dict[str, str], ...] = ({}, bearer("worker"), cross, bearer("viewer"))
+            assert [get(url, f"/api/v1/{path}", **headers).status_code for headers in calls] == [401, 403, 403, 200]
+        assert get(url, "/api/v1/caller", **bearer("viewer")).json()["verbs"] == ["view"]
+        posted = httpx2.post(f"{url}/api/v1/status", headers=bearer("viewer"), timeout=PATIENCE_SECONDS)
+        assert posted.status_code == 405
+
+
+def test_pages_of_other_hosts_are_kept_out(agent: tuple[AgentProcess, str]) -> None:
+    assert get(agent[1], "/api/v1/status", host="rebound.example").status_code == 403
+    assert get(agent[1], "/api/v1/status", origin="http://other.example").status_code == 403
