@@ -491,8 +491,7 @@ class CallerView:
     Attributes:
         name: The name of the token; `local` where the agent has no tokens.
         verbs: What the token allows; `admin` allows all.
-        scope: `agent`; `subscribers` of an agent without a publisher, which shows its own subscribers; or `fleet` of
-            the operator, which only has the status of all agents.
+        scope: `agent`; without a publisher `subscribers`: its own; of the operator `fleet`: the status of all agents.
     """
 
     name: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.config.document import Verb
 from mailboat.http.access import Caller
 
 _LOG: Final = logging.getLogger("mailboat.audit")
@@ -39,6 +40,11 @@ class Call:
     verb: str = "-"
     trace_parent: str | None = None
     what: dict[str, object] = field(default_factory=dict)
+
+    def admits(self, verb: Verb) -> bool:
+        """Note what the route asks for. Returns: whether the caller may do it."""
+        self.verb = verb.value
+        return self.caller is not None and self.caller.may(verb)
 
     def concerns(self, subject: dict[str, object]) -> None:
         """Add to the subject of the call."""

@@ -137,8 +137,7 @@ class Permission:
 
     async def __call__(self, call: CurrentCall) -> Caller:
         """Who calls. Raises: AccessDeniedError, without detail."""
-        call.verb = self.verb.value
-        if call.caller is None or not call.caller.may(self.verb):
+        if not call.admits(self.verb) or call.caller is None:
             raise AccessDeniedError("")
         return call.caller
 

@@ -25,7 +25,7 @@ from mailboat.api.records import document_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
-from mailboat.http.audit import AuditTrail
+from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.gate import gated
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
@@ -79,9 +79,8 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics of this process, in the Prometheus text format, or as OpenMetrics where that is asked for."""
-    call = request.state.call
-    call.verb = Verb.VIEW.value
-    if call.caller is not None and not call.caller.may(Verb.VIEW):  # without a caller only if the gate lets all read
+    call: Call = request.state.call
+    if not call.admits(Verb.VIEW) and call.caller is not None:  # without a caller only if the gate lets all read
         return problem_answer(plain_problem(HTTPStatus.FORBIDDEN))
     accept = request.headers.get("accept", "")
     shown = await run_in_threadpool(_ports(request).telemetry.render, accept)  # it asks the journal, too

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from mailboat.api.problems import plain_problem, problem_of, status_of
 from mailboat.errors import AccessDeniedError, MailboatError
@@ -45,7 +45,7 @@ async def _answer_status(request: Request, error: Exception) -> Response:
     if known.status_code == HTTPStatus.NOT_FOUND:
         path = request.url.path
         detail = f"this agent serves nothing at {path[:_SHOWN_PATH]!r}"
-        return problem_answer(replace(problem, detail=detail, next_step=_near_path(path, request.app.state.paths)))
+        return problem_answer(replace(problem, detail=detail, next_step=_near_path(path, _paths(request))))
     if known.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
         return problem_answer(problem)
     allowed = ", ".join(_methods_at(request))
@@ -61,6 +61,12 @@ def _near_path(path: str, templates: Iterable[str]) -> str:
     filled = {_filled(template.split("/"), sent) for template in templates}
     near = difflib.get_close_matches("/".join(sent), sorted(filled), n=1, cutoff=0.8)
     return f"did you mean {near[0]}?" if near else "GET /api/docs lists all paths"
+
+
+def _paths(request: Request) -> Iterable[str]:
+    app: Starlette = request.app
+    described: Sequence[str] | None = getattr(app.state, "paths", None)  # FastAPI nests the routes of its routers
+    return described or [route.path for route in app.routes if isinstance(route, Route)]
 
 
 def _filled(template: Sequence[str], sent: Sequence[str]) -> str:
@@ -89,4 +95,4 @@ def _call(request: Request) -> Call:
 HANDLERS: Final[Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Response]]]] = MappingProxyType(
     {MailboatError: answer_error, HTTPException: _answer_status, Exception: _answer_defect}
 )
-"""The answers to exceptions; `app.state.paths` has the paths that an unknown one is compared with."""
+"""The answers to exceptions."""

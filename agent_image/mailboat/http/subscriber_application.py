@@ -81,7 +81,6 @@ def subscriber_application(
         ),
     ]
     app = Starlette(routes=routes, exception_handlers={**HANDLERS})
-    app.state.paths = [route.path for route in routes]
     recorder = process.observability.requests
     return gated(with_ports(app, probes), config, process.workspace.home.path, clock, AuditTrail(clock), recorder)
 
@@ -112,9 +111,8 @@ def _events(streams: EventStreams) -> Route:
 def _admit(request: Request, route: Route, parameters: tuple[str, ...]) -> Call:
     """The call. Raises: AccessDeniedError without the verb `view`; UsageError for an unknown parameter."""
     call: Call = request.state.call
-    call.verb = Verb.VIEW.value
     request.scope["route"] = route  # what metrics name the request by: the template, never the path that was sent
-    if call.caller is None or not call.caller.may(Verb.VIEW):
+    if not call.admits(Verb.VIEW):
         raise AccessDeniedError("")
     unknown = next((name for name in request.query_params if name not in parameters), None)
     if unknown is not None:
