@@ -121,6 +121,13 @@ def test_a_filter_beyond_the_limits_is_refused() -> None:
         ("(?i)/A", "/a", "/b"),
         ("/a{2}", "/aa", "/a"),
         ("/([^/]+/)*x", "/a/b/x", "/a/b/xy"),
+        ("/a*+a?b", "/aab", "/aac"),
+        ("/a*+ab|/b", "/b", "/aab"),
+        ("/[^/]++/b", "/a/b", "/b"),
+        ("/a?+ab|/b", "/aab", "/ab"),
+        ("/a{1,2}+ab|/b", "/aaab", "/aab"),
+        ("/\\Qa.\\E{2,}+x", "/a..x", "/a.x"),
+        ("/.*+", "/a/b", "a"),
         ("/[\\w&&]x", "", ""),
     ],
 )
@@ -181,7 +188,8 @@ def test_groups_are_nested_up_to_a_limit(opening: str) -> None:
         "[\\p{L}]",
         "a**",
         "(?>a)",
-        "a++",
+        "(?:ab)++",
+        "^*+",
     ],
 )
 def test_an_expression_that_python_understands_otherwise_is_refused(pattern: str) -> None:

@@ -159,6 +159,16 @@ def test_no_match_takes_more_steps_than_its_bound(part: Part, text: str) -> None
     assert matcher.steps <= steps_of(pattern, len(text)), pattern
 
 
+POSSESSIVE = ["a*+", "a?+", "a{1,2}+", "[ab]++", ".*+", "(?:a|b*+)", "a", "b"]
+
+
+@given(st.lists(st.sampled_from(POSSESSIVE), max_size=5).map("".join), st.text("ab", max_size=8))
+def test_possessive_repetitions_of_characters_are_translated(pattern: str, text: str) -> None:
+    compiled = compile_java(pattern)
+    assert "+" not in compiled.pattern
+    assert (compiled.fullmatch(text) is None) == (re.fullmatch(pattern, text) is None)
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -178,6 +188,7 @@ def test_no_match_takes_more_steps_than_its_bound(part: Part, text: str) -> None
         "a*\\ba*\\ba*b",
         "a*$a*$a*b",
         "(?i)a*Aa*Aa*Aa*b",
+        "(?i:a*)(?!a)(?i:a*)(?!a)(?i:a*)(?!a)b",
         "[^/]*a[^/]*b[^/]*",
         ".*.*.*x",
         ".*/a/.*/b/.*/c/.*",
@@ -213,6 +224,8 @@ def test_an_expression_that_would_freeze_a_process_is_refused(pattern: str) -> N
         (".*\\.(jpg|jpeg|png|gif)", "/a/b.png"),
         ("(?:(?!/secret).)*", "/a/public"),
         ("/a(/[^/]+)*", "/a/b/c"),
+        ("/content/[^/]*+/[^/]*+/[^/]*+/[^/]*+.*", "/content/a/b/c/d/e"),
+        ("a*+.*a*+b*+.*", "aab"),
         (".*/(cq:lastModified|cq:lastModifiedBy|jcr:lastModified)", "/a/cq:lastModified"),
     ],
 )

@@ -31,6 +31,7 @@ class Cost(NamedTuple):
         steps_as_end: To find out that no match reaches the end of the text, when the expression ends behind the part.
         first: The character or class that every match begins with, where one is known.
         tail: The character or class whose repetition ends the part, when it does.
+        denied: The character or class that must not follow: all that the part says.
     """
 
     steps: int
@@ -39,6 +40,7 @@ class Cost(NamedTuple):
     steps_as_end: int
     first: str | None = None
     tail: str | None = None
+    denied: str | None = None
 
 
 NOTHING: Final = Cost(steps=0, ways=1, ways_apart=1, steps_as_end=1)
@@ -83,10 +85,10 @@ class CostModel:
             )
         )
 
-    def look_around(self, inner: Cost) -> Cost:
-        """A group that takes no text, and is not tried again once it matched."""
+    def look_around(self, inner: Cost, denied: str | None = None) -> Cost:
+        """A group that takes no text, and is not tried again once it matched; `denied` is what `(?!` has in it."""
         steps = inner.steps + self._step_back
-        return _bounded(Cost(steps, 1, 1, steps + 1))
+        return _bounded(Cost(steps, 1, 1, steps + 1, denied=denied))
 
     def repeated_character(self, text: str, low: int, high: int | None) -> Cost:
         """A repetition of a character or class; `high`: None where it has no upper bound."""
@@ -145,12 +147,13 @@ def _then(before: Cost, after: Cost) -> Cost:
     if before is NOTHING:
         return after
     ways = _ways_before(before, after)
+    tried = ways if after.denied is None else before.ways
     return _bounded(
         Cost(
-            steps=before.steps + ways * after.steps,
+            steps=before.steps + tried * after.steps,
             ways=ways * after.ways,
             ways_apart=ways * after.ways_apart,
-            steps_as_end=before.steps + ways * after.steps_as_end,
+            steps_as_end=before.steps + tried * after.steps_as_end,
             first=before.first,
             tail=after.tail,
         )
@@ -159,6 +162,8 @@ def _then(before: Cost, after: Cost) -> Cost:
 
 def _ways_before(before: Cost, after: Cost) -> int:
     """Behind how many of its matches more than the first step of what follows is tried."""
+    if before.tail is not None and before.tail == after.denied:
+        return before.ways_apart
     if before.tail is None or after.first is None or _may_share(before.tail, after.first):
         return before.ways
     return before.ways_apart

@@ -2,8 +2,9 @@ r"""Expressions of filters: Java's, as FileVault has them, as Python's, and safe
 
 They come with a package, so they are hostile until checked. Nothing stops a match that runs, so its steps are bounded
 beforehand: `pattern_cost.py` says how many an expression could need for the longest path, and what could need more than
-a small multiple of that length's square is refused. So are back references, atomic groups and possessive repetitions,
-and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E` and `\z` are translated.
+a small multiple of that length's square is refused. So are back references, atomic groups, possessive repetitions of
+groups, and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E`, `\z` and possessive
+repetitions of a character or class are translated.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ _CLASS_TRAPS: Final = re.compile(r"&&|--|\|\||~~|(?<!\\)\[|\\[a-zA-Z0-9](?<!\\[d
 
 
 class _Group:
-    """What was seen of an open group."""
+    """What was seen of an open group: `atom` or `repeated` if a character, or its repetition, was the last of it."""
 
-    __slots__ = ("atom", "branches", "opening", "row")
+    __slots__ = ("atom", "branches", "opening", "repeated", "row")
 
     def __init__(self, opening: str) -> None:
         self.opening = opening
         self.branches: list[Cost] = []
         self.row: list[Cost] = []
         self.atom: str | None = None
+        self.repeated: str | None = None
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
@@ -116,14 +118,17 @@ class _Translation:
         return self._model.whole(self._cost_of(self._groups[0]))
 
     def text(self) -> str:
+        self._walk(self._pattern)
+        return "".join(self._out)
+
+    def _walk(self, pattern: str) -> None:
         at = 0
-        while at < len(self._pattern):
-            match = TOKEN.match(self._pattern, at)
+        while at < len(pattern):
+            match = TOKEN.match(pattern, at)
             if match is None:
                 raise self._refused(f"it has something unknown at character {at}")
             self._take(match)
             at = match.end()
-        return "".join(self._out)
 
     def _take(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -165,10 +170,10 @@ class _Translation:
         else:
             self._add(self._model.character(text), text)
 
-    def _add(self, cost: Cost, atom: str | None = None) -> None:
+    def _add(self, cost: Cost, atom: str | None = None, repeated: str | None = None) -> None:
         group = self._groups[-1]
         group.row.append(cost)
-        group.atom = atom
+        group.atom, group.repeated = atom, repeated
 
     def _open(self, opening: str) -> None:
         if len(self._groups) > MAX_NESTED:
@@ -181,35 +186,51 @@ class _Translation:
         if len(self._groups) == 1:
             raise self._refused("a parenthesis is closed that was not opened")
         group = self._groups.pop()
+        is_one = group.opening == "(?!" and len(group.row) == 1 and not group.branches
+        # By atoms next to each other: the same text elsewhere may have other flags.
+        denied = group.atom if is_one and group.atom == self._groups[-1].repeated else None
         cost = self._cost_of(group)
-        self._add(self._model.look_around(cost) if group.opening in LOOKS_AROUND else cost)
+        self._add(self._model.look_around(cost, denied) if group.opening in LOOKS_AROUND else cost)
         self._out.append(")")
 
     def _end_branch(self, group: _Group) -> None:
         group.branches.append(self._model.row(group.row))
         group.row = []
-        group.atom = None
+        group.atom = group.repeated = None
 
     def _cost_of(self, group: _Group) -> Cost:
         self._end_branch(group)
         return self._model.alternatives(group.branches)
 
     def _repeat(self, match: re.Match[str]) -> None:
-        if match["manner"] == "+":
-            raise self._refused(f"the possessive {match[0]} is not supported: Python fails on some")
         low, high = range_of(match)
         if max(low, high or 0) > MAX_COUNT:
             raise LimitExceededError("a filter expression repeats too often", pattern=self._pattern, limit=MAX_COUNT)
-        self._out.append(match[0])
         group = self._groups[-1]
+        if match["manner"] == "+":
+            if group.atom is None:
+                raise self._refused(f"the possessive {match[0]} of a group is not supported: Python fails on some")
+            group.row.pop()
+            self._walk(_possessive(self._out.pop(), low, high))
+            return
+        self._out.append(match[0])
         inner = group.row.pop() if group.row else NOTHING
         if group.atom is not None:
-            self._add(self._model.repeated_character(group.atom, low, high))
+            self._add(self._model.repeated_character(group.atom, low, high), repeated=group.atom)
         else:
             self._add(self._model.repeated(inner, low, high))
 
     def _refused(self, reason: str) -> PackageCorruptError:
         return PackageCorruptError(f"a filter expression can't be understood: {reason}", pattern=self._pattern[:200])
+
+
+def _possessive(atom: str, low: int, high: int | None) -> str:
+    """A repetition of one character that takes all it can, as an expression that says where it has to stop."""
+    if high is None:
+        return f"{atom}{{{low},}}(?!{atom})"
+    if low == high:
+        return f"{atom}{{{low}}}"
+    return f"(?:{atom}{{{high}}}|{atom}{{{low},{high - 1}}}(?!{atom}))"
 
 
 def range_of(repeat: re.Match[str]) -> tuple[int, int | None]:
