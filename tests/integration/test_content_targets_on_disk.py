@@ -20,6 +20,7 @@ from mailboat.content.targets.generations import open_generations_target
 from mailboat.content.targets.sqlite import open_sqlite_target, sweep_blobs
 from mailboat.errors import (
     BlobMissingError,
+    PathRefusedError,
     StorageReadOnlyError,
     TargetBusyError,
     TargetCorruptError,
@@ -321,6 +322,37 @@ def sweep_blobs_of(folder: Path) -> int:
     """Sweep a target that never had a blob."""
     open_sqlite_target(folder / "none.db").close()
     return sweep_blobs(folder / "none.db")
+
+
+@pytest.mark.parametrize("kind", ["files", "generations"])
+class TestDisksThatIgnoreCase:
+    """Where the target's state file is found by a name in other case, too: here by a second link to it."""
+
+    @pytest.fixture
+    def target(self, kind: str, tmp_path: Path) -> Iterator[Target]:
+        place = f"{kind}:{tmp_path / 'web'}"
+        with closing(open_target(place)) as target:
+            publish(target, [a_folder("/en"), a_file("/en/News/a"), a_file("/en/x")], deep("/en"))
+        os.link(tmp_path / "web/.mailboat/state.db", tmp_path / "web/.mailboat/STATE.DB")
+        with closing(open_target(place)) as target:
+            yield target
+
+    @pytest.mark.parametrize("path", ["/en/news", "/en/news/a", "/en/News/A", "/.MailBoat", "/en/.Node.json"])
+    def test_a_name_that_the_disk_takes_for_another_one_is_refused(self, target: Target, path: str) -> None:
+        with pytest.raises(PathRefusedError, match="takes them for one") as caught:
+            publish(target, [a_file(path)], shallow(path), 1)
+        assert (caught.value.where["path"], target.ledger.position()) == (path, at(1))
+
+    def test_names_within_one_package_are_compared(self, target: Target) -> None:
+        with pytest.raises(PathRefusedError, match=r"'Caf.*' differ in case or Unicode form"):
+            publish(target, [a_folder("/de"), a_file("/de/cafe\u0301"), a_file("/de/Caf\u00e9")], deep("/de"), 1)
+        publish(target, [a_folder("/de"), a_file("/de/Caf\u00e9")], deep("/de"), 1)
+        assert names_in(target) == ["/de", "/de/Caf\u00e9", "/en", "/en/News", "/en/News/a", "/en/x"]
+
+    def test_a_name_in_other_case_may_follow_a_removed_one(self, target: Target) -> None:
+        publish(target, [], deep("/en/News"), 1)
+        publish(target, [a_file("/en/news")], shallow("/en/news"), 2)
+        assert names_in(target) == ["/en", "/en/news", "/en/x"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

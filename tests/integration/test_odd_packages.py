@@ -138,7 +138,7 @@ def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Pat
     """With access control lists replaced, as targets take them for ordinary nodes."""
     original = CASES[case]._replace(handling="overwrite").write(tmp_path / "original.zip")
     seed = Odd(SEED, SEED_FILTER, handling="overwrite").write(tmp_path / "seed.zip")
-    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig(refuse_collisions=False))
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
     place = f"sqlite:{tmp_path}/target"
     with closing(open_target(place)) as target:
         for package in (seed, original):

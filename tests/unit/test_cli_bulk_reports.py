@@ -145,7 +145,7 @@ def test_differences_are_a_table_or_one_line() -> None:
     assert lines[-1] == "… 2 more differences; all of them with -o json"
 
 
-def test_a_plan_tells_names_that_a_build_would_refuse(tmp_path: Path) -> None:
+def test_a_plan_shows_names_that_differ_in_case(tmp_path: Path) -> None:
     write_site(
         tmp_path,
         {"a/Readme.txt": "x", "a/README.txt": "y", "b/one": "1", "B/two": "2", "c/e\u0301": "1", "c/\u00e9": "2"},
@@ -153,7 +153,7 @@ def test_a_plan_tells_names_that_a_build_would_refuse(tmp_path: Path) -> None:
     found = plan(tmp_path, Budget())
     assert [one.path for one in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
     assert lines_of(plan_report(found))[-4:] == [
-        "a build would be refused, unless limits.refuse_collisions is false:",
+        "disks that ignore case refuse, and so does a build with limits.refuse_collisions:",
         "  /a/Readme.txt  LimitExceeded: 'README.txt' and 'Readme.txt' differ in case or Unicode form only",
         "  /b  LimitExceeded: 'B' and 'b' differ in case or Unicode form only",
         "  /c/\u00e9  LimitExceeded: 'e\u0301' and '\u00e9' differ in case or Unicode form only",

@@ -540,8 +540,8 @@ def test_what_is_refused_names_package_place_and_next_step(defect: str, way: str
     assert caught.value.next_step == "correct it in the package or its source, then repeat the command"
 
 
-def test_names_that_differ_in_case_are_packed_and_not_published(tmp_path: Path) -> None:
-    """A zip holds both; a file system of a subscriber may not."""
+def test_names_that_differ_in_case_are_published_unless_refused(tmp_path: Path) -> None:
+    """A zip and JCR hold both; the disk of a subscriber may not."""
     file = tmp_path / "x.zip"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("META-INF/vault/filter.xml", FILTER.replace("/home/groups", "/a"))
@@ -552,7 +552,11 @@ def test_names_that_differ_in_case_are_packed_and_not_published(tmp_path: Path) 
         with built(source, "/a", tmp_path / "y.zip") as package:
             assert [node.path for node in package.walk(NodePath("/a"))] == ["/a", "/a/x", "/a/X"]
         with pytest.raises(LimitExceededError, match="differ in case") as caught:
-            engine.publisher().publish(add_request([NodePath("/a")]), source)
+            engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=True))).publish(
+                add_request([NodePath("/a")]), source
+            )
         assert caught.value.where["limit"] == "limits.refuse_collisions"
         assert "set limits.refuse_collisions to false" in (caught.value.next_step or "")
         assert engine.records() == []
+        engine.publisher().publish(add_request([NodePath("/a")]), source)
+        assert len(engine.records()) == 1

@@ -233,15 +233,15 @@ def test_where_packages_travel_in_messages_alone_a_larger_one_is_refused_and_lea
     assert list(engine.blobs.list()) == []
 
 
-def test_names_that_subscribers_refuse_are_not_published(engine: Engine) -> None:
+def test_names_that_differ_in_case_are_published_unless_refused(engine: Engine) -> None:
     source = page_source("/en/News", "/en/news")
     with pytest.raises(LimitExceededError, match="'News' and 'news' in one folder") as caught:
-        engine.publisher().publish(add_request([NodePath("/en")]), source)
+        engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=True))).publish(
+            add_request([NodePath("/en")]), source
+        )
     assert "limits.refuse_collisions" in (caught.value.next_step or "")
     assert engine.records() == []
-    engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=False))).publish(
-        add_request([NodePath("/en")]), source
-    )
+    engine.publisher().publish(add_request([NodePath("/en")]), source)
     assert len(engine.records()) == 1
 
 
@@ -730,7 +730,7 @@ def test_a_plan_refuses_what_limits_refuse(tmp_path: Path, kind: str, settings: 
 @pytest.mark.parametrize("names", [("News", "news"), ("caf\u00e9", "cafe\u0301")])
 def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names: tuple[str, str]) -> None:
     source = page_source(*(f"/en/{name}" for name in names))
-    publisher = engine.publisher()
+    publisher = engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=True)))
 
     def refusal(act: Callable[[], object]) -> LimitExceededError:
         with pytest.raises(LimitExceededError, match="in one folder") as caught:
@@ -744,6 +744,6 @@ def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names:
     published = refusal(lambda: list(publisher.publish_changed(source)))
     assert (planned.message, planned.next_step) == (published.message, published.next_step)
     assert engine.records() == []
-    allowing = engine.publisher(engine.publishing_with(limits=LimitsConfig(refuse_collisions=False)))
+    allowing = engine.publisher()
     assert allowing.plan(add_request([NodePath("/en")]), source).packages == 1
     assert allowing.plan_changed(source).packages == 1

@@ -82,11 +82,11 @@ def test_what_is_not_one_plain_subtree_is_read_alone(name: str) -> None:
 
 def test_packages_read_together_keep_within_the_limits() -> None:
     payload = package(header(), node("/c"), node("/c/A"), node("/c/a"))
-    assert read_together(payload) is None
-    assert read_together(payload, LimitsConfig(refuse_collisions=False)) is not None
+    assert read_together(payload, LimitsConfig(refuse_collisions=True)) is None
+    assert read_together(payload) is not None
     assert read_together(package(header(), node("/c"), node("/c/A"))) is not None
-    assert read_together(payload, LimitsConfig(refuse_collisions=False, max_entries=2)) is None
-    assert read_together(payload, LimitsConfig(refuse_collisions=False, max_total_bytes=len(payload) - 1)) is None
+    assert read_together(payload, LimitsConfig(max_entries=2)) is None
+    assert read_together(payload, LimitsConfig(max_total_bytes=len(payload) - 1)) is None
 
 
 @settings(deadline=None, max_examples=examples(600))

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.config.document import LimitsConfig
 from mailboat.errors import (
     LimitExceededError,
     PackageCorruptError,
@@ -243,9 +242,9 @@ def test_a_binary_elsewhere_without_a_store_says_so_when_it_is_opened() -> None:
 
 
 @BOTH
-def test_collisions_can_be_allowed(read) -> None:  # type: ignore[no-untyped-def]
+def test_names_that_differ_in_case_are_read(read) -> None:  # type: ignore[no-untyped-def]
     payload = package(header(), node("/c/A"), node("/c/a"))
-    assert len(read(payload, LimitsConfig(refuse_collisions=False)).records) == 2
+    assert len(read(payload).records) == 2
 
 
 @BOTH

@@ -198,7 +198,7 @@ def plan(session: Session, cutting: CutOptions, source: SourceArgument, paths: R
         roots = outermost(_roots_of(source, paths))
         found = plan_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
     session.show(plan_report(found))
-    _end_by_problems((*found.problems, *found.refused))
+    _end_by_problems(found.problems)
 
 
 @command

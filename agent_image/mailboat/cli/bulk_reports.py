@@ -34,7 +34,7 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
 
 def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
     if refused:
-        yield "a build would be refused, unless limits.refuse_collisions is false:"
+        yield "disks that ignore case refuse, and so does a build with limits.refuse_collisions:"
     for problem in refused[:_SHOWN]:
         yield f"  {problem.path}  {problem.name}: {problem.message}"
 

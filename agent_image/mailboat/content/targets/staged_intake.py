@@ -18,6 +18,7 @@ from mailboat.content.disk_layout import binary_file, names_on_disk
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.targets.database import is_held_back
 from mailboat.content.targets.disk_tree import DiskTree
+from mailboat.content.targets.folded_names import FoldedNames
 from mailboat.content.targets.path_limits import PathLimits
 from mailboat.content.targets.staged_files import Staging
 from mailboat.content.targets.tree_table import Held, Row
@@ -45,11 +46,14 @@ class StagedIntake:
 
     keeps_bodies = False
 
-    def __init__(self, connection: sqlite3.Connection, staging: Staging, room: PathLimits) -> None:
-        """Stage for the table of `connection`."""
+    def __init__(
+        self, connection: sqlite3.Connection, staging: Staging, room: PathLimits, folded: FoldedNames | None
+    ) -> None:
+        """Stage for the table of `connection`; `folded`: None on a disk that distinguishes case."""
         self._connection = connection
         self._staging = staging
         self._room = room
+        self._folded = folded
         self._shown_in: FolderHandle | None = None
         self._stamp = 0
         self._count = 0
@@ -57,6 +61,8 @@ class StagedIntake:
     def begin(self, shown_in: FolderHandle | None) -> None:
         """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
         self._shown_in = shown_in
+        if self._folded is not None:
+            self._folded.begin()
         committed = self._committed_changes()
         if self._stamp <= committed:  # never a number under which something is staged that is committed
             self._stamp, self._count = committed + 1, 0
@@ -127,6 +133,8 @@ class StagedIntake:
     def _row(self, record: NodeRecord, stamp: int) -> Row:
         path, body, outside, _ = record
         self._room.check(path)
+        if self._folded is not None:
+            self._folded.check(path)
         key = key_of(path)
         by_digest = {binary.digest: binary for binary in outside}
         node = decode_node(path, body, lambda digest: by_digest[digest].open())

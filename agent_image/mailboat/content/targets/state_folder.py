@@ -17,6 +17,7 @@ from mailboat.content.disk_layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
+from mailboat.content.targets.folded_names import FoldedNames, ignores_case
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.namespace_table import ShownNamespaces
 from mailboat.content.targets.path_limits import PathLimits
@@ -109,9 +110,10 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "", *, is_kn
         staging = Staging(own.make_folder(_STAGING), durability)
         undo.callback(staging.close)
         connection, second = open_database(own, STATE_FILE, kind, uri, is_known=is_known)
+        folded = FoldedNames(connection, root.place) if ignores_case(own) else None
         # from here on the caller closes them
         undo.pop_all()
-    intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below))
+    intake = StagedIntake(connection, staging, PathLimits(root.place, longest_below), folded)
     namespaces = ShownNamespaces(connection, staging, durability)
     return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake, namespaces)
 
