@@ -397,27 +397,49 @@ def test_more_entries_than_a_narrow_zip_can_count_are_written_and_read() -> None
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-@pytest.mark.parametrize("name", ["photo.jpg", "text.txt"])
-def test_large_content_passes_through_in_pieces(name: str) -> None:
-    into, binary = io.BytesIO(), large_binary(b"0123456789", SPOOL_BYTES + 12_345)
+JPEG = b"\xff\xd8\xff\xe0"
+
+
+@pytest.mark.parametrize("start", [JPEG, b"text"])
+def test_large_content_passes_through_in_pieces(start: bytes) -> None:
+    into, binary = io.BytesIO(), large_binary(start + b"0123456789", SPOOL_BYTES + 12_345)
     writer = ArchiveWriter(into)
-    writer.add_binary(f"jcr_root/{name}", binary, name)
+    writer.add_binary("jcr_root/original", binary)
     digest = writer.finish()
     payload = into.getvalue()
     assert digest == Binary(payload).digest
-    entry = opened(payload).entries[f"jcr_root/{name}"]
+    entry = opened(payload).entries["jcr_root/original"]
     with binary.open() as expected, opened(payload).open(entry) as stream:
         assert stream.read() == expected.read()
-    assert (len(payload) < binary.length_bytes) == (name == "text.txt")
+    assert (len(payload) < binary.length_bytes) == (start != JPEG)
+
+
+@pytest.mark.parametrize(
+    ("start", "is_packed"),
+    [
+        (b"\x89PNG\r\n\x1a\n", True),
+        (b"RIFF\x00\x00\x00\x00WEBP", True),
+        (b"\x00\x00\x00\x20ftypisom", True),
+        (b"RIFF\x00\x00\x00\x00WAVE", False),
+        (b"\xff\xfea\x00", False),
+        (b"%PDF-1.7", False),
+    ],
+)
+def test_content_in_a_compressed_format_is_stored(start: bytes, is_packed: bool) -> None:
+    into = io.BytesIO()
+    writer = ArchiveWriter(into)
+    writer.add_binary("original", Binary(start + bytes(1000)))
+    writer.finish()
+    assert (zipfile.ZipFile(into).infolist()[0].compress_type == zipfile.ZIP_STORED) == is_packed
 
 
 @pytest.mark.parametrize("length", [100, SPOOL_BYTES + 1])
-@pytest.mark.parametrize("name", ["photo.jpg", "text.txt"])
-def test_content_that_is_not_what_its_digest_says_is_not_written(name: str, length: int) -> None:
-    true = large_binary(b"true", length)
-    false = Binary(digest=true.digest, length_bytes=length, opener=large_binary(b"lies", length).open)
+@pytest.mark.parametrize("start", [JPEG, b""])
+def test_content_that_is_not_what_its_digest_says_is_not_written(start: bytes, length: int) -> None:
+    true = large_binary(start + b"true", length)
+    false = Binary(digest=true.digest, length_bytes=length, opener=large_binary(start + b"lies", length).open)
     with pytest.raises(SourceChangedError):
-        ArchiveWriter(io.BytesIO()).add_binary("jcr_root/x", false, name)
+        ArchiveWriter(io.BytesIO()).add_binary("jcr_root/x", false)
 
 
 def test_entries_have_their_sizes_in_front_and_no_time() -> None:

@@ -35,11 +35,15 @@ CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 256
 """Shorter content is stored: a packer takes longer to begin than all else that is done for the entry."""
 SPOOL_BYTES: Final = 4 * 1024 * 1024
-STORED_SUFFIXES: Final = (
-    ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",
-    ".jpg", ".m4a", ".m4v", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".ogg", ".ogv", ".opus", ".png", ".pptx",
-    ".rar", ".tgz", ".webm", ".webp", ".woff", ".woff2", ".xlsx", ".xz", ".zip", ".zst",
+_PACKED_STARTS: Final = (
+    b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"wOFF", b"wOF2",
+    b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"BZh", b"Rar!", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
+    b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf1", b"\xff\xf9", b"\x1aE\xdf\xa3", b"\x00\x00\x01\xba",
 )  # fmt: skip
+"""Of images, fonts, archives, sound and film. Names do not tell: AEM calls every image of an asset `original`."""
+_BRAND_AT: Final = 4
+_KIND_AT: Final = 8
+_HEAD_BYTES: Final = 12
 
 _WIDE: Final = 0xFFFFFFFF
 _WIDE_EXTRA: Final = 0x0001
@@ -68,7 +72,7 @@ class PackedContent(NamedTuple):
 
         Readers refuse what is packed better than `max_ratio`, as it looks like an attack.
         """
-        is_worth_it = level and len(content) >= SMALL_BYTES
+        is_worth_it = level and len(content) >= SMALL_BYTES and not is_packed_already(content[:_HEAD_BYTES])
         shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if is_worth_it else content
         if len(shrunk) * max_ratio < len(content):
             packer = _Packer(level, len(content), max_ratio)
@@ -122,27 +126,27 @@ class ArchiveWriter:
         """Add an empty entry; `name` ends with a slash."""
         self._begin(name, STORED, 0, 0, 0)
 
-    def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:
+    def add(self, name: str, content: bytes) -> None:
         """Add an entry from memory; stored where packing gains nothing."""
-        self.add_packed(
-            name, PackedContent.of(content, 0 if is_packed_already else self._level, self._limits.max_ratio)
-        )
+        self.add_packed(name, PackedContent.of(content, self._level, self._limits.max_ratio))
 
     def add_packed(self, name: str, content: PackedContent) -> None:
         """Add an entry that was packed before."""
         self._begin(name, content.method, content.crc, len(content.packed), content.size_bytes)
         self._emit(content.packed)
 
-    def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:
-        """Add a binary of any size as an entry. `suffix_of` is the name that shows whether it is packed already.
+    def add_binary(self, name: str, binary: Binary) -> None:
+        """Add a binary of any size as an entry.
 
         Raises:
             SourceChangedError: The bytes are not those that the digest names.
         """
-        is_packed = suffix_of.lower().endswith(STORED_SUFFIXES)
         if binary.length_bytes <= SPOOL_BYTES:
-            self.add(name, read_binary(binary, name), is_packed_already=is_packed)
-        elif is_packed:
+            self.add(name, read_binary(binary, name))
+            return
+        with binary.open() as stream:
+            head = stream.read(_HEAD_BYTES)
+        if is_packed_already(head):
             self._store(name, binary)
         else:
             self._spool(name, binary)
@@ -251,10 +255,10 @@ class EntryCounter(ArchiveWriter):
         """Refuse what is beyond the limits."""
         super().__init__(io.BytesIO(), 0, limits)
 
-    def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:  # noqa: ARG002
+    def add(self, name: str, content: bytes) -> None:
         self._begin(name, STORED, 0, 0, len(content))
 
-    def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:  # noqa: ARG002
+    def add_binary(self, name: str, binary: Binary) -> None:
         # The binary is not opened.
         self._begin(name, STORED, 0, 0, binary.length_bytes)
 
@@ -270,6 +274,13 @@ def _beyond(what: str, entry: str, limit: int) -> LimitExceededError:
         entry=entry,
         limit=limit,
     )
+
+
+def is_packed_already(head: bytes) -> bool:
+    """Whether content that begins so has a compressed format: packing it again takes long and gains nothing."""
+    if head.startswith(b"RIFF"):
+        return head[_KIND_AT:] in (b"WEBP", b"AVI ")
+    return head.startswith(_PACKED_STARTS) or head[_BRAND_AT:_KIND_AT] == b"ftyp"
 
 
 def read_binary(binary: Binary, name: str) -> bytes:

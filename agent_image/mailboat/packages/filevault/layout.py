@@ -240,7 +240,7 @@ class Layout:
         name, data = name_of(node.path), node.data
         if data is not None and node.is_plain_file and node.child_order is None and not self._is_special(name, data):
             folder = platform[: platform.rfind("/")]
-            self._archive.add_binary(f"{folder}/{platform_name(name)}", data, name)
+            self._archive.add_binary(f"{folder}/{platform_name(name)}", data)
         elif data is not None:
             self._open_unfolded(node, platform, data)
             self._close()
@@ -276,7 +276,7 @@ class Layout:
             )
             return
         if closed.file is not None:
-            self._archive.add_binary(closed.file, data, name_of(closed.node.path))
+            self._archive.add_binary(closed.file, data)
             held = ()
         inner = Node(path, RESOURCE_TYPE, (), held)
         content = self._opened(inner, f"{closed.platform}/{platform_name(CONTENT_NODE)}", document, 1)
@@ -288,7 +288,7 @@ class Layout:
         if parent.file is not None and name_of(node.path) == CONTENT_NODE:
             name, data = name_of(parent.node.path), _bytes_of(node)
             if data is not None and not self._is_special(name, data):
-                self._archive.add_binary(parent.file, data, name)
+                self._archive.add_binary(parent.file, data)
                 node = replace(node, properties=tuple(prop for prop in node.properties if prop.name != DATA_PROPERTY))
         self._open.append(self._opened(node, platform, document, parent.depth + 1))
         self._open[-1].whole = whole
@@ -334,7 +334,7 @@ class Layout:
                 continue
             texts.append("")
             file = property_file_name(one.name, index if one.is_multiple else None)
-            self._archive.add_binary(f"{platform}/{file}", value, one.name)
+            self._archive.add_binary(f"{platform}/{file}", value)
         return texts
 
     def _has_carried(self, node: Node) -> bool:
