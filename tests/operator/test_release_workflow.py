@@ -97,7 +97,7 @@ def release(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
     changelog.write_text(text.replace("## [Unreleased]\n", f"## [Unreleased]\n\n## [{__version__}] - 2026-01-01\n", 1))
     programs = folder / "programs"
     programs.mkdir()
-    for name in ("docker", "helm", "gh"):
+    for name in ("docker", "git", "helm", "gh"):
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
     files = {name: folder / name.lower() for name in ("RECORD", "GITHUB_ENV", "GITHUB_OUTPUT")}
@@ -112,7 +112,9 @@ def release(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
         "GITHUB_SHA": made.run("git", "rev-parse", "HEAD").strip(),
         "GITHUB_ACTOR": "somebody",
         "TOKEN": "a-token",
+        "GITHUB_REPOSITORY": "mailboat-dev/mailboat",
         "REAL_HELM": helm,
+        "REAL_GIT": str(shutil.which("git")),
     }
     for number, script in enumerate(_scripts()):
         path = folder / f"step-{number}"
@@ -169,6 +171,14 @@ def test_release_has_all_files_and_uploads_them(release: Release) -> None:
     [uploaded] = release.calls("uv", "publish")
     assert uploaded[-2:] == [f"dist/{name}" for name in packages]
     assert release.recorded[-1] == uploaded, "the package index takes no version twice, so it comes last"
+
+
+def test_documentation_site_is_published_with_the_page_that_alerts_link_to(release: Release) -> None:
+    pushed = ["git", "push", "--force", "https://github.com/mailboat-dev/mailboat.git", "gh-pages"]
+    assert release.calls("git", "push") == [pushed]
+    site = release.folder / "build/site"
+    assert release.run("git", "log", "--format=%s", folder=site).split("\n")[0] == f"Documentation of v{__version__}"
+    assert 'id="mailboatagentdown"' in release.run("git", "show", "HEAD:alerts.html", folder=site)
 
 
 def test_images_are_built_from_the_same_bases_and_named_by_digest(release: Release) -> None:

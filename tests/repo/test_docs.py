@@ -119,6 +119,11 @@ def test_the_site_builds_without_a_broken_link(root: Path) -> None:
     page = (root / "build/site/index.html").read_text()
     assert '<ol start="2">' in (root / "build/site/how-to/install.html").read_text()
     assert 'id="installation"' in page
+    [runbooks] = re.findall(r"^    runbooks: (\S+)$", (root / "helm/mailboat/values.yaml").read_text(), re.MULTILINE)
+    sections = re.findall(r"runbooks }}#(\w+)", (root / "helm/mailboat/templates/alerts.yaml").read_text())
+    linked = (root / "build/site" / runbooks.rpartition("/")[2]).read_text()
+    assert len(sections) > 10
+    assert [one for one in sections if f'<h2 id="{one}">' not in linked] == []
     assert 'data-md-component="source"' not in page  # its script asks api.github.com
     assert not re.search(
         r'(src|href)="https?://(?!github\.com/mailboat-dev/)', page.replace("https://zensical.org/", "")
