@@ -485,7 +485,7 @@ def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(brows
 
 def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
     page.goto(serve(fleet()).url)
-    expect(page.get_by_text("live as local")).to_be_visible()
+    expect(page.get_by_role("link", name="edge-1", exact=True).first).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -493,6 +493,15 @@ def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("edge-")
+
+
+def test_skip_link_keeps_the_view(page: Page, serve: Any) -> None:
+    page.goto(serve(fleet()).url + "/#/packages")
+    expect(page.get_by_role("heading", level=1, name="Packages")).to_be_visible()
+    page.get_by_role("link", name="Skip to content").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    assert page.url.endswith("/#/packages")
 
 
 @contextmanager

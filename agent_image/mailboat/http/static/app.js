@@ -146,6 +146,8 @@ async function start() {
   document.querySelector("footer a[href$=json]").hidden = app.caller.scope !== "agent";
 }
 
+// The hash names the view: the link must not change it, and nothing may take the focus a moment later.
+document.querySelector(".skip").onclick = (event) => { event.preventDefault(); main.focus(); };
 window.addEventListener("hashchange", () => { app.view = {}; draw(); main.focus(); window.scrollTo(0, 0); });
 setInterval(() => {
   if (app.isLive) app.fleet.sample();
