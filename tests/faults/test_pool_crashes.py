@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from contextlib import closing
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_a_member_killed_at_any_step_loses_no_package_and_repeats_none(
     check_all_is_done(tmp_path, 6)
 
 
+def stopped(folder: Path, failpoint: Failpoint, count: int) -> tuple[ForkServerProcess, int]:
+    """A member that stands still where it reaches a failpoint for the n-th time, and its process id."""
+    member = fork(pool_scenario.stand_still, str(folder), failpoint, count)
+    assert member.pid is not None
+    state = Path(f"/proc/{member.pid}/stat")
+    wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
+    return member, member.pid
+
+
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGCONT, 0)])
 def test_a_member_that_stands_still_with_the_target_open_is_waited_for_and_imports_nothing_twice(
     tmp_path: Path, number: int, exit_code: int
@@ -81,11 +91,10 @@ def test_a_member_that_stands_still_with_the_target_open_is_waited_for_and_impor
     """Its lease passes on, but the lock does not: nothing could refuse its writes when it goes on."""
     packages = 60
     pool_scenario.prepare(tmp_path, packages)
-    frozen = fork(pool_scenario.work, str(tmp_path), Failpoint.SUBSCRIBER_BEFORE_COMMIT, 5, signal.SIGSTOP)
-    other = fork(pool_scenario.work, str(tmp_path))
-    assert frozen.pid is not None
-    state = Path(f"/proc/{frozen.pid}/stat")
-    wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T")
+    # it has joined, which needs the target, and imports nothing before the first one stands still
+    other, other_pid = stopped(tmp_path, Failpoint.POOL_FED, 1)
+    frozen, frozen_pid = stopped(tmp_path, Failpoint.SUBSCRIBER_BEFORE_COMMIT, 5)
+    os.kill(other_pid, signal.SIGCONT)
     with Engine(tmp_path / "home") as engine, closing(open_job_topic(engine.journal)) as topic:
         imported = len(engine.statuses())
 
@@ -96,7 +105,7 @@ def test_a_member_that_stands_still_with_the_target_open_is_waited_for_and_impor
 
         wait_until(is_queued_again)
         assert len(engine.statuses()) == imported < packages
-    os.kill(frozen.pid, number)
+    os.kill(frozen_pid, number)
     assert (end_of(frozen), end_of(other)) == (exit_code, 0)
     check_all_is_done(tmp_path, packages)
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -23,8 +23,8 @@ from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.errors import MailboatError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.jobs.topic import open_job_topic
-from mailboat.journal.port import Journal
-from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.journal.port import Journal, NewRecord
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import JobId
 from mailboat.model.messages import JOB_TOPIC
@@ -120,6 +120,32 @@ class Stores:
         return PoolMember(own, ports, shared, when_changed)
 
 
+class StandStill:
+    """A journal and failpoints: the process stops (SIGSTOP) at a step, and not while one of its threads appends.
+
+    One that stops in the middle of an append to a SQLite journal keeps its write lock: no other process appends either.
+    """
+
+    def __init__(self, journal: Journal, failpoint: Failpoint, count: int) -> None:
+        """Wait for `failpoint`, `count` times."""
+        self._journal = journal
+        self._failpoints = KillingFailpoints(failpoint, count, signal.SIGSTOP)
+        self._appending = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """Append to the journal."""
+        with self._appending:
+            return self._journal.append(topic, records)
+
+    def reach(self, failpoint: Failpoint) -> None:
+        """Stop, if this is it."""
+        with self._appending:
+            self._failpoints.reach(failpoint)
+
+
 class Freeze:
     """Failpoints that stop every thread of a member from one step on, as SIGSTOP does, until it goes on."""
 
@@ -197,10 +223,19 @@ def prepare(folder: Path, packages: int) -> None:
             publisher.publish(add_request([NodePath(path)], is_deep=False), source)
 
 
-def work(folder: str, failpoint: Failpoint | None = None, count: int = 1, number: int = signal.SIGKILL) -> None:
-    """Run a member to the end of the log; at the n-th time that `failpoint` is reached, get a signal."""
-    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count, number)
+def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Run a member to the end of the log; it is killed at the n-th time that `failpoint` is reached."""
+    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
     with Engine(Path(folder) / "home") as engine:
         stores = Stores(engine.journal, engine.blobs, Path(folder) / "shared")
         stores.settings = pool_settings(job_rules=(JobRule("/content/**", ADDED_TOPIC),))
         stores.member(f"m{os.getpid()}", failpoints=failpoints).run(is_endless=False)
+
+
+def stand_still(folder: str, failpoint: Failpoint, count: int) -> None:
+    """Run a member to the end of the log; it stops (SIGSTOP) at the n-th time that `failpoint` is reached."""
+    with Engine(Path(folder) / "home") as engine:
+        still = StandStill(engine.journal, failpoint, count)
+        stores = Stores(engine.journal, engine.blobs, Path(folder) / "shared")
+        stores.settings = pool_settings(job_rules=(JobRule("/content/**", ADDED_TOPIC),))
+        stores.member(f"m{os.getpid()}", failpoints=still, journal=still).run(is_endless=False)
