@@ -88,6 +88,15 @@ export function confirmed(title, text, action, isDangerous = true) {
   });
 }
 
+// Show how something is done that the page does not do itself.
+export function explained(title, ...content) {
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("h2", { id: "dialog-title" }, title), content,
+    h("div", { class: "buttons" }, h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 // ---- parts of views
 
 const whole = new Intl.NumberFormat("en"); // one for all: toLocaleString() looks its locale up with every call

@@ -80,7 +80,7 @@ const STATES = {
 // Colour class, glyph and urgency of a state; the word is always shown or read with it.
 export const look = (state) => STATES[state.split(" ")[0]] ?? ["idle", "○", 6];
 
-export const urgency = (subscriber) => look(subscriber.state)[2] - (subscriber.error ? 1 : 0) - (subscriber.given_up ? 0.5 : 0);
+export const urgency = (subscriber) => Math.min(look(subscriber.state)[2], subscriber.given_up ? 3 : 9) - (subscriber.error ? 1 : 0);
 const order = new Intl.Collator("en", { numeric: true });
 export const byName = (a, b) => order.compare(a.name, b.name);
 const descending = (figure) => (a, b) => (b[figure] ?? -1) - (a[figure] ?? -1) || byName(a, b);

@@ -1,7 +1,7 @@
 // What is stored: the journal's topics, snapshots of targets, blobs, which are counted on request only, and memory.
 import { call, part } from "./api.js";
 import { act, actionButton, may } from "./actions.js";
-import { bar, bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
+import { bar, bytes, count, duration, explained, fact, h, muted, number, pending, table, time } from "./dom.js";
 
 export function storage(app) {
   const memory = app.loaded("memory", "/memory");
@@ -29,8 +29,9 @@ function snapshotParts(app, found) {
   const rows = found.map((snapshot) => {
     const name = snapshot.snapshot.replace(/^blob:/, "");
     return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at),
+      [h("button", { type: "button", class: "small", onclick: () => howToRestore(app, snapshot) }, "Restore…"), " ",
       actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
-        action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })] };
+        action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })]] };
   });
   const targets = [...new Set([...app.fleet.subscribers.values()].map((subscriber) => subscriber.target).filter(Boolean))].sort();
   const store = async (event) => {
@@ -47,8 +48,17 @@ function snapshotParts(app, found) {
       h("label", null, "Target of a subscriber of this agent", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
       h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
-    h("p", { class: "muted" }, "To restore one, stop the subscriber and run ", h("code", null, "mailboat content restore blob:NAME --into TARGET"), " on its home. An agent does not replace a target that is in use."),
   ];
+}
+
+// A restore makes a target and replaces none, and a running subscriber holds its own: the agent cannot do it.
+function howToRestore(app, { snapshot, target }) {
+  const users = [...app.fleet.subscribers.values()].filter((subscriber) => subscriber.target === target).map((subscriber) => subscriber.name);
+  explained(`Restore ${snapshot}`,
+    h("p", null, "A restore creates a target at the position of the snapshot. It replaces no target, and a running subscriber holds its own, so it takes three steps on the machine of the target:"),
+    h("ol", null, h("li", null, users.length ? `Stop the agent of ${users.join(", ")}.` : "Stop the agent of the subscriber."), h("li", null, "Move the old target away: ", h("code", null, target), "."),
+      h("li", null, "Run this, and start the agent:", h("pre", null, `mailboat content restore ${snapshot} --into '${target.replaceAll("'", "'\\''")}'`))),
+    h("p", { class: "muted" }, "The subscriber then imports what was published since. In Kubernetes, new members of a pool with a bucket start from its snapshot by themselves."));
 }
 
 const ACCOUNTS = {
