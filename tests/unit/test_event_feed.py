@@ -164,6 +164,19 @@ def test_event_topic_continues_where_retention_has_left_records(looks: Looks) ->
     assert [one["offset"] for one in source.read()] == [2]
 
 
+def test_event_topic_that_was_created_again_is_followed_from_its_beginning() -> None:
+    journal, topic = MemoryJournal(ManualClock()), TopicName("event")
+    journal.ensure_topic(topic, TopicSettings())
+    source = EventTopic(journal, topic)
+    assert source.read() == []
+    journal.upkeep.delete_topic(topic)
+    journal.ensure_topic(topic, TopicSettings())
+    for offset in range(2):
+        headers, value = encode_event(DistributedEvent(AgentName("author"), PackageId("p"), Offset(offset)))
+        journal.append(topic, [NewRecord(value, headers)])
+    assert [one["offset"] for one in source.read()] == [0, 1]
+
+
 def test_stream_with_comments_and_unknown_fields_is_read() -> None:
     lines = ": heartbeat\n\nid: 1\nretry: 5\nevent: x\ndata: [1,\ndata: 2]\n\n" + encode_end("renew").decode()
     assert decoded(lines.encode()) == [StreamEvent("1", "x", [1, 2]), StreamEvent("", "end", {"reason": "renew"})]

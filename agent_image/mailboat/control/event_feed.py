@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from mailboat.api.events import EventType, encode_event
 from mailboat.api.problems import problem_of
 from mailboat.api.records import StatusView, SubscriberStatusView
-from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import TopicName
 from mailboat.wire.events import decode_event, event_document
@@ -51,9 +51,11 @@ class EventTopic:
             self._reader = self._journal.reader(self._topic, Edge.NEXT)
         try:
             records = self._reader.read(_READ, 0.0).records
-        except PositionOutOfRangeError:  # it was not followed for longer than the topic keeps its records
+        # It was not followed for longer than the topic keeps its records, or the topic was created again.
+        except (PositionOutOfRangeError, JournalReplacedError):
+            reader = self._journal.reader(self._topic, Edge.EARLIEST)  # until there is one, the old one is asked
             self._reader.close()
-            self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
+            self._reader = reader
             records = self._reader.read(_READ, 0.0).records
         found = list[dict[str, object]]()
         for record in records:
