@@ -17,7 +17,7 @@ from mailboat.config.document import StagingConfig
 from mailboat.content.port import Target
 from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
-from mailboat.journal.port import Journal, JournalReader, Start
+from mailboat.journal.port import Journal, JournalReader, Start, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
     Action,
@@ -397,6 +397,21 @@ def test_statuses_that_retention_took_unread_are_known_to_be_lost(engine: Engine
     assert watch.decide(Offset(old), message) is ACCEPT
     assert watch.decide(Offset(old), message._replace(created_ms=None)) is ACCEPT
     assert watch.decide(Offset(old), message._replace(created_ms=2**41)) is WAIT
+    watch.close()
+
+
+def test_a_status_topic_that_was_created_again_is_watched_from_its_beginning(engine: Engine, target: Target) -> None:
+    old, new = publish(engine, "/page-0"), publish(engine, "/page-1")
+    watch = GoldenWatch(StagingConfig(GOLDEN), engine.with_settings(announcement_seconds=0.0), ports_of(engine, target))
+    watch.start_at(Offset(0))
+    first, second = (decode_package(engine.records()[offset].value) for offset in (old, new))
+    assert watch.decide(Offset(old), first) is WAIT
+    engine.journal.upkeep.delete_topic(STATUSES)
+    engine.journal.ensure_topic(STATUSES, TopicSettings())
+    says(engine, new, FAILED)
+    announces(engine, new + 1)
+    assert watch.decide(Offset(new), second) is SKIP
+    assert watch.decide(Offset(old), first) is ACCEPT  # its confirmation may have gone with the topic
     watch.close()
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from mailboat.clock import Deadline, milliseconds_now
 from mailboat.config.document import StagingConfig
-from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
@@ -217,6 +217,10 @@ class GoldenWatch:
             batch = self._reader.read(_READ, wait_seconds)
         except PositionOutOfRangeError:  # retention was faster; what was read stays known
             self._open()
+            return True
+        except JournalReplacedError:  # the topic was created again: what it held and was not read is lost
+            self._open()
+            self._lost_before_ms = milliseconds_now(self._clock)
             return True
         for record in batch.records:
             self._note(record)
