@@ -9,7 +9,14 @@ from typing import Any, cast
 
 import pytest
 from mailboat.content.port import Source
-from mailboat.errors import JournalUnavailableError, SourceChangedError, SourceMissingError, ThrottledError, UsageError
+from mailboat.errors import (
+    JournalUnavailableError,
+    RetryableError,
+    SourceChangedError,
+    SourceMissingError,
+    ThrottledError,
+    UsageError,
+)
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
@@ -17,6 +24,7 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
 from mailboat.publisher.batcher import MAX_BATCH, MAX_WAITING_OF_ONE, PublishBatcher
 from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.state_file import PublisherBusyError
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
@@ -196,8 +204,9 @@ def test_a_source_that_changes_under_one_request_fails_that_request_alone(
     assert failed == [1]
 
 
+@pytest.mark.parametrize("failure", [JournalUnavailableError("no broker"), PublisherBusyError("locked")])
 def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other(
-    counter: PublishBatcher, publisher: PlayedPublisher
+    counter: PublishBatcher, publisher: PlayedPublisher, failure: RetryableError
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
@@ -205,10 +214,10 @@ def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other
         await_line(counter, 1)
         done += [pool.submit(counter.publish, request(str(number)), "ann") for number in range(1, 5)]
         await_line(counter, 5)
-        publisher.failures["/0"] = JournalUnavailableError("no broker")
+        publisher.failures["/0"] = failure
         publisher.gate.set()
         for one in done:
-            with pytest.raises(JournalUnavailableError):
+            with pytest.raises(type(failure)):
                 one.result(PATIENCE_SECONDS)
     assert len(publisher.batches) == 2
 

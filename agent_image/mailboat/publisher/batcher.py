@@ -31,6 +31,7 @@ from mailboat.model.messages import Action
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Receipt
 from mailboat.publisher.publisher import Publisher
+from mailboat.publisher.state_file import PublisherBusyError
 
 MAX_BATCH: Final = 64
 MAX_WAITING: Final = 1_000
@@ -44,6 +45,7 @@ _FAILURES_OF_ALL: Final = (
     StorageFullError,
     StorageReadOnlyError,
     StorageFailedError,
+    PublisherBusyError,
 )
 """What the next request would meet as well, so it is not tried one by one; all else is one request's own trouble."""
 
