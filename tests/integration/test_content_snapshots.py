@@ -270,6 +270,15 @@ def test_a_snapshot_whose_head_is_nested_without_end_is_refused_by_name(tmp_path
         pass
 
 
+def test_a_snapshot_with_a_tail_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    head, length = json.dumps(HEAD).encode(), struct.Struct(">I")
+    body = MAGIC + length.pack(len(head)) + head + length.pack(2**32 - 1)
+    file = tmp_path / "long.snap"
+    file.write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(SnapshotCorruptError, match="a tail of 4294967295 bytes"), opened_snapshot(file):
+        pass
+
+
 def test_a_snapshot_that_was_cut_or_grew_is_refused(snap: Path, tmp_path: Path) -> None:
     whole = snap.read_bytes()
     chance = random.Random(2)

@@ -135,6 +135,8 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
         tail_end = size - _DIGEST_BYTES - _LENGTH.size
         stream.seek(tail_end)
         (tail_bytes,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+        if tail_bytes > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"a tail of {tail_bytes} bytes")
         package_end = tail_end - tail_bytes
         if not package_at <= package_end:
             raise ValueError("its parts overlap")
