@@ -78,6 +78,7 @@ def test_files_without_a_blobs_name_are_not_listed(store: DirectoryBlobStore, tm
     folder = tmp_path / "sha256" / DIGEST.hex()[:2]
     for name in ("README", "zz" * 32, DIGEST.hex().upper(), "00" * 31, "ff" * 32):
         (folder / name).write_bytes(b"?")
+    (folder.parent / ".DS_Store").write_bytes(b"?")
     assert list(store.list()) == [info]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -103,6 +104,7 @@ class DirectoryDocuments:
 
 
 _ALGORITHM: Final = "sha256"
+_PART_NAME: Final = re.compile("[0-9a-f]{2}")
 _DRAFTS: Final = "drafts"
 _LOCK: Final = "lock"
 _USERS: Final = "journals"
@@ -187,7 +189,7 @@ class DirectoryBlobStore:
     def list(self) -> Iterator[BlobInfo]:
         """See `BlobStore.list`. Files without a blob's name are skipped."""
         with mapped_disk_errors(self._folder), self._store() as store, store.folder(_ALGORITHM) as parts:
-            for name in sorted(parts.names()):
+            for name in sorted(filter(_PART_NAME.fullmatch, parts.names())):
                 with parts.folder(name) as part:
                     for entry in part.names():
                         digest = digest_named(entry)
