@@ -266,6 +266,26 @@ def test_what_is_no_announcement_is_passed_by(log: Log) -> None:
     keeper.close()
 
 
+def test_durable_subscribers_are_known_over_a_discovery_topic_that_was_created_again(log: Log) -> None:
+    log.publish(10)
+    log.announce("away", 3)
+    log.announce("edge", 8)
+    keeper = log.keeper()
+    keeper.turn()
+    log.journal.upkeep.delete_topic(DISCOVERY)
+    log.journal.ensure_topic(DISCOVERY, TopicSettings())
+    log.announce("edge", 10)
+    assert (keeper.turn().plan.holders, log.head) == (("away",), 3)
+    keeper.close()
+    another = log.keeper()  # knows it from the registry, which was carried into the new topic
+    assert (another.turn().plan.holders, log.head) == (("away",), 3)
+    log.announce("away", 9)
+    log.leave("edge")
+    another.turn()
+    assert log.head == 9
+    another.close()
+
+
 def test_a_keeper_that_retention_overtook_starts_anew(log: Log) -> None:
     log.publish(10)
     log.announce("edge", 10)

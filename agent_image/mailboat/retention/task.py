@@ -106,6 +106,12 @@ class Registry:
             if known is None or known.registration.heard_ms < registration.heard_ms:
                 self._put(_Entry(registration, is_durable=True, is_carried=True))
 
+    def read_again(self) -> None:
+        """Prepare for all of the discovery topic, which may be another one: what it no longer holds stays known."""
+        # Both are offsets of the topic that was read.
+        self._as_of = 0
+        self._left.clear()
+
     def messages(self, as_of: Offset) -> list[RegistryMessage]:
         """What is to be carried forward, made of all of the discovery topic before `as_of`: one message or more."""
         durable = [entry.registration for entry in self._entries.values() if entry.is_durable]
@@ -326,8 +332,12 @@ class RetentionTask:
 
     def _start(self, identity: LogIdentity) -> None:
         self.close()
-        self._identity = identity
-        self._registry = Registry(identity)
+        if identity == self._identity:
+            # A discovery topic that was created again holds no announcement of a subscriber that is away.
+            self._registry.read_again()
+        else:
+            self._identity, self._registry = identity, Registry(identity)
+        self._carried_at = float("-inf")  # the topic may lack what was carried forward
         earliest = self._journal.bounds(self._settings.package_topic).earliest_offset
         self._marks = LogMarks(earliest)
         self._packages = self._journal.reader(self._settings.package_topic, earliest)
