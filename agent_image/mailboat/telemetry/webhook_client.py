@@ -120,8 +120,7 @@ class WebhookClient:
         timer.daemon = True
         timer.start()
         try:
-            self._connection.request("POST", self._target, body, self._headers)
-            answer = self._connection.getresponse()
+            answer = self._answer_to(body)
             answer.read(_ANSWER_BYTES)
             if not answer.isclosed():
                 self._connection.close()  # longer than any answer needs
@@ -134,6 +133,22 @@ class WebhookClient:
             raise WebhookUnreachableError(f"{self._place} did not take an event{when}: {error!r:.200}") from error
         finally:
             timer.cancel()
+
+    def _answer_to(self, body: bytes) -> http.client.HTTPResponse:
+        """Send and wait for the answer; once more where the connection was closed since the last event."""
+        was_open = self._connection.sock is not None
+        try:
+            return self._ask(body)
+        except (ConnectionResetError, BrokenPipeError):
+            # Servers close connections that are idle: RFC 9112, 9.3.1. A receiver gets each event at least once anyway.
+            if not was_open or self._connection.deadline.is_over():
+                raise
+            self._connection.close()
+            return self._ask(body)
+
+    def _ask(self, body: bytes) -> http.client.HTTPResponse:
+        self._connection.request("POST", self._target, body, self._headers)
+        return self._connection.getresponse()
 
     def close(self) -> None:
         """Release the connection."""
