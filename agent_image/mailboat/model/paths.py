@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NewType, TypeVar
 
 from mailboat.errors import PathRefusedError
@@ -137,6 +137,16 @@ def ancestors_of(path: NodePath) -> list[NodePath]:
     """The paths from the root's child down to the parent of `path`, without the root itself."""
     names = path.split("/")[1:-1]
     return [NodePath("/" + "/".join(names[: depth + 1])) for depth in range(len(names))]
+
+
+def common_ancestor(paths: Collection[NodePath]) -> NodePath:
+    """The deepest path at or above all of them; there is at least one."""
+    # the first and the last in order differ where any two do
+    first, last = min(paths).split("/"), max(paths).split("/")
+    shared = 0
+    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
+        shared += 1
+    return NodePath("/".join(first[:shared]) or ROOT)
 
 
 def folded_name(name: str) -> str:

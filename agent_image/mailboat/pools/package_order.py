@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from mailboat.errors import MailboatError, MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.jobs import DEFAULT_LEASE_MS, MAX_BATCH, JobId, NewJob, pool_topic
-from mailboat.model.paths import ROOT, NodePath, ancestors_of, parse_path
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, common_ancestor, parse_path
 from mailboat.model.positions import LogIdentity
 
 MAX_UNFINISHED: Final = 1_024
@@ -58,17 +58,8 @@ def touched(paths: Collection[NodePath]) -> tuple[NodePath, ...]:
     outermost = sorted(path for path in named if named.isdisjoint(ancestors_of(path)))
     if len(outermost) <= MAX_PATHS and sum(len(path.encode()) for path in outermost) <= MAX_PATH_BYTES:
         return tuple(outermost)
-    return (_common_ancestor(outermost),)
-
-
-def _common_ancestor(paths: Sequence[NodePath]) -> NodePath:
-    # the first and the last in order differ where any two do
-    first, last = paths[0].split("/"), paths[-1].split("/")
-    shared = 0
-    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
-        shared += 1
-    found = NodePath("/".join(first[:shared]) or ROOT)
-    return found if len(found.encode()) <= MAX_PATH_BYTES else ROOT
+    top = common_ancestor(outermost)
+    return (top if len(top.encode()) <= MAX_PATH_BYTES else ROOT,)
 
 
 class OpenPackages:
