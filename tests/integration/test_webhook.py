@@ -254,6 +254,18 @@ def test_of_two_processes_one_posts(setting: Setting, receiver: Receiver, tmp_pa
     memory.close()
 
 
+def test_events_of_a_topic_that_was_created_again_are_posted(setting: Setting, receiver: Receiver) -> None:
+    first = setting.webhook()
+    setting.raise_event(1)
+    wait_until(lambda: receiver.ids() == ["p1"])
+    first.stop()
+    setting.journal.upkeep.delete_topic(EVENT_TOPIC)
+    setting.journal.ensure_topic(EVENT_TOPIC, TopicSettings(retention_seconds=None))
+    setting.raise_event(2)
+    setting.webhook()
+    wait_until(lambda: receiver.ids() == ["p1", "p2"])
+
+
 def test_events_that_retention_removed_are_passed_over_and_said(
     setting: Setting, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,6 +326,25 @@ def test_a_receiver_that_talks_nonsense_is_unreachable() -> None:
         poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
         with pytest.raises(WebhookUnreachableError):
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
+        poster.close()
+        thread.join()
+
+
+def test_an_idle_connection_that_the_receiver_closed_fails_no_post() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        poster = WebhookClient(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 5.0)
+        for _ in range(2):
+            assert poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC)).status == 204
         poster.close()
         thread.join()
 

@@ -29,6 +29,7 @@ _AUDIENCE: Final = "audience"
 _CURSOR: Final = (
     "SELECT next_offset, event_offset FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id = ?"
 )
+_EARLIER: Final = "SELECT 1 FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id <> ? LIMIT 1"
 _PUT: Final = "INSERT OR REPLACE INTO event_cursors VALUES (?, ?, ?, ?, ?)"
 _BEGIN: Final = "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _ADVANCE: Final = (
@@ -108,6 +109,11 @@ class EventMemory:
         """How far a reader is in that log; None when it never was there."""
         rows = self._file.rows(_CURSOR, (reader, identity.cluster_id, identity.topic_id))
         return EventCursor(Offset(rows[0][0]), Offset(rows[0][1])) if rows else None
+
+    def was_in_earlier_topic(self, reader: str, identity: LogIdentity) -> bool:
+        """Whether a reader without a cursor in that log has one in another topic of its cluster, which it replaced."""
+        rows = self._file.rows(_EARLIER, (reader, identity.cluster_id, identity.topic_id))
+        return bool(rows)
 
     def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor of a reader there that never was in that log; of several at once the first one counts."""

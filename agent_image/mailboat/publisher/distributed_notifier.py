@@ -194,6 +194,8 @@ class EventPorts:
 def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
     """Where the cursor stands; in a log that never had one, it stands from now on where the log ends now.
 
+    In a package topic that was created again it stands at the beginning: nothing there has had an event.
+
     Raises: the journal's errors, and those of the publisher's state.
     """
     identity = journal.identity(settings.package_topic)
@@ -201,7 +203,8 @@ def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory)
     if found is not None:
         return found
     events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
-    first = EventCursor(packages.next_offset, events.next_offset)
+    is_replaced = memory.was_in_earlier_topic(TOPIC_READER, identity)
+    first = EventCursor(packages.earliest_offset if is_replaced else packages.next_offset, events.next_offset)
     memory.begin(TOPIC_READER, identity, first)
     # Read back: another process may have begun first, and its cursor counts.
     return memory.cursor(TOPIC_READER, identity) or first

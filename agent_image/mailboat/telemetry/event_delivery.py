@@ -207,8 +207,14 @@ class EventDelivery:
             _LOG.error("%s rejected %d event(s) permanently; skipped", self._sender.place, len(notices), extra=where)
 
     def _cursor(self) -> EventCursor:
-        found = self._ports.memory.cursor(self._receiver.reader, self._source.identity())
-        return found or self._note(self._ports.journal.bounds(self._source.topic).next_offset)
+        memory, reader, identity = self._ports.memory, self._receiver.reader, self._source.identity()
+        found = memory.cursor(reader, identity)
+        if found is not None:
+            return found
+        # A topic that was created again holds nothing that this receiver was sent.
+        is_replaced = memory.was_in_earlier_topic(reader, identity)
+        end = self._ports.journal.bounds(self._source.topic).next_offset
+        return self._note(self._source.first() if is_replaced else end)
 
     def _note(self, next_offset: Offset) -> EventCursor:
         cursor = self._at(next_offset)
