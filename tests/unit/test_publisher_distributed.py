@@ -17,6 +17,7 @@ from mailboat.model.messages import (
     DistributedEvent,
     Missed,
     MissedReason,
+    PackageMessage,
     PackageStatus,
     ReportStart,
     StatusMessage,
@@ -27,6 +28,7 @@ from mailboat.publisher.distributed import AwaitedSubscribers
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.queue_names import QueueName
+from mailboat.wire.messages import encode_message
 from support.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
 
 
@@ -317,6 +319,49 @@ def test_an_event_topic_that_was_created_again_repeats_no_event(world: World) ->
     world.announce("a", 5)
     world.settle()
     assert [event.offset for event in world.events()] == [3, 4]
+
+
+def test_packages_of_a_topic_that_was_created_again_have_events(world: World) -> None:
+    world.publish()
+    world.announce("a", 1)
+    assert [event.offset for event in world.settle()] == [0]
+    world.stop()
+    world.journal.upkeep.delete_topic(TopicName("package"))
+    world.journal.ensure_topic(TopicName("package"), TopicSettings(retention_seconds=None))
+    for _ in range(2):
+        world.publish()
+    world.start()
+    world.announce("a", 2)
+    assert [event.offset for event in world.settle()] == [0, 1]
+
+
+def test_an_event_that_is_too_long_for_a_message_names_the_subtree_of_its_paths(world: World) -> None:
+    """A path may have characters that JSON escapes, so an event can be longer than its package's message."""
+    deep = ("/" + '"' * 250) * 8
+    paths = tuple(NodePath(f"/content/site/{number}{deep}") for number in range(300))
+    package = PackageId("dstrpck-long")
+    world.publish()
+    world.append("package", PackageMessage(SLING, package, Action.DELETE, "tree", AUTHOR, paths=paths))
+    world.publish()
+    world.announce("a", 3)
+    raised = world.settle()
+    assert [event.offset for event in raised] == [0, 1, 2]
+    assert raised[1].paths == raised[1].deep_paths == ("/content/site",)
+    assert world.events() == raised
+
+
+def test_packages_that_wait_for_their_event_are_bounded_in_bytes(world: World) -> None:
+    paths = tuple(NodePath(f"/{number}" + ("/" + "x" * 250) * 15) for number in range(250))
+    message = PackageMessage(SLING, PackageId("dstrpck-long"), Action.DELETE, "tree", AUTHOR, paths=paths)
+    headers, value = encode_message(message)
+    world.journal.append(TopicName("package"), [NewRecord(value, headers)] * 14)
+    world.announce("slow", 0)
+    world.announce("fast", 14)
+    assert world.settle() == []
+    assert world.run is not None
+    assert len(world.run._pending) < 14
+    world.announce("slow", 14)
+    assert len(world.settle()) == 14
 
 
 def test_a_forged_event_keeps_nothing_from_being_raised(world: World) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.clock import Clock, milliseconds_now
-from mailboat.errors import UntrustedInputError
+from mailboat.errors import MessageTooLargeError, UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.added_jobs import append_jobs, ensure_job_topic
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
@@ -31,6 +31,7 @@ from mailboat.model.messages import (
     DistributedEvent,
     PackageMessage,
 )
+from mailboat.model.paths import common_ancestor
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.publisher.distributed import (
     MAX_MEMBERS,
@@ -152,6 +153,10 @@ class DistributedNotifier:
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=200)
 _MOST_PENDING: Final = 500
+_MOST_PENDING_BYTES: Final = 8 * 1024 * 1024
+"""Of paths: a message may have a megabyte of them."""
+
+_MISSED_OF_LONG_EVENT: Final = 50
 _EVENTS_AT_ONCE: Final = 100
 _ANNOUNCEMENTS: Final = ReadLimits(max_records=1000)
 _IDLE_STRIDE: Final = 1000
@@ -226,6 +231,7 @@ class EventRun:
         # Behind the cursor the topic may have events of a process that died before it stored the cursor.
         self._appended = self._appended_already(cursor)
         self._pending: deque[Candidate] = deque()
+        self._pending_bytes = 0
         self._looked_seconds = clock.monotonic()
         self._awaited = AwaitedSubscribers(ports.memory.awaited(), clock.monotonic())
         self._reports = PackageReports(lambda one: one == settings.publisher, max_queues=2 * MAX_MEMBERS)
@@ -334,14 +340,18 @@ class EventRun:
     def _fill(self) -> None:
         """Read packages up to the highest position that a subscriber claims."""
         # No package above the highest position can be distributed yet, so none is read.
-        while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._awaited.horizon():
+        while self._has_room() and self._packages.next_offset < self._awaited.horizon():
             batch = self._packages.read(_READ, 0.0)
             for record in batch.records:
                 candidate = self._candidate(record)
                 if candidate is not None:
                     self._pending.append(candidate)
+                    self._pending_bytes += _path_bytes(candidate)
             if not batch.records:
                 return
+
+    def _has_room(self) -> bool:
+        return len(self._pending) < _MOST_PENDING and self._pending_bytes < _MOST_PENDING_BYTES
 
     def _candidate(self, record: Record) -> Candidate | None:
         message = _readable(record)
@@ -359,17 +369,39 @@ class EventRun:
         # Jobs, events, cursor, in this order: after a crash the earlier ones are appended again or found, never lost.
         self._add_jobs(ready)
         fresh = [event for event in events if self._appended.get(event.offset) != event.package_id]
-        if fresh:
-            records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
-            self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
+        appended = self._append(fresh) if fresh else ()
         self._beat(0.0)
         # A backlog of events is one long step: the beat above keeps the liveness probe from calling it stuck.
         self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
         for _ in ready:
-            self._pending.popleft()
+            self._pending_bytes -= _path_bytes(self._pending.popleft())
         self._note()
         self._ports.failpoints.reach(Failpoint.EVENTS_CURSOR_STORED)
-        return fresh
+        return appended
+
+    def _append(self, events: Sequence[DistributedEvent]) -> Sequence[DistributedEvent]:
+        """Append events in order; they are returned as appended: what is too long for a message is shortened."""
+        try:
+            records = [NewRecord(value, headers) for headers, value in map(encode_event, events)]
+            self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
+        except MessageTooLargeError:  # before anything was written
+            if len(events) > 1:
+                return [appended for event in events for appended in self._append([event])]
+            (event,) = events
+            shortened = shortened_event(event)
+            if shortened == event:
+                raise
+            _LOG.warning(
+                "the event of package %s at offset %d is too long for topic %s; it names %s instead of %d paths",
+                event.package_id,
+                event.offset,
+                self._settings.event_topic,
+                shortened.paths[0] if shortened.paths else "none",
+                len(event.paths),
+                extra={"publisher": self._settings.publisher, "offset": event.offset},
+            )
+            return self._append([shortened])
+        return events
 
     def _add_jobs(self, ready: Sequence[Distributed]) -> None:
         """Append the jobs before the events are noted; after a crash again, which the job topic's fold counts once."""
@@ -432,6 +464,10 @@ class EventRun:
         return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
 
 
+def _path_bytes(candidate: Candidate) -> int:
+    return sum(map(len, candidate.message.paths))
+
+
 def _package(candidate: Candidate) -> PackageEvent:
     message = candidate.message
     publisher = message.pub_agent_name
@@ -445,6 +481,12 @@ def _package(candidate: Candidate) -> PackageEvent:
         message.paths,
         message.deep_paths,
     )
+
+
+def shortened_event(event: DistributedEvent) -> DistributedEvent:
+    """The event with the subtree that holds all its paths in their place, and fewer of those who lack the package."""
+    top = (common_ancestor(event.paths),) if event.paths else ()
+    return replace(event, paths=top, deep_paths=top, missed=event.missed[:_MISSED_OF_LONG_EVENT])
 
 
 def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:
