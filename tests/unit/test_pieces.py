@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import pytest
@@ -15,6 +15,7 @@ from mailboat.config.document import PiecesConfig
 from mailboat.errors import (
     AppendUncertainError,
     ImportTimeoutError,
+    JournalUnavailableError,
     LimitExceededError,
     MessageCorruptError,
     PackageCorruptError,
@@ -465,6 +466,24 @@ def test_an_append_of_unknown_outcome_is_made_again_and_read_once(
     bench.see_all()
     assert bench.open(message, offset) == b"0123456789" * 5
     assert bench.store.figures.collected == 1
+
+
+def recreate(journal: MemoryJournal) -> None:
+    journal.upkeep.delete_topic(TOPIC)
+    journal.ensure_topic(TOPIC, TopicSettings())
+
+
+@pytest.mark.parametrize("lose", [recreate, lambda journal: journal.truncate(TOPIC, Offset(1))])
+def test_pieces_that_the_topic_lost_meanwhile_are_promised_by_no_message(
+    bench: Bench, lose: Callable[[MemoryJournal], object]
+) -> None:
+    with bench.writer() as writer:
+        writer.write(b"x" * 70)
+        writer._end_step()
+        lose(bench.journal)
+        writer.write(b"y" * 70)
+        with pytest.raises(JournalUnavailableError, match="lost pieces of package p"):
+            writer.finish()
 
 
 def test_an_append_that_never_answers_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.pieces import PieceMessage, PieceRun
+from mailboat.model.positions import LogIdentity
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import encode_piece
 
@@ -53,6 +54,7 @@ class PieceAppender:
         self._journal = journal
         self._topic = topic
         self._sender = sender
+        self._identity: LogIdentity | None = None
         self._first = self._last = Offset(0)
         self._count = 0
         self._length_bytes = 0
@@ -64,6 +66,8 @@ class PieceAppender:
 
     def append(self, contents: Sequence[bytes]) -> None:
         """Append the next pieces. Raises: JournalUnavailableError, StorageFullError."""
+        if self._identity is None:
+            self._identity = self._journal.identity(self._topic)
         messages = [PieceMessage(*self._sender, self._count + at, one) for at, one in enumerate(contents)]
         offsets = self._append([NewRecord(encode_piece(message), PIECE_HEADERS) for message in messages])
         # After a repeated append these are the offsets of the repetition, and the message names them.
@@ -71,6 +75,23 @@ class PieceAppender:
         self._last = offsets[-1]
         self._count += len(contents)
         self._length_bytes += sum(map(len, contents))
+
+    def check_kept(self) -> None:
+        """See that the topic still holds what was appended, before a message promises it.
+
+        Raises: JournalUnavailableError: The topic was created again, or its head has moved past the first piece.
+        """
+        if self._count == 0:
+            return
+        bounds = self._journal.bounds(self._topic)
+        # Asked last: the bounds were those of this topic then.
+        if self._journal.identity(self._topic) != self._identity or bounds.earliest_offset > self._first:
+            raise JournalUnavailableError(
+                f"topic {self._topic} lost pieces of package {self._sender.package_id} while it was published",
+                next_step="publish again with the same request id",
+                topic=self._topic,
+                offset=self._first,
+            )
 
     def _append(self, records: list[NewRecord]) -> Sequence[Offset]:
         """Append again where the outcome is unknown: readers take the first of equal pieces."""
@@ -158,6 +179,7 @@ class PieceWriter(io.RawIOBase):
         if self._contents:
             self._begin_step()
         self._end_step()
+        self._appender.check_kept()
         return self._appender.run
 
     def close(self) -> None:
