@@ -106,6 +106,29 @@ def test_receipts_below_the_head_of_their_log_are_forgotten(state: PublisherStat
     assert state.receipt(RequestId("other"), OTHER) is not None
 
 
+def test_a_receipt_is_located_while_another_thread_publishes(state: PublisherState) -> None:
+    state.store_receipts([StoredReceipt(RequestId("r"), b"f", PackageId("p"), LOG, Offset(4))])
+    publishing, over = threading.Event(), threading.Event()
+
+    def publish() -> None:
+        with state.locks.exclusive("changes"):
+            publishing.set()
+            over.wait(PATIENCE_SECONDS)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    assert publishing.wait(PATIENCE_SECONDS)
+    found: list[Offset | None] = []
+    reader = threading.Thread(target=lambda: found.extend(state.locate(one, LOG) for one in ("r", "p", "other")))
+    reader.start()
+    reader.join(1.0)
+    seen = list(found)
+    over.set()
+    publisher.join()
+    reader.join()
+    assert seen == [4, 4, None]
+
+
 def test_only_one_holds_the_same_purpose_and_the_other_is_told_after_a_time(
     state: PublisherState, tmp_path: Path
 ) -> None:

@@ -61,7 +61,10 @@ class PublisherState:
         """Open the file, or make it. Raises: see `open_database`."""
         self.path = path
         self._clock = SystemClock() if clock is None else clock
+        self._synchronous = synchronous
         self._file = StateFile(path, synchronous)
+        self._opening = threading.Lock()
+        self._reads: StateFile | None = None
         # One guard for locks and file: threads of this process wait for it, and only processes poll for the kernel's
         # lock.
         self.locks = PublisherLocks(path, self._clock, self._file.guard)
@@ -69,6 +72,9 @@ class PublisherState:
 
     def close(self) -> None:
         """Release the file."""
+        with self._opening:
+            if self._reads is not None:
+                self._reads.close()
         self._file.close()
 
     def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
@@ -84,13 +90,22 @@ class PublisherState:
         return StoredReceipt(request_id, fingerprint, PackageId(package_id), identity, Offset(offset))
 
     def locate(self, identifier: str, identity: LogIdentity) -> Offset | None:
-        """Where the message of that request id, or else of that package id, stands in that log, as receipts say."""
-        rows = self._file.rows(
+        """Where the message of that request id, or else of that package id, stands in that log, as receipts say.
+
+        From any thread, and never waits for a publication: those hold the guard of their file for as long as they last.
+        """
+        rows = self._file_of_reads().rows(
             "SELECT at_offset FROM receipts WHERE (request_id = ? OR package_id = ?)"
             " AND cluster_id = ? AND topic_id = ? ORDER BY request_id = ? DESC LIMIT 1",
             (identifier, identifier, *_pair(identity), identifier),
         )
         return Offset(rows[0][0]) if rows else None
+
+    def _file_of_reads(self) -> StateFile:
+        with self._opening:
+            if self._reads is None:
+                self._reads = StateFile(self.path, self._synchronous)
+            return self._reads
 
     def intents(self, identity: LogIdentity) -> Sequence[Intent]:
         """Requests of which it is not known whether they were appended to that log, by where to look for them."""
