@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from mailboat.api.archive import BenchPlan
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
-from mailboat.api.records import BuildFollowerView, BuildView, CauseView
+from mailboat.api.records import BuildFollowerView, BuildView, CauseView, DistributionView
 from mailboat.clock import SystemClock, moment_of
 from mailboat.errors import (
     AgentDefectError,
@@ -35,8 +36,10 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.pages import WHOLE_LIST
+from mailboat.http.ports import MAX_PUBLISHING
 from mailboat.model.paths import parse_path
-from mailboat.model.requests import parse_request
+from mailboat.model.requests import DistributionRequest, parse_request
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.certificates import Authority
 from support.fake_control import FakeArchive, FakeControl, FakeSubscriber
 
@@ -184,6 +187,31 @@ def test_a_request_that_is_sent_twice_is_published_once(client: HttpControl) -> 
     again = client.distribute("author", replace(ADD, request_id="once"))
     assert (again.offset, again.repeated) == (first.offset, True)
     assert client.distribution("author", "once").package_id == first.package_id
+
+
+def test_requests_that_wait_to_publish_leave_threads_to_reads(
+    control: FakeControl, client: HttpControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do behind a request that publishes what changed in a large source."""
+    distribute, over, waiting = control.distribute, threading.Event(), threading.Semaphore(0)
+
+    def wait(publisher: str, request: DistributionRequest) -> DistributionView:
+        waiting.release()
+        over.wait(PATIENCE_SECONDS)
+        return distribute(publisher, request)
+
+    monkeypatch.setattr(control, "distribute", wait)
+    with ThreadPoolExecutor(45) as pool:
+        sent = [
+            pool.submit(client.distribute, "author", replace(ADD, request_id=f"r-{number}")) for number in range(45)
+        ]
+        for _ in range(MAX_PUBLISHING):
+            assert waiting.acquire(timeout=PATIENCE_SECONDS)
+        try:
+            assert client.status().publishers
+        finally:
+            over.set()
+        assert len({one.result(PATIENCE_SECONDS).offset for one in sent}) == 45
 
 
 def test_names_with_slashes_and_spaces_arrive_whole(control: FakeControl, client: HttpControl) -> None:

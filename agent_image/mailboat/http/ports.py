@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import threading
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,10 @@ MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000
 MAX_WAIT_SECONDS: Final = 60.0
 LONGEST_NAME: Final = 200
+
+MAX_PUBLISHING: Final = 30
+"""Threads that publish or plan at once, of 40 that the framework has. They may wait for minutes, behind a request that
+publishes what changed; the others answer reads meanwhile."""
 
 _ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any operation may have: a bad request, access, a body too large, rate, a defect, a passing fault."""
@@ -70,6 +75,7 @@ class ApiPorts:
         history: Lag and throughput of the last hour.
         stopping: Set when waiting calls should answer with what they know.
         memory: What the bounded structures of the process hold.
+        publishing: Held by each call that publishes or plans.
     """
 
     control: Control
@@ -83,6 +89,7 @@ class ApiPorts:
     history: LagHistory
     stopping: threading.Event = field(default_factory=threading.Event)
     memory: MemoryAccounts = field(default_factory=MemoryAccounts)
+    publishing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PUBLISHING))
 
 
 async def _ports_of(request: Request) -> ApiPorts:

@@ -99,7 +99,8 @@ async def distribute(
     """
     call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
     wanted = checked_request(document, call, idempotency_key)
-    made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
+    async with ports.publishing:
+        made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.concerns({"package": made.package_id, "offset": made.offset})
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
     return made
@@ -121,7 +122,8 @@ async def distribute_changed(
     """
     paths, user_id = checked_paths(document.paths, call), checked_user(document.user_id, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
-    made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
+    async with ports.publishing:
+        made = await run_in_threadpool(lambda: list(ports.control.publish_changed(publisher, paths, user_id)))
     call.concerns({"packages": len(made)})
     return made
 
@@ -130,7 +132,9 @@ async def distribute_changed(
 async def plan(publisher: PublisherName, document: RequestDocument, ports: Ports, call: CurrentCall) -> PublicationPlan:
     """What publishing the request would send: a dry run that reads the source and changes nothing. For an ADD."""
     call.concerns({"publisher": publisher, "action": document.action, "paths": len(document.paths)})
-    return await run_in_threadpool(ports.control.plan, publisher, checked_request(document, call, None))
+    wanted = checked_request(document, call, None)
+    async with ports.publishing:
+        return await run_in_threadpool(ports.control.plan, publisher, wanted)
 
 
 @plans.post("/changes", **operation(Verb.DISTRIBUTE, "Plan a publish of changes", example=PLAN, also=(404, 409)))
@@ -140,7 +144,8 @@ async def plan_changed(
     """What publishing the changes would send: a dry run that reads the source and changes nothing."""
     paths = checked_paths(document.paths, call)
     call.concerns({"publisher": publisher, "action": "CHANGED", "paths": len(paths)})
-    return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
+    async with ports.publishing:
+        return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
 
 
 @router.get(

@@ -172,7 +172,8 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
         document = RequestDocument(action, paths, paths if _is_deep(fields) else ())
         call.concerns({"action": action})
         wanted = checked_request(document, call, request.headers.get("idempotency-key"))
-        made = await run_in_threadpool(ports.control.distribute, agent, wanted)
+        async with ports.publishing:
+            made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
         raise
     except MailboatError as error:
