@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
+from mailboat.control.journal_archive import JournalArchive
+from mailboat.errors import ThrottledError
 from mailboat.maintenance.retention import retention_worker
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
@@ -48,6 +50,14 @@ def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
     lines = kept.do("journal", "retention").lines
     assert lines[0] == "head       0 of 4: held by the slowest subscriber"
     assert lines[1].startswith("could go   2 package messages before 2")
+
+
+def test_only_one_request_at_a_time_reads_the_whole_log_for_it(kept: Any) -> None:
+    with Workspace(Home(kept.home)) as workspace:
+        archive = JournalArchive(workspace)
+        with archive._reading_everything(), pytest.raises(ThrottledError):
+            archive.retention()
+        assert archive.retention().head == 2
 
 
 def test_it_is_done_by_hand(kept: Any) -> None:

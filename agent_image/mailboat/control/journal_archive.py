@@ -238,7 +238,8 @@ class JournalArchive:
 
     def retention(self, *, is_applied: bool = False) -> RetentionView:
         workspace = self._workspace
-        turn = retention_turn(workspace, is_applied=is_applied)
+        with self._reading_everything():  # a keeper that starts reads the whole package topic
+            turn = retention_turn(workspace, is_applied=is_applied)
         now_ms = milliseconds_now(workspace.clock)
         return _retention_view(turn, now_ms, is_on=is_retention_by_consumption(workspace), is_applied=is_applied)
 
