@@ -1,7 +1,7 @@
 """Status, queues and error queues of the subscribers of one process, for its dashboard where it has no publisher.
 
 Everything comes from the subscribers themselves, their targets and bounded reads of the journal: no topic is followed,
-so it needs no thread and little memory. It knows of no subscriber of another process, and its lags count every message
+so it needs no thread and little memory. Subscribers of other processes are missing, and its lags count every message
 after a position, also those of publishers that are not followed. Called by the HTTP server, from any thread.
 """
 

@@ -49,7 +49,7 @@ class RunnableSubscriber(Protocol):
 
 
 class TaskReport(NamedTuple):
-    """What a task knows of its subscriber.
+    """The state of a task and its subscriber.
 
     Attributes:
         message: What the subscriber would announce now; its last words once it ended; None if it never opened.

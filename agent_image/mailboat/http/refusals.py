@@ -1,6 +1,6 @@
 """What routes raise, as problem documents: refusals, unknown paths, defects.
 
-Knows no application: it needs the bare framework only, so that agents without a publisher stay small.
+Independent of an application: it needs the bare framework only, so that agents without a publisher stay small.
 """
 
 from __future__ import annotations
