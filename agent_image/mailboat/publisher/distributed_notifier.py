@@ -199,7 +199,7 @@ class EventPorts:
 def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
     """Where the cursor stands; in a log that never had one, it stands from now on where the log ends now.
 
-    In a package topic that was created again it stands at the beginning: nothing there has had an event.
+    In a package topic that was created again it is the beginning: nothing there has had an event.
 
     Raises: the journal's errors, and those of the publisher's state.
     """

@@ -135,7 +135,7 @@ class WebhookClient:
             timer.cancel()
 
     def _answer_to(self, body: bytes) -> http.client.HTTPResponse:
-        """Send and wait for the answer; once more where the connection was closed since the last event."""
+        """Send and wait for the answer; again if the connection was closed since the last event."""
         was_open = self._connection.sock is not None
         try:
             return self._ask(body)
