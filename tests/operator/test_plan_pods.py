@@ -162,6 +162,16 @@ def test_a_member_that_catches_up_or_restores_a_snapshot_has_no_deadline(member:
     assert planned(member, at=NOW + timedelta(hours=5), before=first).status is None
 
 
+def test_a_crash_of_long_ago_is_no_cause_and_no_deadline() -> None:
+    """`lastState` keeps the last crash as long as the pod exists; the member catches up."""
+    started = {"running": {"startedAt": (NOW - timedelta(minutes=1)).isoformat()}}
+    member = pod(0, {**RUNS, "state": started, "lastState": {"terminated": CRASHED}}, age=600)
+    first = planned(member)
+    assert said(first)[0] == "ContainerCrashing"
+    later = planned(member, at=NOW + timedelta(minutes=10), before=first.status)
+    assert said(later) == ("PodsNotReady", False, "0 of 2 members ready")
+
+
 def test_a_publisher_whose_agent_runs_and_is_not_ready_has_the_deadline() -> None:
     spec = {"journalRef": {"name": "main"}}
     around = WorkloadContext(
@@ -194,5 +204,5 @@ def test_agents_that_wait_for_silent_brokers_are_reported_with_the_journal() -> 
 def test_pods_that_are_being_deleted_or_that_wait_for_nothing_are_no_trouble() -> None:
     going = pod(0, waiting("ImagePullBackOff"))
     going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:00Z"
-    assert trouble_of(Pods(present([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)]))) is None
+    assert trouble_of(Pods(present([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)])), NOW) is None
     assert [one["metadata"]["name"] for one in present([going, pod(10), pod(2)])] == ["edge-2", "edge-10"]

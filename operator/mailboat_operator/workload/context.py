@@ -220,7 +220,7 @@ def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> S
     text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
     if is_rolled_out(workload, replicas):
         return ready(text)
-    trouble = trouble_of(around.pods)
+    trouble = trouble_of(around.pods, around.now)
     cause = _journal_cause(around.journal) if trouble is None else trouble.message
     text = text if cause is None else f"{text}; {cause}"
     if trouble is not None and trouble.reason == MISCONFIGURED:

@@ -17,6 +17,8 @@ from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.workload.template import AGENT_CONTAINER
 
 PROGRESS_DEADLINE: Final = timedelta(minutes=10)
+STABLE: Final = timedelta(minutes=5)
+"""A container that has run for so long since a crash is not crashing: kubelets restart one after 5 minutes at most."""
 DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 MISCONFIGURED: Final = "ContainerMisconfigured"
 
@@ -75,9 +77,9 @@ def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
     return None
 
 
-def trouble_of(pods: Pods) -> PodProblem | None:
+def trouble_of(pods: Pods, now: datetime) -> PodProblem | None:
     """The first cause found; None where pods run, or where it is too early to know."""
-    found = (_pod_trouble(one) for one in pods.found)
+    found = (_pod_trouble(one, now) for one in pods.found)
     return next((one for one in found if one is not None), None) or _event_trouble(pods.events)
 
 
@@ -93,7 +95,7 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
         now: This moment.
         can_catch_up: Whether an agent that runs and is not ready has a backlog to import.
     """
-    if can_catch_up and pods.found and all(map(_is_catching_up, pods.found)):
+    if can_catch_up and pods.found and all(_is_catching_up(one, now) for one in pods.found):
         return False
     moments = [_moment(one["metadata"].get("creationTimestamp")) for one in pods.found]
     moments += [_moment(_condition(one, "Ready").get("lastTransitionTime")) for one in pods.found]
@@ -107,7 +109,7 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
     return newest is None or now - newest >= PROGRESS_DEADLINE
 
 
-def _pod_trouble(pod: Manifest) -> PodProblem | None:
+def _pod_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -117,11 +119,11 @@ def _pod_trouble(pod: Manifest) -> PodProblem | None:
             "PodFailed", f"{name}: {status.get('reason') or 'failed'}: {_shortened(status.get('message'))}"
         )
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found = (_container_trouble(name, container) for container in containers if not container.get("ready"))
+    found = (_container_trouble(name, container, now) for container in containers if not container.get("ready"))
     return next((one for one in found if one is not None), None)
 
 
-def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | None:
+def _container_trouble(pod: str, container: Mapping[str, Any], now: datetime) -> PodProblem | None:
     """Of one that is not ready. A crash stays the cause while the container runs again between two crashes."""
     place = f"{pod}: container {container['name']}"
     waiting = (container.get("state") or {}).get("waiting") or {}
@@ -131,9 +133,8 @@ def _container_trouble(pod: str, container: Mapping[str, Any]) -> PodProblem | N
         return PodProblem("ImagePullFailed", f"{text} (`kubectl describe pod {pod}` has the registry's answer)")
     if reason in _CONFIG_REASONS:
         return PodProblem(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
-    states = (container.get("state") or {}, container.get("lastState") or {})
-    ended = next((state["terminated"] for state in states if state.get("terminated")), None)
-    if ended is None or ended.get("exitCode") == 0:
+    ended = _crash(container, now)
+    if ended is None:
         return None
     cause = "" if ended.get("reason") in {None, "Error"} else f", {ended['reason']}"
     text = f"{place} ends with exit code {ended.get('exitCode')}{cause}"
@@ -162,7 +163,16 @@ def _is_creating(pod: Manifest) -> bool:
     return any(reason in _CREATING for reason in reasons)
 
 
-def _is_catching_up(pod: Manifest) -> bool:
+def _crash(container: Mapping[str, Any], now: datetime) -> Mapping[str, Any] | None:
+    """How it ended, if it failed and has not run steadily since; `lastState` keeps even a crash of last week."""
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    ended: Mapping[str, Any] | None = state.get("terminated") or last.get("terminated")
+    started_at = _moment((state.get("running") or {}).get("startedAt"))
+    is_steady = started_at is not None and now - started_at >= STABLE
+    return None if ended is None or ended.get("exitCode") == 0 or is_steady else ended
+
+
+def _is_catching_up(pod: Manifest, now: datetime) -> bool:
     """Whether a snapshot is being restored, or the agent runs and the pod waits for no other container."""
     status = pod.get("status") or {}
     if any("running" in (one.get("state") or {}) for one in status.get("initContainerStatuses") or ()):
@@ -170,12 +180,8 @@ def _is_catching_up(pod: Manifest) -> bool:
     containers = status.get("containerStatuses") or ()
     agents = [container for container in containers if container["name"] == AGENT_CONTAINER]
     others = [container for container in containers if container["name"] != AGENT_CONTAINER]
-    has_run = all(agent.get("started") and _crash_free(agent) for agent in agents)
+    has_run = all(agent.get("started") and (agent.get("ready") or _crash(agent, now) is None) for agent in agents)
     return bool(agents) and has_run and all(other.get("ready") for other in others)
-
-
-def _crash_free(container: Mapping[str, Any]) -> bool:
-    return bool(container.get("ready")) or not (container.get("lastState") or {}).get("terminated")
 
 
 def _condition(pod: Manifest, kind: str) -> Mapping[str, Any]:

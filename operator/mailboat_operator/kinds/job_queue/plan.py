@@ -247,7 +247,7 @@ def _workers_ready(queue: JobQueue, workers: Workers, seen: JobQueueObservation)
     text = f"{count} of {wanted} workers ready"
     if workers.min == 0 and not seen.has_keda:
         text = f"{text}; without KEDA one worker stays"
-    trouble = trouble_of(seen.pods)
+    trouble = trouble_of(seen.pods, seen.now)
     if trouble is not None and (count == 0 or trouble.reason == MISCONFIGURED):
         say = stalled if trouble.reason == MISCONFIGURED else under_way
         return say(trouble.reason, f"{text}; {trouble.message}")
