@@ -13,6 +13,7 @@ from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
 from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
+from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.plan import plan_publisher
@@ -23,7 +24,7 @@ from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import Live, differing_field
-from mailboat_operator.plan.findings import conditions_after, plan_invalid, ready, stalled, under_way
+from mailboat_operator.plan.findings import Finding, conditions_after, plan_invalid, ready, stalled, under_way
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.settings import read_settings
 from mailboat_operator.workload.configuration import agent_config, token_mount
@@ -52,6 +53,10 @@ POOL_SPEC: dict[str, Any] = {
     "replicas": 2,
     "target": {"generations": {"volume": {"size": "5Gi"}}},
 }
+
+
+TWO_MOUNTS = [{"name": "x", "mountPath": "/a"}, {"name": "x", "mountPath": "/b", "subPath": "b"}]
+TWO_PORTS = [{"containerPort": 80, "protocol": "TCP"}, {"name": "m", "containerPort": 90, "protocol": "TCP"}]
 
 
 def around(**changes: Any) -> WorkloadContext:
@@ -92,6 +97,9 @@ def test_of_the_three_conditions_one_holds(findings: Any, holds: str) -> None:
         ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "sidecar"}, {"name": "x", "v": 1}]}, None),
         ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "v": 2}]}, ".a[x].v"),
         ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "y"}]}, ".a[x]"),
+        ({"a": TWO_MOUNTS}, {"a": [*TWO_MOUNTS[::-1], {"name": "x", "mountPath": "/c"}]}, None),
+        ({"a": TWO_MOUNTS}, {"a": [TWO_MOUNTS[0], {"name": "x", "mountPath": "/b"}]}, ".a[/b].subPath"),
+        ({"a": TWO_PORTS}, {"a": [{**TWO_PORTS[1], "hostPort": 0}, TWO_PORTS[0]]}, None),
         ({"cpu": "0.5", "memory": "1024Mi"}, {"cpu": "500m", "memory": "1Gi"}, None),
         ({"cpu": "0.5"}, {"cpu": "501m"}, ".cpu"),
         ({"a": {}, "b": []}, {}, None),
@@ -443,6 +451,16 @@ def test_single_topics_have_their_own_names_on_the_brokers_and_for_agents() -> N
     for role, name in (("package", "content.packages"), ("status", "shop-status")):
         wish = made("Topic", f"main-{role}", {"journalRef": {"name": "main"}, "role": role})
         assert wanted_topic(wish, journal).name == config.topic_name(role) == name
+
+
+def test_an_error_leaves_the_conditions_that_it_does_not_concern() -> None:
+    """Without them the next look would report Lagging as news, and forget at which lag it ends."""
+    lagging = conditions_after((), [*ready("x"), Finding("Lagging", ConditionStatus.TRUE, "TooFar", "")], 3, NOW)
+    manifest: dict[str, Any] = {"metadata": {"generation": 4}, "status": {"conditions": [*map(encode, lagging)]}}
+    plan = plan_invalid(manifest, UsageError("spec.x is odd"), LATER)
+    assert plan.status is not None
+    assert [one["type"] for one in plan.status["conditions"]] == ["Ready", "Reconciling", "Stalled", "Lagging"]
+    assert plan.status["conditions"][3] == encode(lagging[3])
 
 
 def test_an_object_that_cannot_be_understood_is_told_so_once() -> None:

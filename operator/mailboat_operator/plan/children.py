@@ -115,18 +115,31 @@ def differing_field(wanted: object, found: object, path: str = "") -> str | None
 
 
 def _differing_entry(wanted: Sequence[object], found: Sequence[object], path: str) -> str | None:
-    """Entries with names are matched by them: others may have added theirs."""
-    named = {one.get("name"): one for one in found if isinstance(one, Mapping) and one.get("name") is not None}
-    if not named:
+    """Entries are matched by what names them, as the API server merges them: others may have added theirs."""
+    keys = next((keys for keys in _ENTRY_KEYS if _are_distinct(wanted, keys)), None)
+    if keys is None:
         if len(wanted) != len(found):
             return path
         return _first(differing_field(one, found[place], f"{path}[{place}]") for place, one in enumerate(wanted))
-    for place, one in enumerate(wanted):
-        name = one.get("name") if isinstance(one, Mapping) else None
-        difference = differing_field(one, named.get(name), f"{path}[{name if name is not None else place}]")
-        if difference is not None:
-            return difference
-    return None
+    known = {_entry_key(one, keys): one for one in found}
+    return _first(
+        differing_field(one, known.get(_entry_key(one, keys)), f"{path}[{_entry_key(one, keys)[0]}]") for one in wanted
+    )
+
+
+_ENTRY_KEYS: Final = (("name",), ("mountPath",), ("containerPort", "protocol"))
+"""What entries of a list are matched by: the first that all have, each with values of its own. Containers may mount
+one volume twice, and ports need no name."""
+
+
+def _are_distinct(entries: Sequence[object], keys: Sequence[str]) -> bool:
+    found = [_entry_key(one, keys) for one in entries]
+    return bool(found) and all(None not in key for key in found) and len({*found}) == len(found)
+
+
+def _entry_key(entry: object, keys: Sequence[str]) -> tuple[str | None, ...]:
+    values = (entry.get(key) if isinstance(entry, Mapping) else None for key in keys)
+    return tuple(None if value is None else str(value) for value in values)
 
 
 def _first(differences: Iterable[str | None]) -> str | None:
