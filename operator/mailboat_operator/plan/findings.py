@@ -160,7 +160,11 @@ def plan_invalid(manifest: Manifest, error: MailboatError, now: datetime) -> Pla
     generation = int(manifest["metadata"].get("generation") or 0)
     before = _conditions_of(status)
     say = under_way if isinstance(error, RetryableError) else stalled
-    conditions = conditions_after(before, say(error.name, error.message), generation, now)
+    findings = say(error.name, error.message)
+    # the others stay as they were, with the generation that they speak of: nothing was observed
+    told = {finding.type for finding in findings}
+    others = [condition for condition in before if condition.type not in told]
+    conditions = (*conditions_after(before, findings, generation, now), *others)
     if conditions == before and status.get("observedGeneration") == generation:
         return Plan((), None)
     return Plan(
