@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,9 +20,11 @@ from mailboat_operator.kinds.subscriber_pool.pool_health import LAG_FIGURE
 from mailboat_operator.plan.actions import Apply, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.workload.context import GoldenPool, WorkloadContext
+from mailboat_operator.workload.pod_failures import Pods
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, tzinfo=UTC)
+READY = {"type": "Ready", "status": "True"}
 CLAIM = {"metadata": {"name": "content"}, "spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}}
 SPEC: dict[str, Any] = {
     "journalRef": {"name": "main"},
@@ -163,6 +165,23 @@ def test_members_leave_at_once_and_nobody_is_deregistered() -> None:
     plan = plan_pool(pool({"mostReplicas": 20}, replicas=2), seen)
     assert stateful_set(plan)["replicas"] == 2
     assert not any(isinstance(one, Deregister) for one in plan.actions)
+
+
+def test_members_that_finish_their_packages_are_no_missing_pods() -> None:
+    """Five run, two of them stop for up to `finish`, and one that stays is not ready at first."""
+    owner = {"ownerReferences": [{"uid": "uid-edge", "controller": True}]}
+    status = {"replicas": 5, "readyReplicas": 3}
+    live = {ChildKey("StatefulSet", "edge"): {"metadata": owner, "spec": {"replicas": 3}, "status": status}}
+    pods = Pods([{"metadata": {"name": f"edge-{n}"}, "status": {"conditions": [READY]}} for n in range(3)])
+    plan = plan_pool(pool(), around(children=live, pods=pods))
+    assert reason(plan) == ("ScalingDown", "scaling down to 3 members; 2 still stopping")
+    assert plan.status is not None
+    assert plan.status["caughtUpReplicas"] == 3
+    unsure = plan_pool(pool(), around(children=live))
+    assert unsure.status is not None
+    assert unsure.status["caughtUpReplicas"] == 1
+    late = plan_pool(pool(plan.status), around(children=live, pods=pods, now=NOW + timedelta(hours=1)))
+    assert late.status is None
 
 
 def test_a_deleted_pool_is_deregistered_under_its_own_name() -> None:

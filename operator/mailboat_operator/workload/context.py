@@ -220,7 +220,9 @@ def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> S
     text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
     if is_rolled_out(workload, replicas):
         return ready(text)
-    trouble = trouble_of(around.pods, around.now)
+    trouble, going = trouble_of(around.pods, around.now), int(status.get("replicas") or 0) - replicas
+    if trouble is None and count >= replicas and going > 0:  # no deadline: a member has `finish` for its packages
+        return under_way("ScalingDown", f"scaling down to {replicas} members; {going} still stopping")
     cause = _journal_cause(around.journal) if trouble is None else trouble.message
     text = text if cause is None else f"{text}; {cause}"
     if trouble is not None and trouble.reason == MISCONFIGURED:

@@ -43,6 +43,11 @@ class Pods(Frozen):
     found: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
 
+    @property
+    def ready_names(self) -> Sequence[str]:
+        """The names of the pods that are ready."""
+        return [pod["metadata"]["name"] for pod in self.found if _condition(pod, "Ready").get("status") == "True"]
+
 
 class PodProblem(NamedTuple):
     """Why a pod does not run.

@@ -148,8 +148,8 @@ def _plan(
     health = health_of(pool, around.fleet)
     gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
     volume = pool.spec.target.store.volume
-    ready_count = count_of(live, metadata.name, "readyReplicas")
-    caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
+    ready_count, replicas = count_of(live, metadata.name, "readyReplicas"), count_of(live, metadata.name, "replicas")
+    caught_up = min(max(_ready_members(pool, around), health.caught_up or 0), pool.spec.replicas)
     around_it = [
         *([] if pool.spec.autoscaling is None else [autoscaler_health(metadata.name, live)]),
         *followed_publishers(pool, around.publishers, around.fleet),
@@ -160,7 +160,7 @@ def _plan(
         pool.status,
         observed_generation=metadata.generation,
         conditions=conditions_after(pool.status.conditions, said, metadata.generation, around.now),
-        replicas=count_of(live, metadata.name, "replicas"),
+        replicas=replicas,
         ready_replicas=ready_count,
         caught_up_replicas=caught_up,
         selector=selector_text(POOL, metadata.name),
@@ -184,6 +184,14 @@ def _plan(
         else pause_before_start(findings),
         health.figures,
     )
+
+
+def _ready_members(pool: SubscriberPool, around: WorkloadContext) -> int:
+    """How many members that stay have a ready pod; while others go, as many as are certain."""
+    name, wanted = pool.metadata.name, pool.spec.replicas
+    going = max(0, count_of(around.children, name, "replicas") - wanted)
+    named = sum((ordinal_of(pod, name) or 0) < wanted for pod in around.pods.ready_names) if going else 0
+    return max(count_of(around.children, name, "readyReplicas") - going, named)
 
 
 def _caught_up(replicas: int, count: int) -> Finding:
