@@ -22,7 +22,7 @@ from mailboat.errors import ClusterConflictError, ClusterRefusedError
 from mailboat_operator.budget import Budget
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.plan.actions import Create, Report
-from mailboat_operator.plan.child_manifest import ChildKey, Manifest, kind_of
+from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of, kind_of
 from mailboat_operator.plan.labels import FIELD_MANAGER, FINALIZER
 from mailboat_operator.resources import (
     FAILURES,
@@ -38,6 +38,7 @@ from mailboat_operator.resources import (
 )
 
 _TOKEN_BYTES: Final = 32
+_LONGEST_PREFIX: Final = 200
 # objects in one page of a list, as `kubectl` asks for them
 _CHUNK: Final = 500
 _AT_ONCE: Final = 16
@@ -131,8 +132,8 @@ class Cluster:
                 raise mapped(error, f"checking for the kind {kind}") from error
         return True
 
-    async def apply(self, manifest: Manifest) -> None:
-        """Make an object as the manifest says, and take back what was changed of it.
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Make an object as the manifest says, and take back what was changed of it; what is there then.
 
         A foreign entry in a list of ours may make the whole invalid, as two ports of one name do: then the lists
         are replaced as wholes.
@@ -140,7 +141,7 @@ class Cluster:
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
         """
         try:
-            await self._send(manifest, manifest, PatchType.APPLY, "apply")
+            return await self._send(manifest, manifest, PatchType.APPLY, "apply")
         except ClusterRefusedError as error:
             # ports are merged by number, and names must be unique: https://github.com/kubernetes/kubernetes/issues/131147
             if not is_invalid(error.__cause__):
@@ -149,7 +150,7 @@ class Cluster:
                 await self._send(manifest, manifest, PatchType.MERGE, "merge")
             except (ClusterConflictError, ClusterRefusedError):
                 raise error from error.__cause__
-            await self._send(manifest, manifest, PatchType.APPLY, "apply")
+            return await self._send(manifest, manifest, PatchType.APPLY, "apply")
 
     async def create_secret(self, wanted: Create) -> None:
         """Make a Secret with new random values; one that is there stays. Raises: see `apply`."""
@@ -213,29 +214,38 @@ class Cluster:
         await self._send(manifest, document, PatchType.APPLY, "status", is_status=True)
 
     async def report(self, manifest: Manifest, report: Report) -> None:
-        """Write an Event about one of our objects. Raises: see `apply`."""
+        """Write an Event about one of our objects, or count one that says the same. Raises: see `apply`."""
         metadata, now = manifest["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        await self.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
-                "involvedObject": {
-                    "apiVersion": manifest["apiVersion"],
-                    "kind": manifest["kind"],
-                    "name": metadata["name"],
-                    "namespace": metadata["namespace"],
-                    "uid": metadata["uid"],
-                },
-                "type": str(report.severity),
-                "reason": report.reason,
-                "message": report.message[:LONGEST_MESSAGE],
-                "source": {"component": FIELD_MANAGER},
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            }
-        )
+        # named by its content, so that a repetition finds it: each would be a line of `kubectl describe` for an hour
+        digest = digest_of([metadata["uid"], str(report.severity), report.reason, report.message])
+        name = f"{metadata['name'][:_LONGEST_PREFIX]}.{digest}"
+        event: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": manifest["apiVersion"],
+                "kind": manifest["kind"],
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+            "type": str(report.severity),
+            "reason": report.reason,
+            "message": report.message[:LONGEST_MESSAGE],
+            "source": {"component": FIELD_MANAGER},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self.create(event)
+        except ClusterConflictError:
+            found = await self.list("Event", metadata["namespace"], fields={"metadata.name": name})
+            if not found:
+                raise
+            change = {"count": int(found[0].get("count") or 0) + 1, "lastTimestamp": now}
+            await self._send(event, change, PatchType.MERGE, "repeat")
 
     async def hold(self, manifest: Manifest, *, is_held: bool) -> Manifest:
         """Put our finalizer on one of our objects, or take it off; those of others stay. Gives the object after that.

@@ -30,26 +30,18 @@ from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.plan.actions import (
     Action,
     Apply,
-    Configure,
+    Correct,
     Create,
-    CreateTopic,
     Delete,
-    DeleteTopic,
     Deregister,
     Enlarge,
-    Grow,
     Hold,
     Plan,
-    RemoveQueue,
-    RemoveSchedule,
     Report,
-    RequestPackage,
-    SetQueue,
-    SetSchedule,
     Severity,
-    SuspendQueue,
 )
 from mailboat_operator.plan.child_manifest import Manifest
+from mailboat_operator.plan.children import correction_report
 from mailboat_operator.plan.findings import plan_invalid, plan_undecodable
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
@@ -155,6 +147,8 @@ class Reconciler:
         match action:
             case Apply(manifest):
                 await self._cluster.apply(manifest)
+            case Correct(manifest):
+                await self._report(owner, correction_report(action, await self._cluster.apply(manifest)))
             case Create():
                 await self._cluster.create_secret(action)
             case Delete(key, uid):
@@ -167,10 +161,8 @@ class Reconciler:
                 await self._deregister(action)
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
-            case CreateTopic() | Grow() | Configure() | DeleteTopic() | RequestPackage():
-                pass  # done by the effects of its kind, since the status shows its outcome
-            case SetQueue() | SuspendQueue() | RemoveQueue() | SetSchedule() | RemoveSchedule():
-                pass  # done by the effects of its kind, since the status shows its outcome
+            case _:
+                pass  # of topics, packages and jobs: done by the effects of its kind, as the status shows its outcome
 
     async def _enlarge(self, action: Enlarge) -> bool:
         """Whether the API server accepts the larger size; a refusal is noted for the next plan."""

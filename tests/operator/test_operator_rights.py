@@ -30,6 +30,7 @@ ELSEWHERE = {
     },
     "no build is made here": each(OURS, "packagebuilds", "get create patch delete")
     | each(OURS, "packagebuilds/status", "patch"),
+    "no Event repeats here": each("", "events", "patch"),
     "the operator's setting is not turned off here": each("networking.k8s.io", "networkpolicies", "delete"),
     "needs a publisher that answers": each(OURS, "distributions", "delete")
     | each("apps", "deployments", "create patch delete"),

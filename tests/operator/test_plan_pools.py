@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +18,9 @@ from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.kinds.subscriber_pool.pool_health import health_of, shared_identity
-from mailboat_operator.plan.actions import Apply, Delete, Report
+from mailboat_operator.plan.actions import Apply, Correct, Delete, Report
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
+from mailboat_operator.plan.children import correction_report
 from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
 from mailboat_operator.workload.pods import AgentImage
@@ -200,9 +202,25 @@ def test_pods_that_somebody_else_added_go_at_once_and_an_event_says_so() -> None
     found = live[ChildKey("StatefulSet", "edge")]
     live[ChildKey("StatefulSet", "edge")] = {**found, "spec": {**found["spec"], "replicas": 9}}
     plan = plan_pool(pool(), around(children=live))
-    assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["DriftCorrected"]
-    applied = [one.manifest for one in plan.actions if isinstance(one, Apply)]
-    assert [one["spec"]["replicas"] for one in applied if one["kind"] == "StatefulSet"] == [3]
+    [corrected] = [one for one in plan.actions if isinstance(one, Correct)]
+    assert (corrected.difference, corrected.manifest["spec"]["replicas"]) == (".spec.replicas", 3)
+    assert correction_report(corrected, corrected.manifest).reason == "DriftCorrected"
+
+
+def test_a_field_that_a_webhook_changes_again_is_not_called_corrected() -> None:
+    first = plan_pool(pool(), around())
+    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    found = live[ChildKey("StatefulSet", "edge")]
+    mirrored = copy.deepcopy(found)
+    mirrored["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/mailboat:1"
+    plan = plan_pool(pool(), around(children={**live, ChildKey("StatefulSet", "edge"): mirrored}))
+    [corrected] = [one for one in plan.actions if isinstance(one, Correct)]
+    report = correction_report(corrected, mirrored)
+    place = ".spec.template.spec.containers[mailboat].image"
+    assert (report.reason, report.message) == (
+        "DriftRemains",
+        f"StatefulSet edge: {place} is changed when it is applied; exclude it from that admission webhook",
+    )
 
 
 def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -> None:
@@ -221,6 +239,14 @@ def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -
     assert departed(had_five, workload(3, 3, 3), None) == ()
     assert departed(pool({"mostReplicas": 4}), workload(3, 3, 3), seen) == ["edge-3"]
     assert departed(pool(), workload(3, 3, 3), seen) == []
+
+
+def test_a_ready_member_that_is_to_go_does_not_count_as_caught_up() -> None:
+    status = plan_pool(pool(), around(children=workload(5, 5, 4), fleet=fleet(member(0, ready=False)))).status
+    assert status is not None
+    assert status["caughtUpReplicas"] == 2
+    found = next(one for one in status["conditions"] if one["type"] == "CaughtUp")
+    assert (found["status"], found["message"]) == ("False", "2 of 3 members")
 
 
 def test_how_many_members_there_ever_were_is_kept() -> None:

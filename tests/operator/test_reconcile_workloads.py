@@ -251,6 +251,15 @@ def test_what_somebody_changed_is_put_right_and_an_event_says_so(
     assert boat.reconcile("Publisher", "author") == 0
 
 
+def test_an_event_that_repeats_is_counted_instead_of_written_again(boat: Bench) -> None:
+    for _ in range(3):
+        boat.patch("StatefulSet", "author", {"spec": {"replicas": 3}})
+        boat.reconcile("Publisher", "author")
+    [event] = boat.events()
+    assert (event["reason"], event["count"]) == ("DriftCorrected", 3)
+    assert event["message"] == "StatefulSet author: reverted a change by another client: .spec.replicas"
+
+
 def test_what_somebody_added_beside_is_theirs(boat: Bench) -> None:
     boat.patch("Service", "edge", {"metadata": {"annotations": {"example.com/note": "mine"}}})
     assert boat.reconcile("SubscriberPool", "edge") == 0

@@ -67,7 +67,7 @@
 - apiGroups: [""]  # why a pod does not start: listed by the labels of one workload
   resources: [pods]
   verbs: [list]
-- apiGroups: [""]  # listed for one pod or StatefulSet that has not started
+- apiGroups: [""]  # listed for one pod or StatefulSet that has not started; patched to count an Event that repeats
   resources: [events]
-  verbs: [list, create]
+  verbs: [list, create, patch]
 {{- end }}

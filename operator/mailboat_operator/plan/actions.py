@@ -20,6 +20,18 @@ class Apply(Frozen):
     manifest: Manifest
 
 
+class Correct(Frozen):
+    """Make a child as it should be again after another client changed it, and report how that went.
+
+    Attributes:
+        manifest: As it should be.
+        difference: The first field that differs.
+    """
+
+    manifest: Manifest
+    difference: str
+
+
 class Create(Frozen):
     """Make a child once, and never touch it again: a Secret with a generated value.
 
@@ -202,7 +214,9 @@ class RemoveSchedule(Frozen):
 
 JobAction = SetQueue | SuspendQueue | RemoveQueue | SetSchedule | RemoveSchedule
 TopicAction = CreateTopic | Grow | Configure | DeleteTopic
-Action = Apply | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage | JobAction
+Action = (
+    Apply | Correct | Create | Delete | Enlarge | Deregister | Report | Hold | TopicAction | RequestPackage | JobAction
+)
 
 
 class Plan(Frozen):

@@ -8,7 +8,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
-from mailboat_operator.plan.actions import Action, Apply, Create, Delete, Report, Severity
+from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
 from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.configuration import TOKEN_KEY
@@ -22,7 +22,7 @@ Live = Mapping[ChildKey, Manifest]
 def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
     """Actions for the children that are wanted: nothing for those that are as they should be.
 
-    A child that another client changed is corrected, with an Event that names the first field. One whose rendering
+    A child that another client changed is corrected, with an Event (see `correction_report`). One whose rendering
     changed is applied without an Event.
     """
     for manifest in wanted:
@@ -33,12 +33,18 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
             continue
         difference = differing_field(_asked_for(manifest), found)
         if difference is not None:
-            yield Apply(manifest)
-            yield Report(
-                Severity.WARNING,
-                "DriftCorrected",
-                f"{key.kind} {key.name}: reverted a change by another client: {difference}",
-            )
+            yield Correct(manifest, difference)
+
+
+def correction_report(corrected: Correct, made: Manifest) -> Report:
+    """What the Event says after `corrected` became `made`: a webhook may have changed it again in that very request."""
+    key = key_of(corrected.manifest)
+    remaining = differing_field(_asked_for(corrected.manifest), made)
+    if remaining is None:
+        text = f"{key.kind} {key.name}: reverted a change by another client: {corrected.difference}"
+        return Report(Severity.WARNING, "DriftCorrected", text)
+    text = f"{key.kind} {key.name}: {remaining} is changed when it is applied; exclude it from that admission webhook"
+    return Report(Severity.WARNING, "DriftRemains", text)
 
 
 def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:
