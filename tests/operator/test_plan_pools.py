@@ -441,6 +441,14 @@ def autoscaled(kind: str, *conditions: dict[str, str]) -> Any:
         ("HorizontalPodAutoscaler", [("ScalingLimited", "False", "Desired")], "True", "Working"),
         ("HorizontalPodAutoscaler", [], "Unknown", "NotReportedYet"),
         ("ScaledObject", [("Ready", "False", "Check"), ("Active", "False", "Idle")], "False", "Check"),
+        ("ScaledObject", [("Ready", "True", "A"), ("Fallback", "True", "FallbackExists")], "False", "FallbackExists"),
+        ("ScaledObject", [("Fallback", "False", "B"), ("Paused", "True", "Paused")], "False", "Paused"),
+        (
+            "ScaledObject",
+            [("Ready", "True", "A"), ("Fallback", "False", "B"), ("Paused", "Unknown", "C")],
+            "True",
+            "Working",
+        ),
     ],
 )
 def test_trouble_of_an_autoscaler_is_a_condition_of_the_pool(

@@ -14,8 +14,16 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 SCALED_OBJECT: Final = "ScaledObject"
 AUTHENTICATION: Final = "TriggerAuthentication"
 AUTOSCALER_READY: Final = "AutoscalerReady"
-_WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
-"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject that are False if it cannot scale."""
+_TROUBLES: Final = frozenset(
+    {
+        ("AbleToScale", "False"),
+        ("Ready", "False"),
+        ("ScalingActive", "False"),
+        ("Fallback", "True"),  # KEDA stays Ready when it can't read a metric, and keeps a fixed number
+        ("Paused", "True"),
+    }
+)
+"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject, and their status if it does not scale."""
 _OFF: Final = "ScalingDisabled"
 """Kubernetes' reason while a workload has no pod: not a fault."""
 _LONGEST_ERROR: Final = 400
@@ -48,7 +56,7 @@ def autoscaler_health(name: str, live: Live) -> Finding:
     broken = [
         condition
         for condition in conditions
-        if condition.get("type") in _WORKING and condition.get("status") == "False" and condition.get("reason") != _OFF
+        if (condition.get("type"), condition.get("status")) in _TROUBLES and condition.get("reason") != _OFF
     ]
     if not broken:
         return Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", "")
