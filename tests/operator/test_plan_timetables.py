@@ -13,6 +13,7 @@ from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import plan_timetable, run_of
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
+from mailboat_operator.plan.labels import PAUSED
 
 UID = "6f1c0de0-0000-4000-8000-000000000001"
 NIGHTLY = {"cron": "30 2 * * *", "timeZone": "Europe/Zurich"}
@@ -113,9 +114,13 @@ def test_a_time_waits_for_an_earlier_run_unless_told_otherwise() -> None:
 
 
 def test_a_suspended_timetable_begins_nothing() -> None:
-    one = nightly()
-    plan = plan_timetable(replace(one, spec=replace(one.spec, suspend=True)), [], NIGHT)
-    assert (plan.actions, condition(plan)["status"]) == ((), "Unknown")
+    one = nightly({"next_schedule_at": NIGHT})
+    paused = replace(one, metadata=replace(one.metadata, annotations={PAUSED: "true"}))
+    for left_alone in (replace(one, spec=replace(one.spec, suspend=True)), paused):
+        plan = plan_timetable(left_alone, [], NIGHT)
+        assert (plan.actions, condition(plan)["status"]) == ((), "Unknown")
+        assert plan.status is not None
+        assert (plan.status["phase"], plan.status.get("nextScheduleTime")) == ("Suspended", None)
 
 
 def test_finished_runs_beyond_the_limits_go_the_oldest_first() -> None:
@@ -131,7 +136,9 @@ def test_finished_runs_beyond_the_limits_go_the_oldest_first() -> None:
     "schedule", [{"cron": "0 0 30 2 *"}, {"timeZone": "Europe/Nowhere"}, {"cron": "30-20 1 * * *"}]
 )
 def test_a_timetable_that_never_comes_stalls(schedule: dict[str, str]) -> None:
-    plan = plan_timetable(nightly(**schedule), [], NIGHT)
+    plan = plan_timetable(nightly({"next_schedule_at": NIGHT}, **schedule), [], NIGHT)
+    assert plan.status is not None
+    assert "nextScheduleTime" not in plan.status
     assert (condition(plan)["reason"], condition(plan, "Stalled")["status"]) == ("ScheduleImpossible", "True")
 
 

@@ -92,20 +92,25 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
     if build.metadata.is_deleted or build.spec.schedule is None:
         return Plan((), None)
     if is_paused(build.metadata, suspend=build.spec.suspend):
-        return _plan(build, build.status, runs, suspended(suspend=build.spec.suspend), now)
+        return _plan(build, _unscheduled(build), runs, suspended(suspend=build.spec.suspend), now)
     try:
         times = times_around(build, build.spec.schedule, runs, now)
     except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
         # the text of an OSError names a file of the operator
         cause = "there is no such time zone" if isinstance(error, OSError) else str(error)
         message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {cause}"
-        return _plan(build, build.status, runs, stalled("ScheduleImpossible", message), now)
+        return _plan(build, _unscheduled(build), runs, stalled("ScheduleImpossible", message), now)
     actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
     plan = _plan(build, replace(status, next_schedule_at=times.next), runs, findings, now)
     pause = min(max((times.next - now).total_seconds(), _SHORTEST_SECONDS), _LONGEST_SLEEP_SECONDS)
     active = [run for run in runs if not run.is_finished]
     again = min(pause, _ACTIVE_SECONDS) if active or actions else pause
     return replace(plan, actions=(*actions, *_outdated(build.spec.schedule, runs)), again_seconds=again)
+
+
+def _unscheduled(build: PackageBuild) -> PackageBuildStatus:
+    """Without the next time, at which nothing will begin."""
+    return replace(build.status, next_schedule_at=None)
 
 
 def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], now: datetime) -> Times:
@@ -177,7 +182,7 @@ def _plan(
         status,
         observed_generation=generation,
         conditions=conditions_after(before.conditions, findings, generation, now),
-        phase=BuildPhase.SUSPENDED if build.spec.suspend else BuildPhase.SCHEDULED,
+        phase=BuildPhase.SUSPENDED if is_paused(build.metadata, suspend=build.spec.suspend) else BuildPhase.SCHEDULED,
         active=tuple(run.name for run in runs if not run.is_finished)[:100],
     )
     return Plan((), None if status == before else encode(status))
