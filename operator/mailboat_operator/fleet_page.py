@@ -97,7 +97,8 @@ class FleetPage:
 
     def _check(self, request: web.Request) -> None:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind != "Bearer" or not hmac.compare_digest(token.encode(), self._token):
+        # headers are decoded with `surrogateescape`: bytes that are no text would make `encode` raise
+        if kind != "Bearer" or not hmac.compare_digest(token.encode(errors="surrogateescape"), self._token):
             challenge = {"WWW-Authenticate": "Bearer"}
             text = '{"title": "Unauthorized"}'
             raise web.HTTPUnauthorized(text=text, content_type="application/json", headers=challenge)

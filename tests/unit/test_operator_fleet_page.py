@@ -123,6 +123,10 @@ async def visit() -> None:
         for path in ("/api/v1/caller", "/api/v1/status", "/api/v1/events"):
             for wrong in ({}, {"Authorization": "Bearer fleet-token-012345678X"}, {"Authorization": f"Basic {TOKEN}"}):
                 assert (await client.get(path, headers=wrong)).status == 401
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        writer.write(b"GET /api/v1/caller HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
         right = {"Authorization": f"Bearer {TOKEN}"}
         caller = await (await client.get("/api/v1/caller", headers=right)).json()
         assert (caller["verbs"], caller["scope"]) == (["view"], "fleet")
