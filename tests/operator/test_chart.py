@@ -287,10 +287,17 @@ def test_agents_let_in_the_operator_and_the_peers_of_the_values(helm: str) -> No
     assert neighbours == {"podSelector": {}}
 
 
-def test_a_disruption_budget_on_one_replica_is_refused(helm: str) -> None:
-    done = run(helm, "template", "mailboat", str(CHART), "--set", "podDisruptionBudget.enabled=true")
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ("", "podDisruptionBudget.enabled needs replicas of 2 or more"),
+        (",replicas=2,podDisruptionBudget.minAvailable=2", "minAvailable must be less than replicas"),
+    ],
+)
+def test_a_disruption_budget_that_lets_no_pod_go_is_refused(helm: str, more: str, text: str) -> None:
+    done = run(helm, "template", "mailboat", str(CHART), "--set", f"podDisruptionBudget.enabled=true{more}")
     assert done.returncode != 0
-    assert "podDisruptionBudget.enabled needs replicas of 2 or more" in done.stderr
+    assert text in done.stderr
 
 
 def test_alerts_ask_for_metrics_that_are_there(helm: str) -> None:
