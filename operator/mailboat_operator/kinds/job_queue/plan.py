@@ -260,7 +260,7 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
         return Plan((Hold(is_held=False),), None)
     name, asked_at = queue.metadata.name, queue.metadata.deleted_at or seen.now
     reason = "this object is paused" if is_paused(queue.metadata, suspend=False) else None
-    reason = "its Publisher was deleted" if seen.publisher is None else reason
+    reason = f"no valid Publisher {queue.spec.publisher_ref.name}" if seen.publisher is None else reason
     reason = "another JobQueue keeps it" if seen.owner is not None else reason
     if reason is None and seen.error is not None:
         is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted

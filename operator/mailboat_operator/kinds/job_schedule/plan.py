@@ -126,7 +126,7 @@ def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
     """Remove the schedule, unless that is impossible; no deletion waits longer than the limit."""
     name, asked_at = schedule.metadata.name, schedule.metadata.deleted_at or seen.now
     reason = "this object is paused" if is_paused(schedule.metadata, suspend=False) else None
-    reason = "its Publisher was deleted" if seen.publisher is None else reason
+    reason = f"no valid Publisher {schedule.spec.publisher_ref.name}" if seen.publisher is None else reason
     if reason is None and seen.error is not None:
         is_publisher_kept = seen.publisher is not None and not seen.publisher.metadata.is_deleted
         if is_publisher_kept and seen.now < asked_at + timedelta(seconds=RECLAIM_SECONDS):

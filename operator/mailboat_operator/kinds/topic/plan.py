@@ -360,7 +360,7 @@ def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: CompetingTopics) 
     if is_paused(topic.metadata, suspend=topic.spec.suspend):
         return "this object is suspended"
     if not has_journal:
-        return "its Journal was deleted"
+        return f"no valid Journal {topic.spec.journal_ref.name}"
     if rivals.heir is not None:
         return f"Topic {rivals.heir[1]} claims it too"
     return "it was never owned by this object" if topic.status.topic_id is None else None
