@@ -42,7 +42,7 @@ from mailboat_operator.plan.actions import (
 )
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.children import correction_report
-from mailboat_operator.plan.findings import plan_invalid, plan_undecodable
+from mailboat_operator.plan.findings import plan_invalid, plan_undecodable, stall_report
 from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
@@ -114,9 +114,7 @@ class Reconciler:
             if isinstance(action, Enlarge) and not await self._enlarge(action):
                 return Outcome(is_ready=False, again_seconds=0.0)  # the next plan reports the refusal
             await self._act(found, action)
-        if plan.status is not None:
-            # after the actions: a crash in between leaves an old status, never one that claims what was not done
-            await self._cluster.write_status(found, plan.status)
+        await self._conclude(found, plan)
         return Outcome(
             _is_ready(found.get("status") if plan.status is None else plan.status), plan.again_seconds, plan.figures
         )
@@ -126,7 +124,13 @@ class Reconciler:
         found = await self._cluster.get(key.kind, key.namespace, key.name)
         if found is None:
             return
-        plan = plan_invalid(found, error, datetime.now(UTC))
+        await self._conclude(found, plan_invalid(found, error, datetime.now(UTC)))
+
+    async def _conclude(self, found: Manifest, plan: Plan) -> None:
+        """Write the status after the actions: a crash in between leaves an old one that claims nothing undone."""
+        report = stall_report(found, plan)
+        if report is not None:
+            await self._report(found, report)
         if plan.status is not None:
             await self._cluster.write_status(found, plan.status)
 

@@ -21,10 +21,18 @@ from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topic_status, wanted_topic
 from mailboat_operator.kinds.topic.spec import JournalRole
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
-from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
+from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import Live, differing_field
-from mailboat_operator.plan.findings import Finding, conditions_after, plan_invalid, ready, stalled, under_way
+from mailboat_operator.plan.findings import (
+    Finding,
+    conditions_after,
+    plan_invalid,
+    ready,
+    stall_report,
+    stalled,
+    under_way,
+)
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.settings import read_settings
 from mailboat_operator.workload.configuration import agent_config, token_mount
@@ -461,6 +469,16 @@ def test_an_error_leaves_the_conditions_that_it_does_not_concern() -> None:
     assert plan.status is not None
     assert [one["type"] for one in plan.status["conditions"]] == ["Ready", "Reconciling", "Stalled", "Lagging"]
     assert plan.status["conditions"][3] == encode(lagging[3])
+
+
+def test_an_object_that_turns_stalled_is_reported_once_by_its_plan_or_in_general() -> None:
+    manifest: dict[str, Any] = {"metadata": {"generation": 3}}
+    plan = plan_invalid(manifest, UsageError("spec.x is odd"), NOW)
+    assert stall_report(manifest, plan) == Report(Severity.WARNING, "Usage", "spec.x is odd")
+    assert stall_report({**manifest, "status": plan.status}, plan) is None
+    told = replace(plan, actions=(Report(Severity.WARNING, "Usage", "more of it"),))
+    assert stall_report(manifest, told) is None
+    assert stall_report(manifest, Plan((), None)) is None
 
 
 def test_an_object_that_cannot_be_understood_is_told_so_once() -> None:

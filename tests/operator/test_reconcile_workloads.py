@@ -283,7 +283,7 @@ def test_a_name_that_somebody_else_has_is_left_alone(bench: Bench) -> None:
     bench.make("Publisher", "author", PUBLISHER)
     theirs = {"metadata": {"name": "author-config"}, "data": {"theirs": "yes"}}
     bench.http.post(bench.url("ConfigMap"), json=theirs).raise_for_status()
-    assert bench.reconcile("Publisher", "author") == 1
+    assert bench.reconcile("Publisher", "author") == 2, "the status and an Event"
     assert bench.found("ConfigMap", "author-config")["data"] == {"theirs": "yes"}
     assert bench.condition("Publisher", "author")["reason"] == "NameTaken"
     assert bench.condition("Publisher", "author", "Stalled")["status"] == "True"

@@ -7,9 +7,9 @@ it was keeps its transition time, so that a reconciliation without news writes n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mailboat.errors import (
     BrokersRefusedError,
@@ -114,6 +114,20 @@ def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) ->
             yield Report(Severity.WARNING, finding.reason, finding.message)
 
 
+def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
+    """A warning for an object that turns `Stalled`; None if it was, or if the plan itself reports that reason."""
+    after, before = _stall(plan.status), _stall(manifest.get("status"))
+    told = {action.reason for action in plan.actions if isinstance(action, Report)}
+    if after is None or before is not None or after.reason in told:
+        return None
+    return Report(Severity.WARNING, after.reason, after.message)
+
+
+def _stall(status: object) -> Condition | None:
+    conditions = _conditions_of(status) if isinstance(status, Mapping) else ()
+    return next((one for one in conditions if one.type == STALLED and one.status is ConditionStatus.TRUE), None)
+
+
 def conditions_after(
     before: Sequence[Condition], findings: Iterable[Finding], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
@@ -189,7 +203,7 @@ def plan_undecodable(manifest: Manifest, error: MailboatError, now: datetime) ->
     return Plan((Hold(is_held=False), *reports), None)
 
 
-def _conditions_of(status: Manifest) -> tuple[Condition, ...]:
+def _conditions_of(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     try:
         return tuple(
             Condition(
