@@ -441,6 +441,23 @@ def test_an_empty_certificate_is_refused() -> None:
         entry_of({"authority": {"ca.crt": "\n"}}, "authority", "ca.crt")
 
 
+def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
+    """A broker that has just started may not know it yet; forgetting its id would make a stranger of the topic."""
+    wish = replace(topic(), status=replace(topic().status, topic_id="id-1"))
+    first = plan_found(wish, wanted_topic(wish, JOURNAL), None, NOW)
+    assert (first.actions, first.again_seconds) == ((), 10.0)
+    assert first.status is not None
+    assert (first.status["conditions"][0]["reason"], first.status["topicId"]) == ("TopicMissing", "id-1")
+    missing = with_ready(wish, "TopicMissing")
+    back = plan_found(missing, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert back.status is not None
+    assert [one for one in back.actions if isinstance(one, Report)] == []
+    second = plan_found(missing, wanted_topic(wish, JOURNAL), None, NOW)
+    assert [one.reason for one in second.actions if isinstance(one, Report)] == ["TopicLost"]
+    assert second.status is not None
+    assert "topicId" not in second.status
+
+
 def test_a_topic_that_somebody_made_anew_is_reported() -> None:
     wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)

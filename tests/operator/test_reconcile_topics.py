@@ -196,6 +196,8 @@ def test_a_topic_that_is_gone_is_made_anew_and_an_event_says_what_is_lost(bench:
     bench.admin.delete_topics([topic])[topic].result()
     eventually(lambda: not bench.has_topic(topic))
     bench.reconcile("Topic", "orders")
+    assert bench.ready("Topic", "orders") == ("False", "TopicMissing")
+    bench.reconcile("Topic", "orders")
     assert bench.reasons() == ["TopicLost"]
     assert bench.status("Topic", "orders")["topicId"] != before
     assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
@@ -270,7 +272,7 @@ def test_the_younger_of_two_topics_of_one_name_takes_over_when_it_is_accepted(be
     bench.reconcile("Topic", "second")
     assert bench.ready("Topic", "second") == ("True", "AsAskedFor")
     assert bench.records(topic) == 1
-    assert sorted(bench.reasons()) == ["TopicAccepted", "TopicExists", "TopicRetained"]
+    assert sorted(bench.reasons()) == ["TopicAccepted", "TopicExists", "TopicRetained", "TopicTaken"]
 
 
 def test_the_deletion_of_the_younger_leaves_the_topic_to_the_older(bench: Bench) -> None:

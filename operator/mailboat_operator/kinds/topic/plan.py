@@ -56,7 +56,9 @@ _MILLISECONDS: Final = 1000
 _REPLACED: Final = "TopicReplaced"
 _MADE: Final = "TopicMade"
 _OTHER_CLUSTER: Final = "the Journal's brokers belong to another cluster than before; see the Journal"
+_MISSING: Final = "TopicMissing"
 _UNSEEN_SECONDS: Final = 2.0
+_SURE_SECONDS: Final = 10.0
 _EXISTS: Final = "TopicExists"
 
 
@@ -195,7 +197,7 @@ def plan_found(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
     known = topic.status.topic_id
     if found is None:
         return _plan_missing(topic, wanted, now)
-    if known == found.topic_id or (known is None and _is_being_made(topic)):
+    if known == found.topic_id or (known is None and _has_reason(topic, _MADE)):
         return _plan_known(topic, wanted, found, [], now)
     is_of_agents = topic.spec.role is JournalRole.JOB and known is None  # an agent creates it for the first job
     if is_of_agents or found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
@@ -263,9 +265,13 @@ def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
     """Create it. The status says so first: after a crash in between, the new topic is known as this object's."""
     if topic.status.topic_id is None:
         plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being created"), now)
-        if _is_being_made(topic):
+        if _has_reason(topic, _MADE):
             return replace(plan, actions=(CreateTopic(wanted),))
         return replace(plan, again_seconds=0.0)
+    if not _has_reason(topic, _MISSING):  # a broker that has just started may not know all topics yet
+        text = f"{wanted.name} is not on the brokers; it is created again if it is missing for {_SURE_SECONDS:g} s"
+        plan = plan_topic_status(topic, wanted, None, under_way(_MISSING, text), now)
+        return replace(plan, again_seconds=_SURE_SECONDS)
     message = f"topic {wanted.name} was deleted and is created again: its messages are lost"
     plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
     return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
@@ -292,8 +298,8 @@ def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: dat
     return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
 
 
-def _is_being_made(topic: Topic) -> bool:
-    return any(condition.type == READY and condition.reason == _MADE for condition in topic.status.conditions)
+def _has_reason(topic: Topic, reason: str) -> bool:
+    return any(condition.type == READY and condition.reason == reason for condition in topic.status.conditions)
 
 
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
