@@ -441,6 +441,7 @@ def autoscaled(kind: str, *conditions: dict[str, str]) -> Any:
         ("HorizontalPodAutoscaler", [("ScalingLimited", "False", "Desired")], "True", "Working"),
         ("HorizontalPodAutoscaler", [], "Unknown", "NotReportedYet"),
         ("ScaledObject", [("Ready", "False", "Check"), ("Active", "False", "Idle")], "False", "Check"),
+        ("ScaledObject", [("Ready", "False", "not a reason")], "False", "Unknown"),
         ("ScaledObject", [("Ready", "True", "A"), ("Fallback", "True", "FallbackExists")], "False", "FallbackExists"),
         ("ScaledObject", [("Fallback", "False", "B"), ("Paused", "True", "Paused")], "False", "Paused"),
         (

@@ -9,6 +9,7 @@ from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import Finding
+from mailboat_operator.workload.fleet import reason_of
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 SCALED_OBJECT: Final = "ScaledObject"
@@ -61,4 +62,6 @@ def autoscaler_health(name: str, live: Live) -> Finding:
     if not broken:
         return Finding(AUTOSCALER_READY, ConditionStatus.TRUE, "Working", "")
     text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
-    return Finding(AUTOSCALER_READY, ConditionStatus.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR])
+    # the reason is another controller's: one that a condition refuses would keep the whole status from being written
+    reason = reason_of(broken[0].get("reason") or "", "Unknown")
+    return Finding(AUTOSCALER_READY, ConditionStatus.FALSE, reason, text[:_LONGEST_ERROR])
