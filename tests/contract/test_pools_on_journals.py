@@ -25,7 +25,7 @@ from mailboat.publisher.publisher import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import AUTHOR, SLING_ID, digest_of, page_source
 from support.kafka_broker import KafkaBroker
@@ -67,7 +67,7 @@ class PoolContract:
         self.publish(stores, tmp_path, *named)
         freeze, members = Freeze(Failpoint.JOBS_BEFORE_HANDLER), Members()
         members.start(stores.member("m1", failpoints=freeze))
-        assert freeze.frozen.wait(60.0)
+        assert freeze.frozen.wait(PATIENCE_SECONDS)
         members.start(stores.member("m2"), stores.member("m3"))  # they join late
         wait_until(lambda: len(self.statuses(stores)) == PACKAGES)
         freeze.go_on()

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from cluster_client import Manifest, NamespaceClient, eventually, files_of, has_condition, name_of
 from confluent_kafka.admin import AdminClient
-from support.browser import chromium
+from support.browser import chromium, page_in
 from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -281,12 +281,10 @@ def test_all_kinds_are_listed_with_figures_that_say_how_it_goes(story: Story) ->
 
 
 def test_the_dashboard_of_the_operator_shows_the_members(story: Story, cluster: Any) -> None:
-    with forwarded(cluster, "service/mailboat", 8081) as url, chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(60_000)
+    with forwarded(cluster, "service/mailboat", 8081) as url, chromium() as browser, page_in(browser) as page:
         page.goto(url)
         page.get_by_label("Token").fill(DASHBOARD_TOKEN)
-        page.keyboard.press("Enter")
+        page.get_by_label("Token").press("Enter")
         for number in range(3):
             row = page.get_by_role("row", name=f"current {story.namespace.name}/edge-{number} ")
             row.wait_for()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.testing.wait import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_terminal_is_shown_a_table_that_changes_in_place(boat: Any) -> None:
         with contextlib.suppress(OSError):  # what a terminal says whose other end is closed
             while more := os.read(ours, 65536):
                 shown += more
-        code = process.wait(timeout=30)  # it lets go of the terminal before it has ended
+        code = process.wait(timeout=PATIENCE_SECONDS)  # it lets go of the terminal before it has ended
     finally:
         process.kill()
         process.wait()
@@ -145,7 +146,7 @@ def test_keys_filter_and_end_a_watch(followed: Any) -> None:
             while awaited not in shown:
                 shown += os.read(ours, 65536)
             os.write(ours, keys)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
         assert termios.tcgetattr(theirs) == before
         assert b"\x1b[3" not in shown, "NO_COLOR"
     finally:

@@ -18,7 +18,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.messages import DiscoveryMessage, TopicRole
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 
 LARGE = bytes(range(256)) * 1000
@@ -176,7 +176,7 @@ def test_sigterm_ends_a_subscriber_cleanly(boat: Any, start: Start, site: Path, 
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     assert until_current(process)["position"] == 1
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out.splitlines()[-1])["state"] == "stopped"
     assert [one["state"] for one in boat.json("status")["subscribers"]] == ["stopped"]
@@ -186,14 +186,14 @@ def test_ctrl_c_ends_a_subscriber_cleanly(start: Start, tmp_path: Path) -> None:
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     until_current(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, "Traceback" in err) == (130, False)
 
 
 def test_a_running_subscriber_is_seen_and_waited_for(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     until_current(process)
-    ran = boat.do("publish", site, "/", "--wait", "30")
+    ran = boat.do("publish", site, "/", "--wait", "60")
     assert ran.lines[-1].startswith("imported by 1/1 in ")
     (seen,) = boat.json("status")["subscribers"]
     assert (seen["name"], seen["next_offset"], seen["lag"]) == ("web", 1, 0)
@@ -345,7 +345,7 @@ def test_waiting_tells_who_gave_a_package_up(boat: Any, start: Start, site: Path
     (other.home / "journal.db").unlink()
     (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that nobody shares
     until_current(start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--max-retries", "0", "-o", "json"))
-    ran = other.run("publish", site, "/", "--wait", "30")
+    ran = other.run("publish", site, "/", "--wait", "60")
     assert (ran.code, ran.lines[-2]) == (1, ran.lines[-2])
     assert ran.lines[-1].startswith("  given up by web: BlobMissing: ")
 
@@ -383,7 +383,7 @@ def test_waiting_goes_on_over_answers_that_cannot_be_understood(
     wait_until(lambda: boat.json("journal", "topics")[0]["next"] == 1, "the publisher to wait")
     append_nonsense(boat)
     boat.do("subscribe", "web", "--until", "caught-up")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out)["followers"]["imported"] == ["web"]
 
@@ -394,7 +394,7 @@ def test_status_looks_again_until_it_is_stopped(boat: Any, start: Start, site: P
     boat.do("publish", site, "/index.html")
     assert next(pipe_of(process))[10:] == "journal  next 1\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (130, "stopped by Ctrl-C\n")
 
 
@@ -404,7 +404,7 @@ def test_a_pipe_that_closes_is_no_error(start: Start) -> None:
     pipe_of(process).close()
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    assert process.wait(30) == 141
+    assert process.wait(PATIENCE_SECONDS) == 141
 
 
 def test_a_restart_loads_neither_typer_nor_rich_nor_the_engine_of_jobs() -> None:

@@ -33,10 +33,11 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import NewJob, QueueSettings, parse_pattern, parse_topic
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.fleet_page import FleetPage, Look
 from mailboat_operator.fleet_status import AgentState, merge_states
 from playwright.sync_api import Browser, Page, expect
-from support.browser import barriers, chromium
+from support.browser import barriers, chromium, page_in
 from support.fake_control import FakeControl, FakeSubscriber
 
 NOW = moment_of(1_767_225_600_000)
@@ -54,14 +55,11 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
-    shown = context.new_page()
     faults: list[str] = []
-    shown.on("pageerror", lambda error: faults.append(str(error)))
-    shown.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
-    yield shown
-    context.close()
+    with page_in(browser, viewport={"width": 1280, "height": 900}) as shown:
+        shown.on("pageerror", lambda error: faults.append(str(error)))
+        shown.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
+        yield shown
     assert faults == []
 
 
@@ -124,7 +122,7 @@ def test_overview_shows_a_change_without_reloading(page: Page, serve: Any) -> No
     save(page, "overview")
     control.subscribers["edge-1"].error = None
     control.subscribers["edge-1"].next_offset = 30
-    expect(page.get_by_role("row", name="retrying")).to_have_count(0, timeout=5_000)
+    expect(page.get_by_role("row", name="retrying")).to_have_count(0)
 
 
 def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, serve: Any) -> None:
@@ -139,6 +137,7 @@ def test_subscriber_shows_what_blocks_it_and_its_queue_is_cleared(page: Page, se
     save(page, "subscriber")
     page.get_by_role("button", name="Clear queue…").click()
     dialog = page.get_by_role("dialog", name="Clear the queue of edge-1?")
+    expect(dialog).to_be_visible()
     assert barriers(page) == []
     dialog.get_by_role("button", name="Cancel").click()
     assert control.subscribers["edge-1"].next_offset == 12
@@ -306,7 +305,7 @@ def test_500_subscribers_are_paged_filtered_and_loaded_within_the_limit(page: Pa
     attention = page.get_by_role("region", name="Needs attention")
     expect(attention).to_contain_text("14 subscribers ▲retrying StorageFull: no space left on device: edge-1")
     expect(attention.get_by_role("listitem")).to_have_count(2)
-    assert page.get_by_role("list", name="Subscribers, those").get_by_role("listitem").count() == 500
+    expect(page.get_by_role("list", name="Subscribers, those").get_by_role("listitem")).to_have_count(500)
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_text("Page 2 of 20")).to_be_visible()
     page.get_by_label("Name or error contains").fill("edge-499")
@@ -321,9 +320,9 @@ def test_broken_connection_is_stale_until_it_is_back(page: Page, serve: Any, mon
     page.goto(serve(fleet()).url)
     expect(page.get_by_text("live as local")).to_be_visible()
     page.route("**/api/v1/events", lambda route: route.abort())
-    expect(page.get_by_role("alert")).to_contain_text("stale since", timeout=10_000)
+    expect(page.get_by_role("alert")).to_contain_text("stale since")
     page.unroute("**/api/v1/events")
-    expect(page.get_by_text("live as local")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("live as local")).to_be_visible()
 
 
 def test_token_with_view_only_reads_and_a_wrong_one_is_refused(page: Page, serve: Any, tmp_path: Path) -> None:
@@ -332,11 +331,12 @@ def test_token_with_view_only_reads_and_a_wrong_one_is_refused(page: Page, serve
     page.goto(serve(fleet(), HttpConfig(tokens=(token,))).url + "/#/subscribers/edge-1")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     assert barriers(page) == []
-    page.get_by_label("Token of this agent").fill("wrong")
-    page.keyboard.press("Enter")
+    token_field = page.get_by_label("Token of this agent")
+    token_field.fill("wrong")
+    token_field.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("does not accept this token")
-    page.get_by_label("Token of this agent").fill("reader-token-0123456789abcdef")
-    page.keyboard.press("Enter")
+    token_field.fill("reader-token-0123456789abcdef")
+    token_field.press("Enter")
     expect(page.get_by_text("live as reader")).to_be_visible()
     expect(page.get_by_role("button", name="Clear queue…")).to_be_disabled()
     page.get_by_role("button", name="Log out").click()
@@ -367,7 +367,7 @@ def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
         page.goto(f"{url}/{view}")
         expect(page.get_by_role("main")).to_contain_text("onerror=")
         assert page.locator("img, main script").count() == 0
-    assert page.title() == "(2) Mailboat"
+    expect(page).to_have_title("(2) Mailboat")
 
 
 FORGED_FORM = """url => {
@@ -385,16 +385,14 @@ def test_form_of_another_site_changes_nothing(browser: Browser, serve: Any) -> N
     control = fleet(2)
     known = len(control.ordered)
     url = serve(control).url
-    context = browser.new_context(bypass_csp=True)  # as a site without a policy
-    page = context.new_page()
-    page.goto(url.replace("127.0.0.1", "localhost"))  # to a browser another site than 127.0.0.1
-    target = f"{url}/libs/sling/distribution/services/agents/author"
-    with page.expect_response(target) as answered:
-        page.evaluate(FORGED_FORM, target)
-    assert answered.value.request.headers["content-type"] == "application/x-www-form-urlencoded"
-    assert answered.value.status == 403
+    with page_in(browser, bypass_csp=True) as page:  # as a site without a policy
+        page.goto(url.replace("127.0.0.1", "localhost"))  # to a browser another site than 127.0.0.1
+        target = f"{url}/libs/sling/distribution/services/agents/author"
+        with page.expect_response(target) as answered:
+            page.evaluate(FORGED_FORM, target)
+        assert answered.value.request.headers["content-type"] == "application/x-www-form-urlencoded"
+        assert answered.value.status == 403
     assert len(control.ordered) == known
-    context.close()
 
 
 @contextmanager
@@ -421,21 +419,21 @@ def test_page_in_a_frame_of_another_site_shows_nothing(browser: Browser, serve: 
     async def look() -> StatusView:
         return fleet(2).status()
 
-    agent, page = serve(fleet(2)).url, browser.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    with operator_page(look, "fleet-token-0123456789") as operator:
+    agent = serve(fleet(2)).url
+    with operator_page(look, "fleet-token-0123456789") as operator, page_in(browser) as page:
         framed = {"/agent": agent, "/operator": operator, "/own": "/framed"}
         pages = {path: f'<iframe src="{url}"></iframe>' for path, url in framed.items()}
         with other_site(pages | {"/framed": "<title>Mailboat</title>"}) as site:
-            shown = []
-            for path in framed:
-                page.goto(site + path)
-                shown += [path] if "<title>Mailboat" in page.frames[1].content() else []
-            page.close()
-    assert shown == ["/own"], "a page without a policy would be shown"
-    refusals = [text for text in said if "frame-ancestors 'none'" in text]
-    assert [url for url in (agent, operator) if any(url in text for text in refusals)] == [agent, operator]
+            for path, url in (("/agent", agent), ("/operator", operator)):
+                with page.expect_console_message(lambda said, url=url: is_refused_in_frames(said.text, url)):
+                    page.goto(site + path)
+                assert "<title>Mailboat" not in page.frames[1].content()
+            page.goto(site + "/own")
+            assert "<title>Mailboat" in page.frames[1].content(), "a page without a policy would be shown"
+
+
+def is_refused_in_frames(said: str, url: str) -> bool:
+    return "frame-ancestors 'none'" in said and url in said
 
 
 FOREIGN_REQUESTS = """async agent => {
@@ -474,19 +472,19 @@ def test_rebound_name_shows_nothing(page: Page, serve: Any) -> None:
 
 
 def test_narrow_and_dark_page_has_no_barriers_and_does_not_scroll_sideways(browser: Browser, serve: Any) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
-    page = context.new_page()
     control = fleet()
     url = serve(control, history=recorded_hour(control)).url
-    for view in ("", "#/subscribers/edge-1", "#/packages", "#/errors"):
-        page.goto(f"{url}/{view}")
-        expect(page.get_by_text("live as local")).to_be_visible()
-        expect(page.get_by_text("Loading…")).to_have_count(0)
-        assert barriers(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
-    page.goto(url)
-    save(page, "phone")
-    context.close()
+    views = {"": "Overview", "#/subscribers/edge-1": "edge-1", "#/packages": "Packages", "#/errors": "Error queues"}
+    with page_in(browser, viewport={"width": 360, "height": 740}, color_scheme="dark") as page:
+        for view, heading in views.items():
+            page.goto(f"{url}/{view}")
+            expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
+            expect(page.get_by_text("live as local")).to_be_visible()
+            expect(page.get_by_text("Loading…")).to_have_count(0)
+            assert barriers(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        page.goto(url)
+        save(page, "phone")
 
 
 def test_keyboard_reaches_the_subscribers(page: Page, serve: Any) -> None:
@@ -527,10 +525,12 @@ def operator_page(look: Look, token: str) -> Iterator[str]:
     ending = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(serve_page(),))
     thread.start()
-    yield started.get(timeout=20)
-    loop.call_soon_threadsafe(ending.set)
-    thread.join(20)
-    loop.close()
+    try:
+        yield started.get(timeout=PATIENCE_SECONDS)
+    finally:
+        loop.call_soon_threadsafe(ending.set)
+        thread.join(PATIENCE_SECONDS)
+        loop.close()
 
 
 def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
@@ -543,7 +543,7 @@ def test_operator_shows_the_fleet_and_marks_what_is_stale(page: Page) -> None:
     with operator_page(look, "fleet-token-0123456789") as url:
         page.goto(url)
         page.get_by_label("Token").fill("fleet-token-0123456789")
-        page.keyboard.press("Enter")
+        page.get_by_label("Token").press("Enter")
         expect(page.get_by_label("Subscribers by state")).to_contain_text("16 subscribers")
         expect(page.get_by_role("row", name="news/edge-3").first).to_contain_text("stale")
         attention = page.get_by_role("region", name="Needs attention")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +21,11 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 from mailboat.http.agent_server import server_of
+from mailboat.model.messages import TopicRole
 from mailboat.model.requests import parse_request
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
-from support.browser import barriers, chromium
+from support.browser import barriers, chromium, page_in
 
 
 @pytest.fixture
@@ -94,14 +95,15 @@ def redrive_what_failed(page: Page, url: str, frozen: Path) -> None:
     expect(main).to_contain_text("No package is in an error queue.")
 
 
-def drop_what_waits(page: Page, url: str) -> None:
-    main = page.get_by_role("main")
+def drop_what_waits(page: Page, url: str, commands: Callable[[], int]) -> None:
+    main, before = page.get_by_role("main"), commands()
     open_package(page, url, "/b.html")
     expect(main).to_contain_text("Waiting: 1")
     page.goto(f"{url}/#/subscribers/edge")
     expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(3)
     page.get_by_role("button", name="Clear queue…").click()
     confirm(page, "Drop them")
+    wait_until(lambda: commands() > before)  # carried out after the next one, if that overtook it
     page.get_by_role("button", name="Resume imports").click()
     expect(main).to_contain_text("The queue is empty.")
     open_package(page, url, "/b.html")
@@ -143,15 +145,14 @@ def test_packages_are_redriven_and_dropped_a_job_is_added_and_memory_is_shown(
     control.distribute("author", parse_request("ADD", ("/a.html",)))
     wait_until(lambda: any(one.given_up for one in control.status().subscribers))
     wait_until(lambda: all(one.lag == 0 for one in control.status().subscribers))
-    with chromium() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(15_000)
+    with chromium() as browser, page_in(browser) as page:
         redrive_what_failed(page, url, frozen)
         assert (frozen.parent / "golden" / "a.html").read_text() == "a"
-        control.suspend("edge", wait_seconds=10.0)
+        assert control.suspend("edge", wait_seconds=PATIENCE_SECONDS).state == "done"
         for path in ("/b.html", "/c.html"):
             control.distribute("author", parse_request("ADD", (path,)))
-        drop_what_waits(page, url)
+        workspace = process.workspace
+        drop_what_waits(page, url, lambda: workspace.journal.bounds(workspace.topic(TopicRole.COMMAND)).next_offset)
         assert not (frozen.parent / "edge" / "b.html").exists()
         add_a_job(page, url)
         see_what_is_stored(page, url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import mailboat
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.forked_programs import run_mailboat, start_mailboat
 from support.forks import run_child, server_cpu_seconds
 
@@ -30,6 +31,6 @@ def test_a_command_has_its_output_its_errors_and_its_exit_code(tmp_path: Path) -
 
 def test_a_command_in_the_background_is_read_while_it_runs(tmp_path: Path) -> None:
     process = start_mailboat(["--version"], tmp_path / "errors")
-    assert mailboat.__version__ in process.communicate(timeout=30)[0]
+    assert mailboat.__version__ in process.communicate(timeout=PATIENCE_SECONDS)[0]
     assert process.returncode == 0
     assert (tmp_path / "errors").read_text() == ""

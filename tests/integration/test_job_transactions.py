@@ -22,7 +22,7 @@ from support.postgres_server import PostgresServer
 
 JOB = "1f2e/3-0"
 NOW_MS = 1_000_000_000_000
-_CHILD_SECONDS = 60
+_CHILD_SECONDS = 120
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from mailboat.model.jobs import QueueDefined, QueueSettings
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.subscriber import Until
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.engines import Engine, page_source
 
 PACKAGES = 20
@@ -60,7 +61,7 @@ def test_j22_j23_imports_are_purged_in_one_call_that_is_retried_when_the_receive
         clock, chance, failpoints = SystemClock(), random.Random(1), NoFailpoints()
         source = LogSource(topic, clock, chance, failpoints)
         worker = JobWorker(source, settings, clock, chance, failpoints)
-        deadline = Deadline(clock, 30.0)
+        deadline = Deadline(clock, PATIENCE_SECONDS)
         started: set[int] = set()
         while len(ended) < 2 and not deadline.is_over():
             worker.turn()

@@ -32,7 +32,7 @@ from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, Even
 from mailboat.telemetry.mail_client import MailRelayUnreachableError, MailSender, RelayAccess
 from mailboat.telemetry.package_events import PackageEvents, package_notice
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.events import encode_event
 
 AUTHOR = AgentName("author")
@@ -288,7 +288,7 @@ def test_relay_that_misbehaves_is_bounded_in_time_and_bytes(data: bytes, forever
         thread.start()
         with pytest.raises(MailRelayUnreachableError, match="did not take an e-mail"):
             send(sender(server.getsockname()[1], timeout_seconds=0.5))
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 

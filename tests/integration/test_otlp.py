@@ -71,4 +71,4 @@ def test_a_collector_that_is_away_costs_nothing_but_the_spans() -> None:
         tracer.imported("web", [TracedPackage(f"p{number}", "ADD", trace_parent=PARENT)], 1, 2)
     began = time.monotonic()
     tracer.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30

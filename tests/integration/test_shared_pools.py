@@ -30,7 +30,7 @@ from mailboat.pools.member import PoolForgottenError, PoolTargetDiffersError
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
 from support.pool_scenario import POOL, Freeze, Members, Stores, open_target, pool_settings
 
@@ -83,7 +83,7 @@ class Hook:
         self.seen.append(package.offset)
         if self._holding and self._holding in package.paths:
             self.held.set()
-            self.release.wait(30.0)
+            self.release.wait(PATIENCE_SECONDS)
         if self._failing and self._failing in package.paths:
             raise ProcessorFailedError("refused by the test")
 
@@ -150,7 +150,7 @@ def test_a_member_that_stood_still_beyond_its_lease_changes_nothing(
     publish(engine, "/a")
     frozen = stores.member("m1", failpoints=freeze)
     members.start(frozen)
-    assert freeze.frozen.wait(30.0)
+    assert freeze.frozen.wait(PATIENCE_SECONDS)
     publish(engine, "/a/x", "/b")
     members.start(stores.member("m2"))
     wait_until(lambda: len(engine.statuses()) == 3)
@@ -184,7 +184,7 @@ def test_a_package_whose_members_die_each_time_is_given_up(engine: Engine, store
     publish(engine, "/a")
     stores.settings = pool_settings(config=replace(pool_settings().config, max_retries=0))
     members.start(stores.member("m1", failpoints=freeze))
-    assert freeze.frozen.wait(30.0)
+    assert freeze.frozen.wait(PATIENCE_SECONDS)
     members.start(stores.member("m2"))
     wait_until(lambda: outcomes(engine) == [(0, PackageStatus.REMOVED_FAILED)])
     freeze.go_on()
@@ -200,7 +200,7 @@ def test_a_clear_drops_waiting_packages_and_is_answered_when_all_before_it_are_d
     hook = Hook(holding="/a")
     member = stores.member("m1", processors=Processors(before=hook))
     members.start(member)
-    assert hook.held.wait(30.0)
+    assert hook.held.wait(PATIENCE_SECONDS)
     sling_id = member.sling_id
     assert sling_id is not None
     engine.send(COMMANDS, CommandMessage(sling_id, POOL, Offset(1), AUTHOR, "c1", 1))

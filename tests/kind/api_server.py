@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from support.free_ports import free_ports
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 _SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl(2)
 ADMIN_TOKEN = "admin-of-the-tests"  # of a server that lives for one test session on 127.0.0.1
 

@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator import resources
 from support.forked_programs import ForkedProgram, operator
 from support.forks import preload
@@ -32,7 +33,6 @@ from support.operator_harbour import JOURNAL, PUBLISHER, Harbour
 ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "tests" / "kind"
 API = "/apis/mailboat.dev/v1alpha1"
-READY_SECONDS = 60.0
 RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 SOME_NAMESPACE = "some-namespace"
@@ -81,7 +81,7 @@ class ApiServer:
     def ensure_running(self) -> None:
         """Nothing starts it again: what it stored is gone with it."""
         self.ensure_going()
-        end = time.monotonic() + READY_SECONDS
+        end = time.monotonic() + PATIENCE_SECONDS
         while not self._is_ready():
             assert self.process.poll() is None, f"the API server ended; {self.folder} has its logs"
             assert time.monotonic() < end, f"the API server is not ready; {self.folder} has its logs"
@@ -165,7 +165,7 @@ def apply_definitions(http: httpx2.Client) -> None:
         document = yaml.load(path.read_text(), yaml.CSafeLoader)
         answer = http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=document)
         assert answer.status_code == 201, f"{path.name}: {answer.text}"
-    end = time.monotonic() + READY_SECONDS
+    end = time.monotonic() + PATIENCE_SECONDS
     plurals = [path.stem for path in (ROOT / "crds").glob("*.yaml")]
     while not all(http.get(f"{API}/{plural}").status_code == 200 for plural in plurals):
         assert time.monotonic() < end, "the kinds are not served"
@@ -185,7 +185,7 @@ def remove_objects(http: httpx2.Client) -> None:
 @pytest.fixture(autouse=True)
 def _no_lease_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look in this process keeps no lease, so a request may wait for an API server that is busy."""
-    monkeypatch.setattr(resources, "REQUEST_SECONDS", READY_SECONDS)
+    monkeypatch.setattr(resources, "REQUEST_SECONDS", PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -202,12 +202,14 @@ def run_api_server(folder: Path) -> Iterator[ApiServer]:
         known = json.loads((folder / "kubeconfig").read_text())
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx2.Client(base_url=url, headers=headers, verify=False, timeout=READY_SECONDS, trust_env=False) as http:
+        with httpx2.Client(
+            base_url=url, headers=headers, verify=False, timeout=PATIENCE_SECONDS, trust_env=False
+        ) as http:
             server = ApiServer(folder, http, process)
             yield server
             server.ensure_going()
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -310,7 +312,7 @@ class Installation:
             f"{API}{place}/publishers",
             f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{lease}",
         )
-        headers, end = {"Authorization": f"Bearer {token}"}, time.monotonic() + READY_SECONDS
+        headers, end = {"Authorization": f"Bearer {token}"}, time.monotonic() + PATIENCE_SECONDS
         while any(self.server.http.get(url, headers=headers).status_code == 403 for url in urls):
             assert time.monotonic() < end, "the account has no rights"
             time.sleep(0.05)
@@ -390,7 +392,7 @@ class Replicas:
         """What it answers the kubelet."""
         url = f"http://127.0.0.1:{self.ports[name]}{path}"
         # plain HTTP: loads no certificates
-        return httpx2.get(url, trust_env=False, timeout=READY_SECONDS, verify=False)
+        return httpx2.get(url, trust_env=False, timeout=PATIENCE_SECONDS, verify=False)
 
     def figure(self, name: str, metric: str) -> float:
         """The sum of a metric over its labels, unless they are named with it."""
@@ -441,7 +443,7 @@ class Replicas:
         """Whether there is a StatefulSet."""
         return self.has(f"/apis/apps/v1/{{}}/statefulsets/{name}")
 
-    def wait(self, holds: Callable[[], bool], seconds: float = 60.0) -> float:
+    def wait(self, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
         """Until it holds; how long that took."""
         started = time.monotonic()
         while not holds():

@@ -367,5 +367,5 @@ def test_waiting_for_a_condition_works(stored: Any, api_server: Any, namespace: 
     made = stored("Distribution")
     status = {**encode(STATUSES["Distribution"]), "conditions": [encode(READY) | {"type": "Distributed"}]}
     assert api_server.replace(namespace, {**made, "status": status}, part="/status").is_success
-    words = ("wait", "mbdist/release-42", "--for=condition=Distributed", "--timeout=20s", "--namespace", namespace)
+    words = ("wait", "mbdist/release-42", "--for=condition=Distributed", "--timeout=120s", "--namespace", namespace)
     assert api_server.kubectl(*words).returncode == 0

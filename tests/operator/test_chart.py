@@ -216,7 +216,7 @@ def test_the_operator_runs_under_the_restricted_profile(helm: str) -> None:
 def monitored_api_server(api_server: Any) -> Any:
     """The server with the kinds of Prometheus's operator."""
     api_server.kubectl("apply", "-f", str(MONITORING))
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(MONITORING))
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=120s", "-f", str(MONITORING))
     return api_server
 
 

@@ -14,15 +14,14 @@ from typing import Any
 import httpx2
 import pytest
 from mailboat.api.client import HttpControl
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.workload.configuration import HTTP_PORT
 from playwright.sync_api import Page, expect
-from support.browser import barriers, chromium
+from support.browser import barriers, chromium, page_in
 from support.forked_programs import ForkedProgram, start_mailboat
 
 TOKEN = "fleet-token-0123456789"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
-ANSWER_MS = 30_000
-"""Two rounds of requests, one of which waits for agents that do not answer, on a busy machine."""
 
 
 class Fleet:
@@ -86,15 +85,13 @@ def fleet_of(replicas: Any, folder: Path, *publishers: str) -> Iterator[Fleet]:
 
 
 def log_in(page: Page, url: str) -> None:
-    page.set_default_timeout(ANSWER_MS)
     page.goto(url)
     page.get_by_label("Token").fill(TOKEN)
-    page.keyboard.press("Enter")
+    page.get_by_label("Token").press("Enter")
 
 
 @pytest.mark.long("dashboards")
 def test_fleet_page_follows_real_agents_while_half_of_them_are_silent(replicas: Any, tmp_path: Path) -> None:
-    expect.set_options(timeout=ANSWER_MS)
     place = replicas.namespace
     with ExitStack() as stack:
         fleet = stack.enter_context(fleet_of(replicas, tmp_path, "shop", "news", "docs", "late"))
@@ -102,7 +99,7 @@ def test_fleet_page_follows_real_agents_while_half_of_them_are_silent(replicas: 
         shop = stack.enter_context(fleet.start_agent("shop", "shop-edge-1", "shop-edge-2"))
         for name in ("news", "docs"):
             stack.enter_context(fleet.start_agent(name, f"{name}-edge"))
-        page = stack.enter_context(chromium()).new_page()
+        page = stack.enter_context(page_in(stack.enter_context(chromium())))
         log_in(page, f"http://127.0.0.1:{replicas.ports['one']}/")
         counts, table = page.get_by_label("Subscribers by state"), page.get_by_role("table", name="Subscribers")
         expect(counts).to_contain_text("4 subscribers")
@@ -112,7 +109,7 @@ def test_fleet_page_follows_real_agents_while_half_of_them_are_silent(replicas: 
         # half of the fleet: one that never ran, and one that takes connections and answers none
         fleet.processes["docs"].send_signal(signal.SIGSTOP)
         expect(table.get_by_role("row", name=f"{place}/docs-edge")).to_contain_text("stale")
-        shop.suspend("shop-edge-1", wait_seconds=10.0)
+        shop.suspend("shop-edge-1", wait_seconds=PATIENCE_SECONDS)
         expect(table.get_by_role("row", name=f"{place}/shop-edge-1")).to_contain_text("suspended")
         expect(table.get_by_role("row", name=f"{place}/news-edge")).to_contain_text("current")
         assert barriers(page) == []

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
-pytestmark = pytest.mark.timeout(300)
-JOURNALS, TOPICS = 60, 2
-SECONDS = 25.0
-"""At load 50; who was held up waited for half a minute. `test_operator_workers` proves the rule."""
+JOURNALS, TOPICS = 30, 2
+WAITING = 60
+"""So many looks of an operator with three workers may wait for brokers at the same time."""
+HELD_UP_SECONDS = 25.0
+"""Who was held up waited for half a minute. `test_operator_workers` proves the rule."""
 NONE = -(1 << 31)
 
 
@@ -84,9 +85,20 @@ def make_all(replicas: Any, objects: list[tuple[str, str, dict[str, Any]]]) -> N
         list(pool.map(lambda one: replicas.make(*one), objects))
 
 
-def are_all(replicas: Any, kind: str, reason: str) -> bool:
-    """Whether this is why each object of the kind is not ready."""
-    found = replicas.server.http.get(replicas.url(kind)).json()["items"]
+def usual_seconds(replicas: Any, spec: dict[str, Any], **settings: object) -> float:
+    """Start an operator; how long it takes for a Publisher on a Journal, on a machine as busy as this one."""
+    replicas.make("Journal", "usual", spec)
+    replicas.server.check_journal(replicas.namespace, "usual")
+    replicas.start("one", **settings)
+    replicas.wait(lambda: replicas.leads("one"))
+    replicas.make("Publisher", "usual", {"journalRef": {"name": "usual"}})
+    return float(replicas.wait(lambda: replicas.has_workload("usual")))
+
+
+def are_all(replicas: Any, kind: str, reason: str, prefix: str = "") -> bool:
+    """Whether this is why each object of the kind whose name begins so is not ready."""
+    named = replicas.server.http.get(replicas.url(kind)).json()["items"]
+    found = [one for one in named if one["metadata"]["name"].startswith(prefix)]
     told = [(one.get("status") or {}).get("conditions") or [{"reason": ""}] for one in found]
     return {conditions[0]["reason"] for conditions in told} == {reason}
 
@@ -95,56 +107,57 @@ def journal(*servers: str, **more: Any) -> dict[str, Any]:
     return {"kafka": {"bootstrapServers": list(servers)}, **more}
 
 
-def test_sixty_journals_out_of_reach_hold_up_no_object_that_needs_no_brokers(
+def test_journals_out_of_reach_hold_up_no_object_that_needs_no_brokers(
     replicas: Any, silent: list[str], closed: list[str]
 ) -> None:
+    usual = usual_seconds(replicas, journal(silent[0]))
     for number, server in enumerate([*silent, *closed]):
         name = f"dark-{number}"
         topic = {"journalRef": {"name": name}}
         topics = [("Topic", f"{name}-{one}", {**topic, "topicName": f"topic-{one}"}) for one in range(TOPICS)]
         make_all(replicas, [("Journal", name, journal(server)), *topics])
     replicas.server.check_journal(replicas.namespace, "dark-0")  # its agents need not wait for that
-    replicas.start("one")
-    replicas.wait(lambda: replicas.leads("one"))
     replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= JOURNALS)
     replicas.make("Publisher", "author", {"journalRef": {"name": "dark-0"}})
-    took = replicas.wait(lambda: replicas.has_workload("author"))
-    assert took < SECONDS, f"{took:.1f} s"
-    replicas.wait(lambda: are_all(replicas, "Journal", "BrokersUnreachable"), 120)
+    assert replicas.wait(lambda: replicas.has_workload("author")) < usual + HELD_UP_SECONDS
+    replicas.wait(lambda: are_all(replicas, "Journal", "BrokersUnreachable"))
     replicas.make("SubscriberPool", "edge", {**POOL, "journalRef": {"name": "dark-0"}})
-    took = replicas.wait(lambda: replicas.has_workload("edge"))
-    assert took < SECONDS, f"{took:.1f} s"
+    assert replicas.wait(lambda: replicas.has_workload("edge")) < usual + HELD_UP_SECONDS
 
 
 def test_a_topic_of_brokers_that_answer_waits_for_none_of_those_that_failed_before(
     replicas: Any, kafka_broker: Any, silent: list[str]
 ) -> None:
+    def seconds_of(name: str) -> float:
+        topics = {"prefix": f"{replicas.namespace}-{name}-"}
+        replicas.make("Journal", name, journal(kafka_broker.bootstrap_servers, topics=topics))
+        return float(replicas.wait(lambda: replicas.reason("Journal", name) == "AsAskedFor"))
+
+    replicas.start("one", workers=3)
+    replicas.wait(lambda: replicas.leads("one"))
+    usual = seconds_of("usual")
+    of_a_journal = WAITING // len(silent) - 1
     for number, server in enumerate(silent):
         topic = {"journalRef": {"name": f"dark-{number}"}, "topicName": "topic"}
-        make_all(replicas, [("Journal", f"dark-{number}", journal(server)), ("Topic", f"dark-{number}", topic)])
-    replicas.start("one", workers=3)  # sixty looks may wait for brokers: as many as are made here
-    replicas.wait(lambda: are_all(replicas, "Topic", "BrokersUnreachable"), 120)
-    topics = {"prefix": f"{replicas.namespace}-"}
-    replicas.make("Journal", "main", journal(kafka_broker.bootstrap_servers, topics=topics))
-    took = replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
-    assert took < SECONDS, f"{took:.1f} s"
+        topics = [("Topic", f"dark-{number}-{one}", topic) for one in range(of_a_journal)]
+        make_all(replicas, [("Journal", f"dark-{number}", journal(server)), *topics])
+    replicas.wait(lambda: are_all(replicas, "Journal", "BrokersUnreachable", "dark-"))
+    assert seconds_of("main") < usual + HELD_UP_SECONDS
 
 
 def test_buckets_that_never_answer_hold_up_nobody(replicas: Any, kafka_broker: Any, silent: list[str]) -> None:
     keys = {"accessKeyId": "someone", "secretAccessKey": "something"}
     url = f"/api/v1/namespaces/{replicas.namespace}/secrets"
     replicas.server.http.post(url, json={"metadata": {"name": "keys"}, "stringData": keys}).raise_for_status()
+    usual = usual_seconds(replicas, journal(kafka_broker.bootstrap_servers), workers=3)
     for number, server in enumerate(silent):
         s3 = {"bucket": "any", "endpointUrl": f"http://{server}", "credentialsSecretRef": {"name": "keys"}}
         blobs = {"s3": {**s3, "pathStyle": True}}
         replicas.make("Journal", f"dark-{number}", journal(kafka_broker.bootstrap_servers, blobs=blobs))
     replicas.server.check_journal(replicas.namespace, "dark-0")  # its agents need not wait for that
-    replicas.start("one", workers=3)
-    replicas.wait(lambda: replicas.leads("one"))
     replicas.wait(lambda: replicas.figure("one", "mailboat_operator_under_way") >= 3)
     replicas.make("Publisher", "author", {"journalRef": {"name": "dark-0"}})
-    took = replicas.wait(lambda: replicas.has_workload("author"))
-    assert took < SECONDS, f"{took:.1f} s"
+    assert replicas.wait(lambda: replicas.has_workload("author")) < usual + HELD_UP_SECONDS
     replicas.wait(lambda: replicas.reason("Journal", "dark-0") == "BucketUnreachable")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.workload.pods import AgentImage
+from support.operator_harbour import eventually
 
 ROOTS = {
     "ConfigMap": "api/v1",
@@ -28,7 +28,6 @@ ROOTS = {
 OURS = ("Journal", "Topic", "Publisher", "SubscriberPool")
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "5Gi"}}}}
 MOST_ROUNDS = 12
-GONE_SECONDS = 20.0
 
 
 class KilledError(BaseException):
@@ -144,10 +143,7 @@ def operate_killed(world: World, kinds: Sequence[str], most: int) -> int:
 
 def await_gone(admin: AdminClient, prefix: str) -> None:
     """Until no topic has that prefix: a broker lists a topic for a moment after its deletion is durable."""
-    end = time.monotonic() + GONE_SECONDS
-    while left := [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]:
-        assert time.monotonic() < end, left
-        time.sleep(0.05)
+    eventually(lambda: not any(name.startswith(prefix) for name in admin.list_topics(timeout=30).topics))
 
 
 @OBJECTS

@@ -6,9 +6,8 @@ import asyncio
 import json
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +23,7 @@ from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
+from support.operator_harbour import eventually
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "kind"))
@@ -250,14 +250,14 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
     yard.look("first")
     status = yard.build()["status"]
     assert (status["phase"], status["attempt"], status["buildId"]) == ("Completed", 2, uid)
-    waited = ("wait", "mbbuild/first", "--for=condition=Complete", "--timeout=20s", "--namespace", yard.namespace)
+    waited = ("wait", "mbbuild/first", "--for=condition=Complete", "--timeout=120s", "--namespace", yard.namespace)
     assert yard.server.kubectl(*waited).returncode == 0
     assert yard.look("first") == 0
 
 
 def test_without_the_engine_s_operator_the_condition_says_what_to_install(cleared_api_server: Any) -> None:
     assert cleared_api_server.kubectl("apply", "--server-side", "-f", str(HERE.parents[1] / "crds")).returncode == 0
-    waited = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+    waited = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=120s")
     assert cleared_api_server.kubectl(*waited).returncode == 0
     for plural in ("journals", "publishers", "packagebuilds"):
         place = f"/apis/mailboat.dev/v1alpha1/{plural}"
@@ -291,14 +291,6 @@ def test_a_time_of_a_schedule_becomes_one_build_whatever_crashes_between(
     place = f"/apis/mailboat.dev/v1alpha1/namespaces/{yard.namespace}/packagebuilds/often"
     yard.server.http.delete(place).raise_for_status()
     eventually(lambda: yard.builds() == [] and yard.applications("kubeflow") == [])
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for the cluster's own controllers."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 async def _crash(*_: object) -> None:

@@ -20,7 +20,7 @@ from mailboat_operator.workload.pods import AgentImage
 from support.s3_server import ADMIN
 
 CANARY = "canary-1c55e0"
-REFUSED_SECONDS = 3.0
+REFUSED_SECONDS = 5.0
 """A login that is refused is found out at the end of the time limit of a request."""
 TOPICS_TO_COME = ("TopicsNotReady", "False")
 

@@ -40,7 +40,7 @@ def test_a_distribution_goes_its_whole_way(harbour: Harbour) -> None:
     assert (found["done"], found["pools"]) == ("2/2", [{"name": "edge", "done": 2, "members": 2}])
     assert (harbour.folder / "edge-1" / "content" / "en" / "index.html").exists()
     waited = harbour.server.kubectl(
-        "-n", harbour.namespace, "wait", "mbdist/release", "--for=condition=Distributed", "--timeout=20s"
+        "-n", harbour.namespace, "wait", "mbdist/release", "--for=condition=Distributed", "--timeout=120s"
     )
     assert waited.returncode == 0, waited.stderr
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from confluent_kafka.admin import (
 )
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import ResourceInvalidError
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
@@ -29,6 +28,7 @@ from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.workload.pods import AgentImage
+from support.operator_harbour import eventually
 
 ROLES = ("package", "status", "discovery", "command", "event", "job")
 
@@ -36,7 +36,7 @@ ROLES = ("package", "status", "discovery", "command", "event", "job")
 class Bench:
     """A namespace whose Journal is on a real broker."""
 
-    answer_seconds = 8.0
+    answer_seconds = PATIENCE_SECONDS
 
     def __init__(self, api_server: Any, namespace: str, servers: str) -> None:
         self.server, self.namespace = api_server, namespace
@@ -114,7 +114,7 @@ class Bench:
 
     def has_topic(self, name: str) -> bool:
         """Brokers tell of a deleted topic for a moment, and of a new one, or of its configuration, a moment late."""
-        return name in self.admin.list_topics(timeout=10).topics
+        return name in self.admin.list_topics(timeout=PATIENCE_SECONDS).topics
 
     def annotate(self, kind: str, name: str, annotations: dict[str, str]) -> None:
         headers = {"Content-Type": "application/merge-patch+json"}
@@ -124,7 +124,7 @@ class Bench:
     def admin_writes(self, topic: str, value: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
         producer.produce(topic, value)
-        producer.flush(10)
+        producer.flush(PATIENCE_SECONDS)
 
     def records(self, topic: str) -> int:
         place = TopicPartition(topic, 0)
@@ -168,9 +168,9 @@ def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
     bench.reconcile("Journal", "main")
     found = bench.status("Journal", "main")
     assert (found["topicsReady"], found["brokers"], bool(found["clusterId"])) == ("6/6", 1, True)
-    assert {f"{bench.prefix}{role}" for role in ROLES} <= set(bench.admin.list_topics(timeout=10).topics)
-    assert bench.config(f"{bench.prefix}package")["retention.ms"] == "604800000"
-    assert bench.config(f"{bench.prefix}job")["retention.ms"] == "-1"
+    eventually(lambda: all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES))
+    eventually(lambda: bench.config(f"{bench.prefix}package")["retention.ms"] == "604800000")
+    eventually(lambda: bench.config(f"{bench.prefix}job")["retention.ms"] == "-1")
     assert [bench.reconcile("Journal", "main"), bench.reconcile("Topic", "main-package")] == [0, 0]
 
 
@@ -423,7 +423,7 @@ def test_a_deleted_topic_or_journal_leaves_what_the_brokers_hold(bench: Bench) -
     for kind, one in (("Topic", "orders"), ("Journal", "main")):
         bench.server.http.delete(bench.url(kind, one)).raise_for_status()
         assert bench.server.http.get(bench.url(kind, one)).status_code == 404
-    assert name in bench.admin.list_topics(timeout=10).topics
+    assert name in bench.admin.list_topics(timeout=PATIENCE_SECONDS).topics
 
 
 def test_what_the_brokers_cannot_do_is_said_in_the_condition(bench: Bench) -> None:
@@ -441,11 +441,3 @@ def test_brokers_that_do_not_answer_are_a_condition_of_the_journal(bench: Bench)
     bench.make("Journal", "dark", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     bench.reconcile("Journal", "dark")
     assert bench.ready("Journal", "dark") == ("False", "BrokersUnreachable")
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for the brokers to tell of what they did."""
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)

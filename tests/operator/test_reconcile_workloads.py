@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -19,6 +17,7 @@ from mailboat_operator.cluster import Cluster
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
+from support.operator_harbour import eventually
 
 CANARY = "canary-7f3a9c"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
@@ -525,11 +524,3 @@ def test_a_transition_time_stays_while_the_status_does(boat: Bench) -> None:
     after = boat.condition("Publisher", "author")
     assert after["lastTransitionTime"] == before["lastTransitionTime"]
     assert after["observedGeneration"] == before["observedGeneration"] + 1
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for the cluster's own controllers."""
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -15,18 +15,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from mailboat.testing.wait import PATIENCE_SECONDS
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 AXE_VERSION: Final = "4.14.1"
 AXE_SHA256: Final = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 _AXE_FILE: Final = "package/axe.min.js"
+_PATIENCE_MS: Final = PATIENCE_SECONDS * 1000
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless browser, closed at the end."""
+    """A headless browser, closed at the end. What a page is expected to show may take as long as on a busy machine."""
     program = shutil.which("chromium")
     assert program is not None, "Chromium is missing (Debian: apt-get install chromium)"
+    expect.set_options(timeout=_PATIENCE_MS)  # Playwright's default, 5 seconds, is too short for one busy core
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,
@@ -39,6 +42,17 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@contextmanager
+def page_in(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a context of its own, without transitions: colours are final when axe-core measures them."""
+    context = browser.new_context(reduced_motion="reduce", **options)
+    try:
+        context.set_default_timeout(_PATIENCE_MS)
+        yield context.new_page()
+    finally:
+        context.close()
 
 
 def axe_source() -> str:

@@ -28,6 +28,7 @@ from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.crashes import KillingFailpoints
 from support.engines import PACKAGES, Engine, EngineParts, write_site
 
@@ -35,7 +36,6 @@ BUDGET: Final = Budget(max_content_bytes=3_000, max_nodes=4)
 STEP_PARTS: Final = 3
 """Parts that the lane appends in one step at most: a build of a site takes several, and the last is not full."""
 BUSY_EXIT_CODE: Final = 75
-_CHILD_SECONDS: Final = 60.0
 
 
 class LocalStages:
@@ -127,7 +127,7 @@ def build(folder: str, build_id: str | None, failpoint: Failpoint | None = None,
 
 def build_when_all_are_ready(folder: str, barrier: threading.Barrier) -> None:
     """A child that builds when all are ready; it ends with `BUSY_EXIT_CODE` where another is at it."""
-    barrier.wait(_CHILD_SECONDS)
+    barrier.wait(PATIENCE_SECONDS)
     try:
         build(folder, None)
     except BuildBusyError:

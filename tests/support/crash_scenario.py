@@ -25,6 +25,7 @@ from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Until
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
 from support.crashes import KillingFailpoints
 from support.engines import (
@@ -43,7 +44,6 @@ from support.engines import (
 POISON: Final = RequestId("poison")
 CLEARED: Final = Offset(0)
 """The package that a command drops; `all` brings its content later."""
-_CHILD_SECONDS: Final = 60.0
 _MISSING_BLOB: Final = f"sha256:{'00' * 32}:5"
 _FIRST: Final[dict[str, str | bytes]] = {
     "index.html": "<h1>Home</h1>",
@@ -141,7 +141,7 @@ def publish_the_same(home: str, site: str, barrier: threading.Barrier) -> None:
     """A child that publishes the request `same` when all are ready."""
     with Engine(Path(home)) as engine:
         publisher, source = engine.publisher(), FolderSource(Path(site))
-        barrier.wait(_CHILD_SECONDS)
+        barrier.wait(PATIENCE_SECONDS)
         publisher.publish(add_request([ROOT], request_id=RequestId("same")), source)
 
 
@@ -149,7 +149,7 @@ def publish_changes(home: str, site: str, barrier: threading.Barrier) -> None:
     """A child that publishes what changed when all are ready."""
     with Engine(Path(home)) as engine:
         publisher, source = engine.publisher(), FolderSource(Path(site))
-        barrier.wait(_CHILD_SECONDS)
+        barrier.wait(PATIENCE_SECONDS)
         for _ in publisher.publish_changed(source):
             pass
 

@@ -42,6 +42,7 @@ from mailboat.telemetry.package_events import PackageEvents
 from mailboat.telemetry.topic_sender import TopicSender
 from mailboat.telemetry.webhook_client import WebhookSender
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
 from support.crashes import KillingFailpoints
@@ -54,7 +55,7 @@ JOB_BATCH: Final = 250
 JOB_BATCHES: Final = 3
 """More events than are appended together."""
 EVENTS: Final = TopicName(TopicRole.EVENT)
-_MOST_SECONDS: Final = 30.0
+_MOST_SECONDS: Final = PATIENCE_SECONDS
 _SETTLED_SECONDS: Final = 1.5
 
 

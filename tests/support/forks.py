@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 FORKS: Final = multiprocessing.get_context("forkserver")
-CHILD_SECONDS: Final = 100.0
+CHILD_SECONDS: Final = 200.0
 _loaded: dict[str, None] = {}
 if hasattr(sys.modules["__main__"], "__file__"):  # pytest without workers: each process runs its main module again
     _loaded["pytest"] = None

@@ -121,7 +121,7 @@ class BrokerSettings:
     scram_users: Mapping[str, str] = field(default_factory=dict)
     jvm: tuple[str, ...] = ()
     heap_mib: int = 384
-    start_seconds: float = 60.0
+    start_seconds: float = 120.0
     node_id: int = 1
 
 

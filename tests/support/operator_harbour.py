@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import ClusterUnavailableError
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
@@ -23,7 +24,6 @@ from support.forked_programs import ForkedProgram, start_mailboat
 API = "apis/mailboat.dev/v1alpha1"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 PUBLISHER = {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}}
-DEADLINE_SECONDS = 60.0
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -91,7 +91,7 @@ class Harbour:
 
     def follow(self, name: str, state: str) -> dict[str, Any]:
         """Look at a Distribution until it has come so far."""
-        end = time.monotonic() + DEADLINE_SECONDS
+        end = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.reconcile("Distribution", name)
             found = self.status("Distribution", name)
@@ -145,7 +145,7 @@ class Harbour:
         """End a member, and wait until the publisher has heard its farewell."""
         process = self._processes.pop(name)
         process.terminate()
-        process.communicate(timeout=DEADLINE_SECONDS)
+        process.communicate(timeout=PATIENCE_SECONDS)
         eventually(lambda: [one["state"] for one in self.ask("subscribers") if one["name"] == name] == ["stopped"])
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Harbour:
         headers = {"Authorization": f"Bearer {self.token}"}
         url = f"{self.url}/api/v1/{path}"
         # plain HTTP: loads no certificates
-        answer = httpx2.get(url, headers=headers, trust_env=False, timeout=DEADLINE_SECONDS, verify=False)
+        answer = httpx2.get(url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS, verify=False)
         answer.raise_for_status()
         return answer.json()
 
@@ -182,7 +182,7 @@ class Harbour:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
+    end = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.05)

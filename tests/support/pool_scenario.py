@@ -37,6 +37,7 @@ from mailboat.pools.package_import import PoolPorts
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.settings import Processors, SubscriberSettings
+from mailboat.testing.wait import PATIENCE_SECONDS
 from support.crashes import KillingFailpoints
 from support.engines import COMMANDS, Engine, EngineParts, page_source
 
@@ -191,14 +192,14 @@ class Members:
     def join(self) -> Sequence[SubscriberStatistics]:
         """Wait for the end of all; their last figures."""
         for _, thread in self._started:
-            thread.join(60.0)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), "a member hangs"
         return [member.statistics for member, _ in self._started]
 
     def stop(self) -> Sequence[SubscriberStatistics]:
         """Stop all, and wait for their end."""
         for member, _ in self._started:
-            member.stop(Deadline(SystemClock(), 5.0))
+            member.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
         return self.join()
 
     def _run(self, member: PoolMember, is_endless: bool) -> None:

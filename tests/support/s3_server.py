@@ -72,7 +72,7 @@ class S3ServerSettings:
 
     folder: Path
     bucket: str = "mailboat"
-    start_seconds: float = 60.0
+    start_seconds: float = 120.0
     tls: ServerTls | None = None
 
 

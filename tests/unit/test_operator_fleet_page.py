@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from mailboat.api.records import JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import AgentUnreachableError
+from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator import fleet_page, fleet_status
 from mailboat_operator.fleet_page import FleetPage
 from mailboat_operator.fleet_status import AgentState, FleetStatus, merge_states
@@ -143,7 +144,7 @@ async def visit() -> None:
 def test_client_that_does_not_read_is_disconnected_and_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_page, "MOST_STREAMS", 1)
     monkeypatch.setattr(fleet_page, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(fleet_page, "_WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(fleet_page, "_WRITE_SECONDS", 0.3)
     asyncio.run(stop_reading())
 
 
@@ -161,7 +162,7 @@ async def stop_reading() -> None:
             idle.connect((client.host, client.port))
             idle.sendall(head.encode())
             answers = list[int]()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while answers[-1:] != [200] or 503 not in answers:
                     async with client.get("/api/v1/events", headers={"Authorization": f"Bearer {TOKEN}"}) as stream:
                         answers.append(stream.status)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,7 @@ from mailboat.subscriber.commands import CommandFacts, CommandHandler, Reply, de
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import ProcessedPackage, Processors, SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 
 OTHER = AgentName("other")
@@ -149,7 +148,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.subscriber.stop()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
 
 
@@ -522,10 +521,8 @@ def test_a_redrive_of_a_hook_call_is_refused_where_no_hook_is_configured(engine:
 
 def test_a_stop_is_heard_during_a_pause(engine: Engine, target: Target) -> None:
     poison(engine)
-    with Running(engine.subscriber(target)) as subscriber:
+    with Running(engine.subscriber(target)) as subscriber:  # which is stopped at the end; the pause takes an hour
         wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
 
 
 def test_open_commands_are_bounded_and_what_is_beyond_is_refused(

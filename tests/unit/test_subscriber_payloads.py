@@ -27,7 +27,7 @@ from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
-from mailboat.testing.wait import PATIENCE_SECONDS
+from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
@@ -289,7 +289,7 @@ class HangingStore(NotingStore):
 
     def open(self, digest: bytes, length_bytes: int) -> BinaryIO:
         self.asked.set()
-        assert self.release.wait(20)
+        assert self.release.wait(LONG_WAIT_SECONDS)
         return super().open(digest, length_bytes)
 
 

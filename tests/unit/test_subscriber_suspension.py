@@ -16,7 +16,7 @@ from mailboat.model.requests import add_request
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.subscriber import Subscriber, Until
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 
 SUSPENDED = SubscriberPhase.SUSPENDED
@@ -61,7 +61,7 @@ def running(subscriber: Subscriber) -> Iterator[Subscriber]:
         yield subscriber
     finally:
         subscriber.stop()
-        thread.join(20)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
 
 

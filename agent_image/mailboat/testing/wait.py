@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 """How long a test waits for what should come at once, however busy the machine. Only a failing test takes that long."""
 
-LONG_WAIT_SECONDS: Final = 300.0
+LONG_WAIT_SECONDS: Final = 600.0
 """Longer than the patience: what waits so long must be ended by something else."""
 
 _LOOK_SECONDS: Final = 0.005
