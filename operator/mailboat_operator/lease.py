@@ -111,27 +111,25 @@ class Lease:
         self._settings = settings
         self._monotonic = monotonic
         self._sighting: Sighting | None = None
+        self._ends_at = 0.0
 
     async def acquire(self) -> bool:
         """Wait until the lease is ours; True."""
         _LOG.info("%s waits for the lease", self._settings.identity)
         while True:
-            if await self._try_safely():
+            if await self._try_safely(self._settings.renew_seconds):
                 _LOG.info("%s leads", self._settings.identity)
                 return True
             await asyncio.sleep(self._settings.retry_seconds)
 
     async def hold(self) -> None:
-        """Renew the lease; return when it is lost."""
-        renewed = self._monotonic()
-        while self._monotonic() - renewed < self._settings.renew_seconds:
-            await asyncio.sleep(self._settings.retry_seconds)
-            started = self._monotonic()
-            if await self._try_safely():
-                # from before the request: the API server stored the renewal some time after that
-                renewed = started
+        """Renew the lease once it is acquired; return when it is lost."""
+        while (left := self._ends_at - self._monotonic()) > 0:
+            await asyncio.sleep(min(self._settings.retry_seconds, left))
+            # neither a pause nor a request lasts beyond the end: the lease's duration does not wait for them
+            is_renewed = await self._try_safely(self._ends_at - self._monotonic())
             # do not wait for the own time-out when another replica leads
-            elif self._is_held_by_another():
+            if not is_renewed and self._is_held_by_another():
                 break
         _LOG.warning("%s is no longer the leader", self._settings.identity)
 
@@ -165,13 +163,19 @@ class Lease:
         self._see(made)
         return True
 
-    async def _try_safely(self) -> bool:
+    async def _try_safely(self, seconds: float) -> bool:
+        """Take or renew the lease within so many seconds; whether it is ours, from then on until `_ends_at`."""
+        started = self._monotonic()
         try:
             # half of the time: a request that hangs leaves time for one more attempt
-            return await asyncio.wait_for(self.try_once(), self._settings.renew_seconds / 2)
+            is_ours = await asyncio.wait_for(self.try_once(), min(seconds, self._settings.renew_seconds / 2))
         except (MailboatError, TimeoutError) as error:
-            _LOG.warning("the lease could not be read: %s", error)
+            _LOG.warning("the lease could not be read or renewed: %s", str(error) or "no answer in time")
             return False
+        if is_ours:
+            # from before the request: the API server stored the renewal some time after that
+            self._ends_at = started + self._settings.renew_seconds
+        return is_ours
 
     def _is_held_by_another(self) -> bool:
         return self._sighting is not None and self._sighting.record.get("holderIdentity") != self._settings.identity
