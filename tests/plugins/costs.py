@@ -14,6 +14,7 @@ import json
 import resource
 import subprocess
 import sys
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping
@@ -105,6 +106,10 @@ class Costs:
         """What the calls of tests cost that have a limit, and this limit."""
         self.again = ""
         self.tests = defaultdict[str, dict[str, float]](dict)
+        self.workers = defaultdict[str, dict[str, float]](lambda: defaultdict(float))
+        """Wall seconds of the tests of a file, by worker, in the order in which the worker ran them."""
+        self.ends: dict[str, float] = {}
+        """When the last test of a worker ended."""
 
     @property
     def is_limited(self) -> bool:
@@ -194,6 +199,9 @@ class Costs:
             name = SERVERS if getattr(report, "is_end_of_servers", False) else report.nodeid
             phases = self.tests[name]
             phases[report.when] = round(phases.get(report.when, 0.0) + getattr(report, "cpu_seconds", 0.0), 3)
+            worker = getattr(report, "worker_id", "")  # of xdist
+            self.workers[worker][report.nodeid.partition("::")[0]] += report.duration
+            self.ends[worker] = time.monotonic()
 
     def sums(self) -> dict[str, float]:
         """CPU seconds by folder."""
@@ -220,6 +228,9 @@ class Costs:
         if not self.tests:
             return
         document = {"slowness": round(self.pace.slowness, 2), "folders": self.sums(), "tests": self.tests}
+        document["wall"] = {
+            worker: {file: round(spent, 1) for file, spent in files.items()} for worker, files in self.workers.items()
+        }
         file_of(self.config.rootpath, self.sums()).write_text(json.dumps(document, indent=1) + "\n")
         if self.excesses:
             self.again = self.measure_again()
@@ -249,6 +260,11 @@ class Costs:
         dearest = sorted(((sum(phases.values()), name) for name, phases in self.tests.items()), reverse=True)
         for seconds, name in dearest[:SHOWN]:
             terminalreporter.line(f"{seconds:8.2f}  {name}")
+        for worker, files in sorted(self.workers.items() if len(self.workers) > 1 else ()):
+            idle = max(self.ends.values()) - self.ends[worker]
+            terminalreporter.line(
+                f"{sum(files.values()):8.1f}  s of wall time of {worker}, which ended {idle:.0f} s before the last one"
+            )
         if self.again:
             terminalreporter.line("FAILED: tests beyond their limits, measured once more and alone:", red=True)
             terminalreporter.line(self.again)
