@@ -99,7 +99,7 @@ def _facts_and_meaning(value: Value, schema: Mapping[str, Any]) -> str:
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if "enum" in schema:
-        return ", ".join(f"`{one}`" for one in schema["enum"])
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
     if schema.get("pattern") == root["definitions"]["duration"]["pattern"]:
         return "duration"
     if schema["type"] == "array":

@@ -49,7 +49,7 @@ def metrics_page() -> str:
     """The page."""
     lines = [_HEAD]
     for part, title in _TITLES:
-        lines += [f"## {title}", "", *_lines([one for one in CATALOGUE if one.name.split("_")[1] == part]), ""]
+        lines += [f"## {title}", "", *_lines([metric for metric in CATALOGUE if metric.name.split("_")[1] == part]), ""]
     return "\n".join([*lines, _REST])
 
 
@@ -59,7 +59,7 @@ def _lines(metrics: Sequence[Metric]) -> Iterator[str]:
         label for label in metrics[0].labels if len(metrics) > 1 and all(label in metric.labels for metric in metrics)
     ]
     if common:
-        yield from (f"All have the label {' and '.join(f'`{one}`' for one in common)}.", "")
+        yield from (f"All have the label {' and '.join(f'`{label}`' for label in common)}.", "")
     for metric in metrics:
         kind = [metric.kind.value] if metric.kind is Kind.HISTOGRAM else []
         facts = [*kind, *(f"`{label}`" for label in metric.labels if label not in common)]

@@ -41,7 +41,7 @@ from mailboat.testing.journal_harness import in_background
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 TOPIC = TopicName("package")
-IMPATIENT = SqliteSettings(busy_timeout_seconds=0.02, look_again_seconds=0.02)
+IMPATIENT = SqliteSettings(busy_timeout_seconds=0.02, poll_seconds=0.02)
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ FAILING = [sys.executable, "-c", "import sys; sys.exit('no such luck')"]
 def test_a_process_that_ends_by_itself_fails_the_demo_with_its_last_words(play: Any) -> None:
     with pytest.raises(DemoFailedError, match="golden ended with exit code 1") as caught:
         play({AUTHOR: READY, GOLDEN: FAILING}, FakeControl(FakeSubscriber(GOLDEN)))
-    assert caught.value.where["said"] == "no such luck"
+    assert caught.value.where["output"] == "no such luck"
 
 
 def test_a_publisher_that_refuses_fails_the_demo(play: Any) -> None:

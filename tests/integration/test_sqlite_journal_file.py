@@ -122,7 +122,7 @@ def test_a_reader_that_waits_looks_no_more_often_than_it_says(path: Path, monkey
         return real_fetch(self, limits)
 
     monkeypatch.setattr(SqliteReader, "_fetch", counted_fetch)
-    settings = SqliteSettings(look_again_seconds=0.1)
+    settings = SqliteSettings(poll_seconds=0.1)
     with SqliteJournal.create(path, SystemClock(), settings) as journal:
         journal.ensure_topic(TOPIC, TopicSettings())
         journal.ensure_topic(TopicName("status"), TopicSettings())

@@ -24,7 +24,7 @@ from mailboat.testing.wait import PATIENCE_SECONDS
 
 TOPIC = TopicName("package")
 RECORDS_OF_A_BATCH = 7
-NO_FALL_BACK = SqliteSettings(look_again_seconds=3600.0)
+NO_FALL_BACK = SqliteSettings(poll_seconds=3600.0)
 """So that a lost wake-up makes a test fail and not only slow."""
 
 

@@ -18,7 +18,7 @@ import pytest
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
 from mailboat.bulk.build_claims import (
     LEASE_SECONDS,
-    LOOK_SECONDS,
+    POLL_SECONDS,
     BuildBusyError,
     BuildClaim,
     BuildLostError,
@@ -468,7 +468,7 @@ def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Eng
     began = clock.monotonic()
     with pytest.raises(BuildBusyError, match="process 4000000 on there, is at work on the build b"), second.held():
         pass
-    assert clock.monotonic() - began == LOOK_SECONDS
+    assert clock.monotonic() - began == POLL_SECONDS
     assert documents.names("b.claim-") == ["b.claim-000001"]
 
 

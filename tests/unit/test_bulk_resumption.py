@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from mailboat.bulk.build_claims import LOOK_SECONDS, BuildBusyError, BuildLostError
+from mailboat.bulk.build_claims import POLL_SECONDS, BuildBusyError, BuildLostError
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import FURTHER_ROUNDS, BuildOrder, BuildOvertakenError
 from mailboat.content.digest import source_digest
@@ -256,7 +256,7 @@ def test_a_driver_that_was_frozen_finds_that_another_one_has_its_source(
     def thaw() -> None:
         for name in engine.blobs.builds.names("source-"):
             engine.blobs.builds.remove(name)
-        engine.parts.clock.wait(threading.Event(), LOOK_SECONDS)
+        engine.parts.clock.wait(threading.Event(), POLL_SECONDS)
 
     deaths.plan(Failpoint.BULK_PART_PUBLISHED, 1, thaw)
     with pytest.raises(BuildLostError, match=f"took over a build of {site}"):

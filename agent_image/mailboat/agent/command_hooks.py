@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mailboat.config.document import HooksConfig
 
 # a stop or the time limit is noticed so much later at most
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _TAIL_BYTES: Final = 2000
 _LINE_CHARACTERS: Final = 300
 
@@ -105,7 +105,7 @@ class CommandHook:
             if self._stop_by is not None and self._stop_by.is_over():
                 raise StopAskedError
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LOOK_SECONDS)
+                process.wait(_POLL_SECONDS)
 
     def _failed(self, package: ProcessedPackage, what: str, last_line: str = "") -> ProcessorFailedError:
         detail = f": {last_line}" if last_line else ""

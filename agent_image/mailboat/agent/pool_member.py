@@ -143,7 +143,7 @@ class PoolMemberProcess:
         """The followed publishers of which neither home nor recent messages know, and those that they know."""
         follow = self._subscription.follow
         known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
-        return [one for one in follow if one not in known], known
+        return [publisher for publisher in follow if publisher not in known], known
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""

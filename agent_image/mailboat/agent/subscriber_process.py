@@ -249,7 +249,7 @@ class SubscriberProcess:
         """The followed publishers of which neither home nor recent messages know, and those that they know."""
         follow = self._subscription.follow
         known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
-        return [one for one in follow if one not in known], known
+        return [publisher for publisher in follow if publisher not in known], known
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
@@ -474,7 +474,7 @@ def failed_calls(ledger: HookCallLedger) -> tuple[AfterCall, ...]:
     """The calls of the hook `after` that failed, as they are announced: a few, without their traces."""
     waiting = [call for call in ledger.calls(MAX_ANNOUNCED_CALLS) if call.attempts]
     failed = [*waiting, *ledger.calls(MAX_ANNOUNCED_CALLS, is_set_aside=True)][:MAX_ANNOUNCED_CALLS]
-    return tuple(replace(one, cause=_announced_cause(one.cause)) for one in failed)
+    return tuple(replace(call, cause=_announced_cause(call.cause)) for call in failed)
 
 
 def _announced_cause(cause: FailureCause | None) -> FailureCause | None:

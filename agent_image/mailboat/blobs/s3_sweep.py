@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 ANNOUNCEMENT: Final = "sweeping"
 LEASE_SECONDS: Final = 180.0
 AT_ONCE: Final = 1000  # the most that S3 deletes by one request
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 # Part of `CONNECTIONS`: with more, urllib3 would open connections and throw them away.
-_LOOKERS: Final = 8
+_CHECK_THREADS: Final = 8
 _DATE_STEP: Final = "have the server, or the proxy before it, send the header `Date`"
 
 
@@ -76,7 +76,7 @@ def await_sweep(connection: S3Connection, digest: Digest, clock: Clock) -> None:
             return
         if deadline.is_over():
             raise BlobStoreUnavailableError(f"sweepers have announced the blob sha256:{digest.hex()} again and again")
-        clock.wait(threading.Event(), _LOOK_SECONDS)
+        clock.wait(threading.Event(), _POLL_SECONDS)
 
 
 def remove_unrenewed(
@@ -149,7 +149,7 @@ class _Turn:
 
     def remove(self, keys: Mapping[str, Digest], stored_before: datetime) -> int:
         self._announce(keys.values())
-        with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="sweep") as pool:
+        with ThreadPoolExecutor(_CHECK_THREADS, thread_name_prefix="sweep") as pool:
             # after the announcement: this sees a renewal before it, and a publisher that renews after it waits
             ages = pool.map(self._stored_at, keys)
         old = [key for key, stored_at in zip(keys, ages, strict=True) if stored_at and stored_at < stored_before]
@@ -202,7 +202,7 @@ class _Turn:
             # a second attempt could reach the server after the lease has expired
             max_attempts=1,
         )
-        return [f"{one.get('Key')}: {one.get('Message')}" for one in answer.get("Errors", [])]
+        return [f"{failure.get('Key')}: {failure.get('Message')}" for failure in answer.get("Errors", [])]
 
     def _take_back(self) -> None:
         if not self._lease.is_over():  # else it may be another's by now

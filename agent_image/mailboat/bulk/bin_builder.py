@@ -158,9 +158,9 @@ def _signatures(kind: BinKind, items: Iterable[ListedNode | UnlistedEntry]) -> I
     if kind is BinKind.SKELETON:
         yield from ((item.path, item.signature) for item in items if isinstance(item, ListedNode))
         return
-    found = [one for one in Cutter(_NO_BOUNDS).cut(items) if isinstance(one, Unit | SkeletonNode)]
-    for one in sorted(found, key=lambda one: key_of(one.path)):
-        yield one.path, one.signature
+    found = [part for part in Cutter(_NO_BOUNDS).cut(items) if isinstance(part, Unit | SkeletonNode)]
+    for part in sorted(found, key=lambda one: key_of(one.path)):
+        yield part.path, part.signature
 
 
 def _path_of(error: MailboatError, one: Bin) -> NodePath:

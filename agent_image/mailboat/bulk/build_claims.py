@@ -30,7 +30,7 @@ from mailboat.errors import MailboatError, RetryableError, StopError
 from mailboat.model.identifiers import BuildId
 
 LEASE_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 # in each lease: three in a row may fail before the claim counts as dead
 _RENEWALS: Final = 4
 _DIGITS: Final = 6
@@ -83,10 +83,10 @@ def is_alive(claim: Driver, here: Driver, now_ms: int, started: str) -> bool:
 
 
 class Claimed(NamedTuple):
-    """What a driver claims: `name` begins the names of the claims, `said` is for people, `build_id` where it is one."""
+    """What a driver claims: names of claims begin with `name`, `description` is for people, `build_id` if it is one."""
 
     name: str
-    said: str
+    description: str
     build_id: BuildId | None = None
 
 
@@ -115,7 +115,7 @@ class BuildClaim:
         self._driver = driver
         self._clock = clock
         self._name = ""
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._failure: Exception | None = None
 
     @contextmanager
@@ -143,11 +143,11 @@ class BuildClaim:
         if self._failure is not None:
             raise self._failure
         now = self._clock.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._checked_at < POLL_SECONDS:
             return
-        self._looked_at = now
+        self._checked_at = now
         if not self._is_mine():
-            raise BuildLostError(f"another driver took over {self._claimed.said}", build=self._claimed.build_id)
+            raise BuildLostError(f"another driver took over {self._claimed.description}", build=self._claimed.build_id)
 
     def _take(self) -> None:
         names = self._dead_claims()
@@ -160,7 +160,7 @@ class BuildClaim:
         # removed after the new one exists: with no claim at all the numbers would begin at 1 again
         for name in names:
             self._documents.remove(name)
-        self._looked_at = self._clock.monotonic()
+        self._checked_at = self._clock.monotonic()
 
     def _dead_claims(self) -> list[str]:
         """The existing claims, once the newest is dead: so one attempt after a driver's death is enough.
@@ -178,7 +178,7 @@ class BuildClaim:
             if found.host == self._driver.host or seen not in {None, (names[-1], found.renewed_ms)}:
                 raise self._busy(found)
             seen = names[-1], found.renewed_ms
-            self._clock.wait(threading.Event(), LOOK_SECONDS)
+            self._clock.wait(threading.Event(), POLL_SECONDS)
         return []
 
     def _names(self) -> list[str]:
@@ -189,7 +189,7 @@ class BuildClaim:
     def _busy(self, by: Driver | None) -> BuildBusyError:
         where = "" if by is None else f", process {by.pid} on {by.host},"
         return BuildBusyError(
-            f"another driver{where} is at work on {self._claimed.said}",
+            f"another driver{where} is at work on {self._claimed.description}",
             retry_after_seconds=LEASE_SECONDS,
             next_step="mailboat bulk status",
             build=self._claimed.build_id,

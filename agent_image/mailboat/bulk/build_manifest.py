@@ -96,7 +96,7 @@ def built_of(row: Mapping[str, Any]) -> BuiltBin:
         row["package_digest"],
         row["tree_digest"],
         row["payload"],
-        tuple(BlobReference(one["digest"], one["length_bytes"]) for one in row["binaries"]),
+        tuple(BlobReference(binary["digest"], binary["length_bytes"]) for binary in row["binaries"]),
         tuple(
             BuiltNode(NodePath(path), digest)
             for path, digest in zip(row["node_paths"], row["node_digests"], strict=True)
@@ -271,7 +271,7 @@ def _rows_of(table: pa.Table) -> Iterator[BuiltBin]:
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows as a table, by buffers: `pa.array` imports pandas where it is installed, which is half of a small build."""
-    return pa.table([_column([row[one.name] for row in rows], one.type) for one in schema], schema=schema)
+    return pa.table([_column([row[field.name] for row in rows], field.type) for field in schema], schema=schema)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -284,7 +284,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_binary(kind):
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(b"".join(values))])
     if pa.types.is_struct(kind):
-        children = [_column([value[one.name] for value in values], one.type) for one in kind]
+        children = [_column([value[field.name] for value in values], field.type) for field in kind]
         return pa.Array.from_buffers(kind, count, [None], children=children)
     if pa.types.is_list(kind):
         child = _column(list(chain.from_iterable(values)), kind.value_type)

@@ -114,7 +114,7 @@ class BuildRegistry:
         and so is a build with a given id.
         """
         begun = (build for build in reversed(self.builds()) if build.recipe == recipe)
-        return next((one for one in begun if _can_go_on(one, revision)), None)
+        return next((candidate for candidate in begun if _can_go_on(candidate, revision)), None)
 
     def forget(self, build_id: BuildId) -> None:
         """Remove a build and its manifest, whether or not they can be read; what it published stays."""
@@ -126,13 +126,13 @@ class BuildRegistry:
 
     def prune(self, recipe: Recipe) -> None:
         """Forget the oldest complete builds of the same beyond those that are kept."""
-        for one in self._complete(recipe)[:-_KEPT]:
-            self.forget(one.build_id)
+        for build in self._complete(recipe)[:-_KEPT]:
+            self.forget(build.build_id)
 
     def _complete(self, recipe: Recipe) -> list[Build]:
         """The oldest first; of two that were complete in the same instant, the one that published last is newer."""
         complete = (build for build in self.builds() if build.state is BuildState.COMPLETE)
-        same = (one for one in complete if one.recipe.subject == recipe.subject)
+        same = (build for build in complete if build.recipe.subject == recipe.subject)
         return sorted(same, key=lambda one: (one.completed_ms or 0, one.last_offset or 0))
 
 

@@ -298,12 +298,12 @@ class BuildRun:
         # before the listing: what is published while the source is listed counts as published after it
         self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):
-            for one in self._ports.stages.cut(self._recipe):
-                if isinstance(one, Bin):
-                    store.put(one)
+            for unit in self._ports.stages.cut(self._recipe):
+                if isinstance(unit, Bin):
+                    store.put(unit)
                     self._ports.progress.advance(1)
                 else:
-                    problems.append(problem_of(one.path, one.error))
+                    problems.append(problem_of(unit.path, unit.error))
             # Sorted: executors answer in any order, and the id of the build is derived from these.
             return store.arranged(), sorted(problems)
 
@@ -342,7 +342,7 @@ class BuildRun:
         build, failed = self._attempt(build, bins, problems, latest)
         for _ in range(FURTHER_ROUNDS):
             # A file saved during the build is cut again by the same command; other failures need a person.
-            if not failed or any(one.name != CHANGED for one in failed):
+            if not failed or any(problem.name != CHANGED for problem in failed):
                 break
             bins, problems = self._cut()
             build, failed = self._attempt(replace(build, revision=bins.revision.hex()), bins, problems, latest)
@@ -439,10 +439,10 @@ class BuildRun:
         """All is built: the closing packages, the order, and that publication begins."""
         with self._stage("close"):
             last = sorted(self._closing(build, manifest, bins), key=lambda one: one.order)
-        for one in last:
-            manifest.add(one)
+        for unit in last:
+            manifest.add(unit)
         # the order before the state: a build in state PUBLISHING always has an order to go on with
-        manifest.store_order([*bins.signatures, *(one.signature for one in last)])
+        manifest.store_order([*bins.signatures, *(unit.signature for unit in last)])
         self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
         present = sum(row.is_present for row in manifest.ordered())
         end = self._ports.parts.end_of(self._recipe.source)

@@ -31,7 +31,7 @@ def checked_build_id(text: str) -> BuildId:
 def recipe_fingerprint(recipe: Recipe) -> bytes:
     """SHA-256 of what is built and how: builds of one id must agree in it."""
     budget = recipe.budget
-    said = [
+    facts = [
         recipe.source,
         list(recipe.roots),
         [budget.max_content_bytes, budget.max_nodes],
@@ -42,7 +42,7 @@ def recipe_fingerprint(recipe: Recipe) -> bytes:
         recipe.publisher,
         *([] if recipe.file_identity is FileIdentity.INODE else [recipe.file_identity]),
     ]
-    return hashlib.sha256(json.dumps(said).encode()).digest()
+    return hashlib.sha256(json.dumps(facts).encode()).digest()
 
 
 def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequence[Problem]) -> BuildId:
@@ -55,8 +55,8 @@ def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequ
             another build.
         problems: What is left out of it.
     """
-    said = json.dumps([after, problems])
-    total = hashlib.sha256(recipe_fingerprint(recipe) + revision + said.encode())
+    state = json.dumps([after, problems])
+    total = hashlib.sha256(recipe_fingerprint(recipe) + revision + state.encode())
     return BuildId(f"bulk-{total.hexdigest()[:24]}")
 
 

@@ -24,9 +24,9 @@ from mailboat.publisher.published import StagedNode
 RESUME_SECONDS: Final = 6 * 3600.0
 """What an attempt built longer ago may have been swept from the blob store meanwhile."""
 
-_LOOKERS: Final = 16
-_LOOKS: Final = 1_000
-"""Blobs that are looked for at once: more would be in memory for nothing."""
+_CHECK_THREADS: Final = 16
+_CHECKED_AT_ONCE: Final = 1_000
+"""Blobs that are checked at once: more would be in memory for nothing."""
 
 
 class BuildPublication:
@@ -80,8 +80,8 @@ class BuildPublication:
 def rows_without_blobs(rows: Iterable[BuiltBin], blobs: BlobStore) -> Iterator[tuple[BuiltBin, bytes]]:
     """The rows whose packages need what is not in the blob store, each with the digest of what it needs."""
     needs = ((row, digest) for row in rows for digest in _blobs_of(row))
-    with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="bulk-blobs") as pool:
-        while some := list(islice(needs, _LOOKS)):
+    with ThreadPoolExecutor(_CHECK_THREADS, thread_name_prefix="bulk-blobs") as pool:
+        while some := list(islice(needs, _CHECKED_AT_ONCE)):
             for need, found in zip(some, pool.map(blobs.stat, [digest for _, digest in some]), strict=True):
                 if found is None:
                     yield need

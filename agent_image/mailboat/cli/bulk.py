@@ -310,7 +310,11 @@ def _unfinished(session: Session) -> Sequence[Build]:
     except ImportError:
         return ()  # manifests need an extra that is not installed
     with session.workspace() as workspace:
-        return [one for one in BuildRegistry(workspace.blobs.builds).builds() if one.state is not BuildState.COMPLETE]
+        return [
+            record
+            for record in BuildRegistry(workspace.blobs.builds).builds()
+            if record.state is not BuildState.COMPLETE
+        ]
 
 
 @contextmanager

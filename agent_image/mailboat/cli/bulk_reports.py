@@ -46,9 +46,9 @@ def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
 def plan_report(found: CutPlan) -> Report:
     """How a tree would be cut."""
     largest = [
-        {"kind": str(one.kind), "first_root": one.roots[0], "roots": len(one.roots), "nodes": one.nodes}
-        | {"content_bytes": one.content_bytes}
-        for one in found.largest
+        {"kind": str(package.kind), "first_root": package.roots[0], "roots": len(package.roots), "nodes": package.nodes}
+        | {"content_bytes": package.content_bytes}
+        for package in found.largest
     ]
     document = {
         "packages": found.packages,
@@ -61,7 +61,7 @@ def plan_report(found: CutPlan) -> Report:
         "problems": _problem_documents(found.problems),
         "refused": _problem_documents(found.refused),
     }
-    return Report(document, [one.roots[0] for one in found.largest], lambda: list(_plan_blocks(found)))
+    return Report(document, [package.roots[0] for package in found.largest], lambda: list(_plan_blocks(found)))
 
 
 def _plan_blocks(found: CutPlan) -> Iterator[Block]:
@@ -77,7 +77,8 @@ def _plan_blocks(found: CutPlan) -> Iterator[Block]:
         Column("PATHS", is_number=True),
     )
     rows = [
-        (one.roots[0], bytes_text(one.content_bytes), f"{one.nodes:,}", f"{len(one.roots):,}") for one in found.largest
+        (package.roots[0], bytes_text(package.content_bytes), f"{package.nodes:,}", f"{len(package.roots):,}")
+        for package in found.largest
     ]
     yield Table(columns, rows, empty="nothing to build")
     yield from _problem_lines(found.problems)

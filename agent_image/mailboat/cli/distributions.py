@@ -35,7 +35,7 @@ _REASON_TEXTS: Final[Mapping[str, str]] = {
 }
 _GONE = "gone"
 _MOST_LINES = 6
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _COLUMNS = (
     Column("OFFSET", is_number=True),
     Column("PUBLISHED"),
@@ -80,11 +80,11 @@ def waited_or_seen(control: Control, publisher: str, package: str, seconds: floa
         return control.distribution(publisher, package, seconds)
     started = clock.monotonic()
 
-    def look(view: DistributionView) -> None:
+    def show_progress(view: DistributionView) -> None:
         line.show(waiting_text(view, clock.monotonic() - started, seconds))
 
     try:
-        (found,) = waited_for(control, publisher, [package], clock, seconds, look)
+        (found,) = waited_for(control, publisher, [package], clock, seconds, show_progress)
     finally:
         line.clear()
     return found
@@ -135,7 +135,7 @@ def waited_for(
     package_ids: Sequence[str],
     clock: Clock,
     seconds: float,
-    look: Callable[[DistributionView], None] | None = None,
+    progress: Callable[[DistributionView], None] | None = None,
 ) -> list[DistributionView]:
     """Outcomes of packages within one shared timeout: the last one first, since its import implies the others.
 
@@ -145,15 +145,18 @@ def waited_for(
         package_ids: In the order of the log.
         clock: Time.
         seconds: For all of them.
-        look: Called about twice a second with how far the last package is.
+        progress: Called about twice a second with how far the last package is.
     """
     deadline = Deadline(clock, seconds)
-    while look is not None:
-        view = control.distribution(publisher, package_ids[-1], min(_LOOK_SECONDS, deadline.remaining_seconds()))
-        look(view)
+    while progress is not None:
+        view = control.distribution(publisher, package_ids[-1], min(_POLL_SECONDS, deadline.remaining_seconds()))
+        progress(view)
         if not view.waiting or deadline.remaining_seconds() <= 0:
             break
-    found = [control.distribution(publisher, one, deadline.remaining_seconds()) for one in reversed(package_ids)]
+    found = [
+        control.distribution(publisher, package_id, deadline.remaining_seconds())
+        for package_id in reversed(package_ids)
+    ]
     return found[::-1]
 
 

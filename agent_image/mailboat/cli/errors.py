@@ -63,9 +63,9 @@ def list_errors(
         session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
     session.show(
         Report(
-            [_without_trace(document_of(one)) for one in found],
-            [f"{one.subscriber}/{one.offset}" for one in found],
-            lambda: [Table(COLUMNS, [row_of(one) for one in found], empty="nothing was given up")],
+            [_without_trace(document_of(entry)) for entry in found],
+            [f"{entry.subscriber}/{entry.offset}" for entry in found],
+            lambda: [Table(COLUMNS, [row_of(entry) for entry in found], empty="nothing was given up")],
         )
     )
 

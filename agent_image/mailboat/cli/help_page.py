@@ -258,11 +258,11 @@ def _write_page(command: Any, context: Any, formatter: Any) -> None:
             _write_rows(formatter, topic, rows)
     common = [option for option in options if option.name in COMMON_OPTIONS and context.parent is not None]
     own = [option for option in options if option not in common]
-    _write_rows(formatter, "Options", [(_option_names(one, context), _meaning(one)) for one in own])
+    _write_rows(formatter, "Options", [(_option_names(option, context), _meaning(option)) for option in own])
     _write_rows(
         formatter,
         "Common options" if own else "Options",
-        [(_option_names(one, context), _meaning(one)) for one in common],
+        [(_option_names(option, context), _meaning(option)) for option in common],
     )
     _write_examples(formatter, EXAMPLES.get(_canonical(context), ()))
     if context.parent is None:
@@ -315,4 +315,4 @@ def summary_of_command(command: Any) -> str:
 
 def _unfolded(text: str) -> str:
     """Paragraphs without the line breaks of the source."""
-    return "\n\n".join(" ".join(one.split()) for one in text.strip().split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))

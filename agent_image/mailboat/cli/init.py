@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _config_on_kafka(servers: str) -> Config:
-    brokers = tuple(one.strip() for one in servers.split(",") if one.strip())
+    brokers = tuple(broker.strip() for broker in servers.split(",") if broker.strip())
     return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
 
 

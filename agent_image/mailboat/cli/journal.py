@@ -101,7 +101,7 @@ def show(
 def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int) -> Iterator[RecordView]:
     """The messages, asked for in pieces that an agent gives in one answer."""
     if offset is None and limit > MAX_RECORDS:
-        end = next((one for one in archive.topics() if one.role == topic), None)
+        end = next((view for view in archive.topics() if view.role == topic), None)
         if end is None or end.next_offset == end.earliest_offset:
             return
         offset = max(end.earliest_offset, end.next_offset - limit)
@@ -113,7 +113,7 @@ def _records(archive: Archive, topic: TopicRole, offset: int | None, limit: int)
         if len(found) < wanted or limit <= 0:
             return
         offset = found[-1].offset + 1
-        if offset >= next(one.next_offset for one in archive.topics() if one.role == topic):
+        if offset >= next(view.next_offset for view in archive.topics() if view.role == topic):
             return
 
 
@@ -167,8 +167,10 @@ def truncate(
         if planned.before != before:
             border = planned.before
             session.note(f"{before} is in the midst of a package in pieces, which begins at {border}: it stays whole")
-        for one in planned.cut_off:
-            session.note(f"would be cut off, and stop as JournalTrimmed: {one.name} is at offset {one.next_offset}")
+        for subscriber in planned.cut_off:
+            session.note(
+                f"would be cut off, and stop as JournalTrimmed: {subscriber.name} is at offset {subscriber.next_offset}"
+            )
         question = f"Remove the messages of {planned.topic} before offset {planned.before}?"
         ask(question, "nothing was removed", is_sure=yes)
         _show_truncation(session, archive.truncate(topic.value, planned.before, is_dry_run=False))
@@ -188,7 +190,7 @@ def _show_truncation(session: Session, found: TruncationView) -> None:
         "removed": found.removed,
         "earliest": found.earliest_offset,
         "next": found.next_offset,
-        "cut_off": [one.name for one in found.cut_off],
+        "cut_off": [subscriber.name for subscriber in found.cut_off],
     }
     session.show(
         Report(

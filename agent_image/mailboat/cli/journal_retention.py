@@ -82,12 +82,12 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
 def _table(document: dict[str, Any]) -> Table:
     rows = [
         [
-            one["name"],
-            "ever, it is durable" if one["durable"] else "as long as it is alive",
-            str(one["position"]),
-            str(one["holds"]) if one["holds"] else ABSENT,
-            f"{seconds_text(one['silent_seconds'])} ago",
+            holder["name"],
+            "ever, it is durable" if holder["durable"] else "as long as it is alive",
+            str(holder["position"]),
+            str(holder["holds"]) if holder["holds"] else ABSENT,
+            f"{seconds_text(holder['silent_seconds'])} ago",
         ]
-        for one in document["subscribers"]
+        for holder in document["subscribers"]
     ]
     return Table(_COLUMNS, rows, empty="no subscriber is known")

@@ -143,7 +143,7 @@ def ask(arguments: Sequence[str]) -> int:
 
 def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
     """Which Publisher is meant, of those of the namespace. Raises: UsageError."""
-    by_name = {one["metadata"]["name"]: one for one in found}
+    by_name = {publisher["metadata"]["name"]: publisher for publisher in found}
     if not by_name:
         raise UsageError(
             "there is no Publisher in the namespace", next_step=f"kubectl get {PUBLISHERS} --all-namespaces"
@@ -212,8 +212,8 @@ def _checked(command: Sequence[str]) -> Sequence[str]:
     """The command, if an agent answers it. Raises: UsageError."""
     if command and ALIASES.get(command[0], command[0]) in REMOTE_COMMANDS:
         return command
-    said = f"{command[0]!r} is not a command of agents" if command else "a command is missing"
-    raise UsageError(said, next_step="kubectl mailboat --help")
+    problem = f"{command[0]!r} is not a command of agents" if command else "a command is missing"
+    raise UsageError(problem, next_step="kubectl mailboat --help")
 
 
 def kubectl_with(given: argparse.Namespace) -> Kubectl:

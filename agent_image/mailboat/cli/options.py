@@ -119,12 +119,12 @@ class _Own:
             for name, annotation in typing.get_type_hints(kind, include_extras=True).items():
                 default = kind._field_defaults.get(name, inspect.Parameter.empty)
                 yield _parameter(name, annotation, default)
-        yield from (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in self._plain)
+        yield from (parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in self._plain)
 
     def gathered(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values with each set made of its fields."""
         sets = {name: kind(**{field: values[field] for field in kind._fields}) for name, kind in self._sets.items()}
-        return {**{one.name: values[one.name] for one in self._plain}, **sets}
+        return {**{parameter.name: values[parameter.name] for parameter in self._plain}, **sets}
 
 
 def _shared(*, is_remote: bool) -> Iterator[inspect.Parameter]:

@@ -139,7 +139,7 @@ def _plan_report(
         "largest_package_bytes": found.largest_package_bytes,
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
-        "replaces": sorted(one.root for one in replaced),
+        "replaces": sorted(filter_set.root for filter_set in replaced),
         "behind": {member.name: member.lag for member in members},
         "errors": {member.name: document_of(member.error) for member in members if member.error is not None},
     }
@@ -154,7 +154,7 @@ def _plan_report(
 def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
     """Who is up to date or behind, and one line for each subscriber that cannot import now."""
     fine = [member for member in members if member.error is None]
-    parts = [f"{one.name}: {_lag_text(one.lag)}" for one in fine] if members else ["no subscriber is known"]
+    parts = [f"{member.name}: {_lag_text(member.lag)}" for member in fine] if members else ["no subscriber is known"]
     yield from (["; ".join(parts)] if parts else [])
     for member in members:
         if member.error is not None:

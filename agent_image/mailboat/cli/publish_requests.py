@@ -198,13 +198,13 @@ def _await_subscribers(session: Session, control: Control, awaited: AwaitedPacka
     """
     line = TerminalLine(sys.stderr)
 
-    def look(view: DistributionView) -> None:
+    def show_progress(view: DistributionView) -> None:
         line.show(waiting_text(view, awaited.clock.monotonic() - awaited.started, awaited.seconds))
 
     try:
         ids = [package.package_id for package in awaited.packages]
         views = waited_for(
-            control, awaited.publisher, ids, awaited.clock, awaited.seconds, look if line.can_show() else None
+            control, awaited.publisher, ids, awaited.clock, awaited.seconds, show_progress if line.can_show() else None
         )
         outcome = followed(control, views, awaited.clock.monotonic() - awaited.started)
     except KeyboardInterrupt:

@@ -72,8 +72,8 @@ def list_queues(session: Session, publisher: PackagePublisherOption = None) -> N
     session.show(
         Report(
             document_of(found),
-            [one.name for one in found],
-            lambda: [Table(LIST_COLUMNS, [_queue_row(one) for one in found], empty=f"{name} has no queues")],
+            [queue.name for queue in found],
+            lambda: [Table(LIST_COLUMNS, [_queue_row(queue) for queue in found], empty=f"{name} has no queues")],
         )
     )
 

@@ -124,7 +124,7 @@ def snapshots(
             archive.remove_snapshot(remove)
             session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
             return
-        rows = [_row(one) for one in archive.snapshots()]
+        rows = [_row(stored) for stored in archive.snapshots()]
     columns = [Column("SNAPSHOT"), Column("NEXT", is_number=True), Column("SIZE", is_number=True), Column("TAKEN")]
     session.show(
         Report(

@@ -94,22 +94,22 @@ def status(
         if not watch:
             session.show(status_report(selection.applied(control.status()), clock.now(), sort))
         elif session.output is not Output.TABLE:
-            _watch_for_programs(session, _looks(control, clock, every), clock, selection)
+            _watch_for_programs(session, _polls(control, clock, every), clock, selection)
         elif sys.stdout.isatty():
             _Watch(session, control, clock, every).run(selection)
         else:
-            _watch_in_lines(_looks(control, clock, every), clock, selection)
+            _watch_in_lines(_polls(control, clock, every), clock, selection)
 
 
-def _looks(control: Control, clock: Clock, every: float) -> Iterator[StatusView | RetryableError]:
+def _polls(control: Control, clock: Clock, every: float) -> Iterator[StatusView | RetryableError]:
     """The status again and again; a temporary failure does not end it."""
     pause = threading.Event()
     while True:
-        yield _look(control)
+        yield _poll(control)
         clock.wait(pause, every)
 
 
-def _look(control: Control) -> StatusView | RetryableError:
+def _poll(control: Control) -> StatusView | RetryableError:
     try:
         return control.status()
     except RetryableError as error:
@@ -117,10 +117,10 @@ def _look(control: Control) -> StatusView | RetryableError:
 
 
 def _watch_for_programs(
-    session: Session, looks: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection
+    session: Session, polls: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection
 ) -> None:
     """A JSON document per line, or the other requested format, again and again."""
-    for view in looks:
+    for view in polls:
         if isinstance(view, RetryableError):
             session.note(str(view))
         elif session.output is Output.JSON:
@@ -130,10 +130,10 @@ def _watch_for_programs(
             session.show(status_report(selection.applied(view), clock.now(), selection.order))
 
 
-def _watch_in_lines(looks: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection) -> None:
+def _watch_in_lines(polls: Iterator[StatusView | RetryableError], clock: Clock, selection: Selection) -> None:
     """A line whenever a subscriber's figures have changed."""
     shown: dict[str, str] = {}
-    for view in looks:
+    for view in polls:
         if isinstance(view, RetryableError):
             lines: Iterable[str] = [str(view)]
         else:
@@ -172,7 +172,7 @@ class _Watch:
                 self._session.show(status_report(selection.applied(self._last), self._clock.now(), selection.order))
 
     def _refresh(self) -> None:
-        view = _look(self._control)
+        view = _poll(self._control)
         if isinstance(view, RetryableError):
             self._problem = f"no answer: {view}"
         else:

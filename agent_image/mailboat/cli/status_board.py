@@ -95,7 +95,7 @@ def _rows(blocks: Sequence[Block]) -> int:
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
     """The journal's line, and one for each subscriber, where they differ from `shown`, which is brought up to date."""
     lines = {"": f"journal  next {view.journal.next_offset}"}
-    lines |= {one.name: _subscriber_line(one) for one in ordered(view.subscribers, Order.NAME)}
+    lines |= {subscriber.name: _subscriber_line(subscriber) for subscriber in ordered(view.subscribers, Order.NAME)}
     yield from (line for name, line in lines.items() if shown.get(name) != line)
     shown.update(lines)
 

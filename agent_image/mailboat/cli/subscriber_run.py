@@ -141,7 +141,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
         ways.append("mailboat publish --source SOURCE /   (adds the whole tree to the journal), and then")
         ways.append(f"{again}   (imports from the oldest package that is left)")
     elif isinstance(error, FollowWidenedError):
-        followed = "".join(f" --follow {one}" for one in subscription.follow)
+        followed = "".join(f" --follow {publisher}" for publisher in subscription.follow)
         ways.append("mailboat subscribe NEW-NAME --into TARGET" + f"{followed}   (a new target, imports all)")
         ways.append(f"{again}   (the skipped packages stay missing until their content is published again)")
     elif is_gap:

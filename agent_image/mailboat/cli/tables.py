@@ -52,4 +52,6 @@ def printable(text: str) -> str:
     """The text with control characters, which could steer a terminal, and lone surrogates made visible."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -403,7 +403,7 @@ def _parse_entry(text: str, file: Path) -> object:
 def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscriber:
     match document:
         case {"target": str(target), "follow": list(follow), "max_retries": int() | None as max_retries, **rest}:
-            followed, expose = tuple(parse_agent_name(str(one)) for one in follow), rest.get("expose")
+            followed, expose = tuple(parse_agent_name(str(publisher)) for publisher in follow), rest.get("expose")
             if expose in [None, *Expose]:
                 shown = None if expose is None else Expose(str(expose))
                 pool = rest.get("pool")

@@ -144,7 +144,7 @@ def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[
             values[name] = _decode_key(known[name], value, f"{prefix}{name}", mistakes)
         except _MistakeError as mistake:
             mistakes.append(mistake)
-    missing = [f"{prefix}{one.name}" for one in known.values() if one.default is REQUIRED and one.name not in document]
+    missing = [f"{prefix}{key.name}" for key in known.values() if key.default is REQUIRED and key.name not in document]
     mistakes += [_MistakeError(path, f"{path} is missing") for path in missing]
     return kind(**values) if len(mistakes) == made_before else None
 
@@ -222,7 +222,7 @@ def _encode_record(record: object) -> dict[str, Any]:
 def _encoded_keys(record: object) -> Iterator[tuple[str, Any]]:
     for key in keys_of(type(record)):
         value = getattr(record, key.name)
-        yield key.name, [_encode_value(key, one) for one in value] if key.is_list else _encode_value(key, value)
+        yield key.name, [_encode_value(key, item) for item in value] if key.is_list else _encode_value(key, value)
 
 
 def _encode_value(key: Key, value: object) -> object:

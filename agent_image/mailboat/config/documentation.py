@@ -107,8 +107,8 @@ def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
         yield f"{indent}{_scalar(key.name)}: {'null' if value is None else '[]'}"
     elif key.is_list:
         yield f"{indent}{_scalar(key.name)}:"
-        for one in value:  # type: ignore[attr-defined]  # a list's value is a tuple
-            yield from _item_lines(key, one, f"{indent}  ")
+        for item in value:  # type: ignore[attr-defined]  # a list's value is a tuple
+            yield from _item_lines(key, item, f"{indent}  ")
     elif key.is_section:
         yield f"{indent}{_scalar(key.name)}:"
         for inner in keys_of(key.kind):
@@ -137,7 +137,7 @@ def _scalar(value: Any) -> str:
         case float():
             return repr(value)
         case tuple():
-            return json.dumps([str(one) for one in value])
+            return json.dumps([str(item) for item in value])
     text = str(value)
     is_plain = text[:1].isalpha() and text.replace("-", "").replace(".", "").replace("_", "").isalnum()
     return text if is_plain and text.lower() not in _WORDS else json.dumps(text)

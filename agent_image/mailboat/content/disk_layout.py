@@ -143,7 +143,7 @@ def read_namespaces(content: bytes, place: str) -> NamespaceTable:
     """What `.node.namespaces.json` says; `place` is for messages. Raises: PackageCorruptError."""
     try:
         found = _object(json.loads(content))
-        pairs = [(prefix, _text(uri)) for prefix, said in found.items() for uri in (said if _is_list(said) else [said])]
+        pairs = [(prefix, _text(uri)) for prefix, uris in found.items() for uri in (uris if _is_list(uris) else [uris])]
         return table_of(sorted(set(pairs)))
     except (ValueError, TypeError, RecursionError, PackageCorruptError) as error:
         reason = error.message if isinstance(error, PackageCorruptError) else error

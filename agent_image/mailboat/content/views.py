@@ -90,7 +90,7 @@ def _view(source: Source, ledger: Ledger, text: str, held_back_at: Offset | None
         raise UsageError(f"nothing was imported into {text} yet, so it has no position to go on from")
     if held_back_at is not None:
         position = Position(position.identity, held_back_at)
-        given_up = tuple(one for one in given_up if one.offset < held_back_at)
+        given_up = tuple(entry for entry in given_up if entry.offset < held_back_at)
     return TargetView(source, position, given_up, ledger.passed_over)
 
 

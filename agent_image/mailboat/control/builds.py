@@ -91,7 +91,7 @@ class BuildsSeen:
 
     def find(self, build_id: str) -> BuildView:
         """One of them. Raises: BuildMissingError."""
-        found = next((one for one in self.list() if one.build_id == build_id), None)
+        found = next((build for build in self.list() if build.build_id == build_id), None)
         if found is None:
             raise BuildMissingError(f"the log holds no package of a build {build_id[:80]!r}", build=build_id[:80])
         return found

@@ -85,10 +85,10 @@ class Distributions:
         while end > lowest and len(found) < max_items:
             begin = Offset(max(lowest, end - stride))
             found += reversed(list(self._between(publisher, begin, Offset(end))))
-            end, stride = begin, stride * 2  # where others' packages stand between: few long looks, not many short ones
+            end, stride = begin, stride * 2  # where others' packages stand between: few long reads, not many short ones
         shown = found[:max_items]
         last = shown[-1].record.offset if len(found) >= max_items else end
-        views = tuple(_with_shown_paths(self.view(publisher, one)) for one in shown)
+        views = tuple(_with_shown_paths(self.view(publisher, package)) for package in shown)
         return DistributionPage(views, last if last > bounds.earliest_offset else None)
 
     def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
@@ -117,17 +117,17 @@ class Distributions:
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
         """Outcome of a package; subscribers whose reports may not have been read yet count as waiting."""
         message, offset = found.message, found.record.offset
-        by_outcome: dict[Outcome, list[tuple[SubscriberStatus, Verdict]]] = {one: [] for one in Outcome}
+        by_outcome: dict[Outcome, list[tuple[SubscriberStatus, Verdict]]] = {outcome: [] for outcome in Outcome}
         # the time before the positions: a position announced after it is not settled yet
         heard_at = self._journal_state.statuses_heard_at_seconds()
         for member in self._directory.members():
             verdict = decide_outcome(self._facts(publisher, found, member, heard_at))
             by_outcome[verdict.outcome].append((member, verdict))
-        names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
-        reasons = {outcome: tuple(_not_imported(*one) for one in those) for outcome, those in by_outcome.items()}
+        names = {outcome: tuple(member.name for member, _ in those) for outcome, those in by_outcome.items()}
+        reasons = {outcome: tuple(_not_imported(*judged) for judged in those) for outcome, those in by_outcome.items()}
         failed = tuple(
-            FailureView(one.name, self._failure(FailurePlace(publisher, one.queue_name, offset)))
-            for one, _ in by_outcome[Outcome.GIVEN_UP]
+            FailureView(member.name, self._failure(FailurePlace(publisher, member.queue_name, offset)))
+            for member, _ in by_outcome[Outcome.GIVEN_UP]
         )
         return DistributionView(
             publisher=publisher,

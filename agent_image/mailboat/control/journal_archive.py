@@ -340,7 +340,7 @@ def _retention_view(turn: Turn, now_ms: int, *, is_on: bool, is_applied: bool) -
         reason=str(turn.plan.reason),
         freed_bytes=turn.freed_bytes,
         losers=tuple(loser.name for loser in turn.plan.losers),
-        dropped=tuple(one.name for one in turn.dropped),
+        dropped=tuple(registration.name for registration in turn.dropped),
         subscribers=tuple(
             RetainerView(
                 one.name,

@@ -104,22 +104,22 @@ class ChangeNotifier:
             for waiter in self._waiters:
                 waiter.set()
 
-    def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
-        """What `look` finds when it is enough, or when the time is over.
+    def wait_until(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
+        """What `read` returns when it is enough, or when the time is over.
 
-        It looks again whenever the bell rings, and now and then.
+        It reads again whenever the bell rings, and now and then.
         """
         deadline, received = Deadline(self._clock, seconds), threading.Event()
         with self._lock:
-            # Registered before the first look: a change between look and wait would be missed otherwise.
+            # Registered before the first read: a change between read and wait would be missed otherwise.
             self._waiters.add(received)
         try:
             while True:
-                found = look()
+                found = read()
                 if is_enough(found) or deadline.is_over():
                     return found
                 self._clock.wait(received, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
-                # cleared before the next look: a ring between the look and the wait ends that wait
+                # cleared before the next read: a ring between the read and the wait ends that wait
                 received.clear()
         finally:
             with self._lock:

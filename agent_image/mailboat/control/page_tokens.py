@@ -43,7 +43,7 @@ def _key_of(token: str, like: Key) -> Key:
         found = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, list) or [type(load) for load in found] != [_plain_type(one) for one in like]:
+    if not isinstance(found, list) or [type(load) for load in found] != [_plain_type(value) for value in like]:
         raise UsageError(f"unknown page token {token[:40]!r}", next_step="begin again without a page token")
     return tuple(found)
 

@@ -29,7 +29,7 @@ from mailboat.queues.offsets import QueueSize
 from mailboat.queues.queue_state import QueueState, decide_agent_state, decide_queue_state
 
 _ANONYMOUS: Final = "anonymous"
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 """Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
 
 
@@ -136,7 +136,7 @@ class PublisherService:
         version, decided_at, slowest = self._slowest
         roster, now = self._journal_state.roster, self._workspace.clock.monotonic()
         # also without news once a second: a subscriber that died silently holds publishers back until then
-        if version < 0 or (roster.version != version and now - decided_at >= _LOOK_SECONDS) or now - decided_at >= 1.0:
+        if version < 0 or (roster.version != version and now - decided_at >= _POLL_SECONDS) or now - decided_at >= 1.0:
             slowest = self._decide_slowest()
             # one tuple: threads read version, time and value together without a lock
             self._slowest = (roster.version, now, slowest)

@@ -69,7 +69,7 @@ class QueueService:
 
     def list(self, queues: PublisherQueues) -> Sequence[QueueView]:
         """All queues with their heads, each error queue after its subscriber's."""
-        return [self._with_head(one, queues.publisher) for one in queues.all()]
+        return [self._with_head(queue, queues.publisher) for queue in queues.all()]
 
     def page(self, queues: PublisherQueues, name: str, from_offset: int, max_items: int) -> QueuePage:
         """A piece of a queue. Raises: QueueMissingError."""
@@ -78,9 +78,9 @@ class QueueService:
         whole = self._with_head(queue, queues.publisher)
         if isinstance(queue, ErrorQueue):
             found = queue.page(self._journal_state.pages, from_offset, wanted + 1)
-            shown = (_view_of_error(one) for one in found[:wanted])
+            shown = (_view_of_error(entry) for entry in found[:wanted])
             following = found[wanted].id.offset if len(found) > wanted else None
-            return QueuePage(whole, tuple(one for one in shown if one is not None), following)
+            return QueuePage(whole, tuple(item for item in shown if item is not None), following)
         page = queue.page(from_offset, wanted)
         return QueuePage(whole, tuple(map(view_of_item, page.items)), None if page.is_last else page.next_offset)
 
@@ -106,7 +106,7 @@ def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
 
 def plan_removal(queue: SubscriberQueue, item_ids: Sequence[str]) -> ClearPlan | None:
     """What removes these items, and all before the last of them. Raises: as `plan_remove`; UsageError for no id."""
-    return queue.plan_remove([parse_entry_id(one) for one in item_ids])
+    return queue.plan_remove([parse_entry_id(item_id) for item_id in item_ids])
 
 
 def _queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:
@@ -190,7 +190,7 @@ class GivenUpPackages:
             UsageError: The token is not one of this list.
         """
         shown, following = page_of(self.places(subscriber), _key_of, token, max_items)
-        views = tuple(view for one in shown if (view := self._view(one)) is not None)
+        views = tuple(view for item in shown if (view := self._view(item)) is not None)
         return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
 
     def publisher_of(self, place: GivenUpPlace) -> AgentName | None:
@@ -208,9 +208,9 @@ class GivenUpPackages:
             known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
             raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known: {known}")
         told = self._told_by_targets(wanted)
-        names = {one.queue_name for one in wanted} - set(told)
+        names = {entry.queue_name for entry in wanted} - set(told)
         found = [place for places in told.values() for place in places]
-        found += _announced_calls(one for one in wanted if one.queue_name in names)
+        found += _announced_calls(entry for entry in wanted if entry.queue_name in names)
         return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
 
     def _told_by_targets(self, members: Sequence[SubscriberStatus]) -> dict[QueueName, list[GivenUpPlace]]:

@@ -242,10 +242,10 @@ class ControlService:
         service = self._service(publisher)
         found = self._distributions.find(service.name, package_id, service.locate(package_id))
 
-        def look() -> DistributionView:
+        def read() -> DistributionView:
             return self._distributions.view(service.name, found)
 
-        return self._await(look, lambda one: not one.waiting, wait_seconds)
+        return self._await(read, lambda one: not one.waiting, wait_seconds)
 
     def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
         service = self._service(publisher)
@@ -300,7 +300,9 @@ class ControlService:
                 )
         wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
         return self._answers_to(
-            self._commands.redrive([(self._given_up.publisher_of(one), one.queue_name, one.offset) for one in wanted]),
+            self._commands.redrive(
+                [(self._given_up.publisher_of(entry), entry.queue_name, entry.offset) for entry in wanted]
+            ),
             wait_seconds,
         )
 
@@ -381,20 +383,20 @@ class ControlService:
     def _answers_to(self, commands: Sequence[Command], wait_seconds: float) -> list[CommandView]:
         return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
 
-    def _await(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
-        """What `look` finds when it is enough, or when the time is over; a command on a home follows the topics."""
+    def _await(self, read: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
+        """What `read` returns when it is enough, or when the time is over; a command on a home follows the topics."""
         seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
         if self._followers.are_running:
-            return self._journal_state.notifier.wait_until(look, is_enough, seconds)
+            return self._journal_state.notifier.wait_until(read, is_enough, seconds)
         self._hear_announcements()
         self._hear_statuses()
-        found = look()
+        found = read()
         if is_enough(found) or not seconds:
             return found
         # Without threads of its own, a command on a home gets them for the wait.
         self._followers.start(with_log=False)
         try:
-            return self._journal_state.notifier.wait_until(look, is_enough, seconds)
+            return self._journal_state.notifier.wait_until(read, is_enough, seconds)
         finally:
             self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
 

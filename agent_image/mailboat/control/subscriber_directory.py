@@ -183,7 +183,7 @@ class SubscriberDirectory:
             found[key] = _with_registry(found.get(key), key, registered)
         topic = self._workspace.package_topic
         identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)
-        judged = [_judged(one, identity, bounds) for one in found.values()]
+        judged = [_judged(status, identity, bounds) for status in found.values()]
         return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
 
     def find(self, name: str) -> SubscriberStatus:
@@ -197,7 +197,7 @@ class SubscriberDirectory:
             known = ", ".join(dict.fromkeys(member.name for member in members[:10])) or "none"
             raise AgentMissingError(f"no subscriber {name[:120]!r} is known; known: {known}", subscriber=name[:120])
         if len(found) > 1:
-            queues = ", ".join(str(one.queue_name) for one in found[:10])
+            queues = ", ".join(str(status.queue_name) for status in found[:10])
             raise UsageError(f"{len(found)} subscribers have the name {name}", next_step=f"use one of {queues}")
         return found[0]
 
@@ -234,7 +234,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> SubscriberStatus:
         is_alive=is_alive,
         after_calls=message.after_calls,
         claims=known.claims,
-        report_starts={one.pub_agent_name or None: one.reports for one in message.former}
+        report_starts={state.pub_agent_name or None: state.reports for state in message.former}
         | {state.pub_agent_name: state.reports for state in message.states}
         | ({} if message.reports is None else {None: message.reports}),
         suspension=message.suspension if is_running else None,
@@ -289,7 +289,7 @@ def _with_registry(one: SubscriberStatus | None, key: AgentKey, registered: Regi
 def _unsent_at(ledger: Ledger) -> Offset | None:
     """The first package whose report is stored and not sent, as its subscriber was killed: it is not done."""
     unsent = (status.message for status in ledger.pending_statuses(_MOST_UNSENT))
-    return min((one.offset for one in unsent if isinstance(one, StatusMessage)), default=None)
+    return min((message.offset for message in unsent if isinstance(message, StatusMessage)), default=None)
 
 
 def _calls_in(ledger: Ledger) -> HookCalls | None:
@@ -405,9 +405,9 @@ def forget_subscriber(
             raise UsageError(
                 f"{name} is {member.state}: a running subscriber would announce itself again", next_step="stop it first"
             )
-    instances = tuple(one.key.sling_id for one in members if one.heard_ms is not None)
+    instances = tuple(member.key.sling_id for member in members if member.heard_ms is not None)
     # first: a subscriber that is no longer known cannot be forgotten again after a crash
-    forget_pool(name, [one.key.sling_id for one in members])
+    forget_pool(name, [member.key.sling_id for member in members])
     for instance in instances:
         _withdraw(workspace, instance, name)
     was_registered = workspace.home.forget_subscriber(name)

@@ -136,8 +136,8 @@ class Topology:
             if subscriber.is_alive(now_ms, remembered_seconds):
                 break
             gone.append(subscriber)
-        for one in gone:
-            self._forget(one.key)
+        for expired in gone:
+            self._forget(expired.key)
         return gone
 
     def subscribers(self) -> Sequence[KnownSubscriber]:

@@ -31,7 +31,7 @@ from mailboat.journal.refusals import journal_closed, out_of_range, topic_replac
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _WAIT_SECONDS: Final = 2.0  # how soon a waiting client is closed: the library's wait can't be ended by another thread
 _IDLE_CHECK_SECONDS: Final = 10.0  # how soon a waiting read detects a replaced topic
 _CHUNK: Final = 64
@@ -199,7 +199,7 @@ class KafkaReader:
             return
         # Before the lock is taken: a read that begins meanwhile fails instead of delaying `close`.
         self._is_closed = True
-        while not self._in_use.acquire(timeout=_LOOK_SECONDS):
+        while not self._in_use.acquire(timeout=_POLL_SECONDS):
             self.interrupt()  # again, as the read may have cleared the first one
         try:
             self._drop_client()
@@ -241,7 +241,7 @@ class KafkaReader:
                 return False
             checked_seconds = self._clock.monotonic() - self._checked_at
             self._is_identity_due = True  # after each wait, however soon the last look was before it
-            self._poll(min(left_seconds, max(_LOOK_SECONDS, _IDLE_CHECK_SECONDS - checked_seconds)))
+            self._poll(min(left_seconds, max(_POLL_SECONDS, _IDLE_CHECK_SECONDS - checked_seconds)))
             if not self._fetched:
                 self._check_identity(_IDLE_CHECK_SECONDS)
         return True
@@ -266,7 +266,7 @@ class KafkaReader:
                     f"but none came within {self._settings.kafka.config.request_seconds:g} seconds",
                     topic=self._settings.topic,
                 )
-            self._poll(_LOOK_SECONDS)
+            self._poll(_POLL_SECONDS)
         return bool(self._fetched)
 
     def _take(self, limits: ReadLimits) -> RecordBatch:
@@ -441,7 +441,6 @@ class RecordMaker:
         return records
 
 
-_POLL_SECONDS: Final = 0.2
 _ONE_RECORD: Final = {"fetch.message.max.bytes": 64 * 1024, "queued.min.messages": 1, "fetch.wait.max.ms": 10}
 
 

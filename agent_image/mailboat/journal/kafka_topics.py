@@ -33,18 +33,18 @@ from mailboat.model.positions import Bounds
 _ADDRESS: Final = re.compile(r"ssl://\[?(?P<host>[^/\]]+?)\]?:(?P<port>\d+)/")
 
 
-def distrust_reason(said: str, tls: KafkaTlsConfig, timeout_seconds: float) -> str | None:
+def distrust_reason(error_text: str, tls: KafkaTlsConfig, timeout_seconds: float) -> str | None:
     """The broker and what is wrong with its certificate, such as `one:9093: certificate has expired`.
 
     Args:
-        said: The library's error, which names the broker.
+        error_text: The library's error, which names the broker.
         tls: How the brokers are reached.
         timeout_seconds: How long the broker may take to answer.
 
     Returns:
         None when it can't be found out, or when the broker is trusted by now.
     """
-    place = _ADDRESS.search(said)
+    place = _ADDRESS.search(error_text)
     if place is None:
         return None
     host, port = place["host"], int(place["port"])
@@ -166,7 +166,7 @@ class KafkaTopics:
                 raise
             return Bounds(Offset(low), Offset(high))
 
-        return self._repeat(ask, "asking for the bounds of", topic, when_missing=lambda: self._look_again(topic))
+        return self._repeat(ask, "asking for the bounds of", topic, when_missing=lambda: self._refresh_metadata(topic))
 
     def configuration(self, topic: TopicName) -> Mapping[str, str | None]:
         """How the topic is kept, by Kafka's own names. Raises: TopicMissingError, JournalAccessDeniedError."""
@@ -252,7 +252,7 @@ class KafkaTopics:
                     raise out_of_range(topic, before, self.bounds(topic)) from raised
                 raise
 
-        self._repeat(delete, "truncating", topic, when_missing=lambda: self._look_again(topic))
+        self._repeat(delete, "truncating", topic, when_missing=lambda: self._refresh_metadata(topic))
 
     def delete(self, topic: TopicName) -> None:
         """Remove a topic with its records, and return when the brokers know so. Raises: TopicMissingError."""
@@ -295,7 +295,7 @@ class KafkaTopics:
         self._admin.poll(0)
         self._prober.poll(0)
 
-    def _look_again(self, topic: TopicName) -> None:
+    def _refresh_metadata(self, topic: TopicName) -> None:
         """Make sure that a topic exists, and make the client forget that it did not: it would believe so for long."""
         self.state(topic)
         self._learn_leader(topic)
@@ -385,10 +385,10 @@ class KafkaTopics:
 
     def _reason(self, error: KafkaError) -> KafkaError:
         """Why there is no answer: what the client said of a broker, or what it says of the request, with the place."""
-        said = self._log.reason() or error
-        if said is not error and said.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
-            return said
-        return KafkaError(said.code(), f"{self._settings.bootstrap_servers}: {said.str()}")
+        reason = self._log.reason() or error
+        if reason is not error and reason.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
+            return reason
+        return KafkaError(reason.code(), f"{self._settings.bootstrap_servers}: {reason.str()}")
 
     def _refused(self, refusal: KafkaError, deadline: Deadline, doing: str, topic: TopicName | None) -> MailboatError:
         """The error of a refusal; for a certificate that is not trusted with the reason."""

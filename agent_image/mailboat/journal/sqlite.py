@@ -44,13 +44,13 @@ class SqliteSettings(Frozen):
 
     Attributes:
         busy_timeout_seconds: How long to wait for another process that writes.
-        look_again_seconds: A waiting reader looks by itself after that time, should a wake-up be lost.
+        poll_seconds: A waiting reader polls after that time, should a wake-up be lost.
         synchronous: FULL makes each commit durable. NORMAL may lose the last ones at a power cut, not at a crash of
             the process: then readers find the log shorter than their position.
     """
 
     busy_timeout_seconds: float = 10.0
-    look_again_seconds: float = 1.0
+    poll_seconds: float = 1.0
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
 
@@ -139,7 +139,7 @@ class SqliteJournal:
             number = find_topic(connection, topic, self._path).number
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
             connection.execute(f"DROP TABLE {record_table(number)}")
-        # Readers that listen at the removed pipe notice the deletion within `look_again_seconds`.
+        # Readers that listen at the removed pipe notice the deletion within `poll_seconds`.
         Path(self._bell(number)).unlink(missing_ok=True)
         free = self._give_back()
         while free and free > (free := self._give_back()):
@@ -170,7 +170,7 @@ class SqliteJournal:
             topic,
             found.topic_id,
             found.number,
-            self._settings.look_again_seconds,
+            self._settings.poll_seconds,
             start.leader_epoch if isinstance(start, Position) else None,
         )
         connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)

@@ -35,7 +35,7 @@ class ReaderSettings(NamedTuple):
         topic: Its name.
         topic_id: Its uuid.
         topic_number: Its number in the file.
-        look_again_seconds: How long a lost wake-up, or a swapped file, may go unnoticed.
+        poll_seconds: How long a lost wake-up, or a swapped file, may go unnoticed.
         epoch_before: The epoch of the record before the start; None where it is unknown.
     """
 
@@ -44,7 +44,7 @@ class ReaderSettings(NamedTuple):
     topic: TopicName
     topic_id: str
     topic_number: int
-    look_again_seconds: float
+    poll_seconds: float
     epoch_before: int | None = None
 
 
@@ -126,7 +126,7 @@ class SqliteReader:
             left_seconds = ends - self._clock.monotonic()
             if batch.records or left_seconds <= 0 or self._is_interrupted or self._is_closed:
                 break
-            self._listener.wait(min(left_seconds, self._settings.look_again_seconds))
+            self._listener.wait(min(left_seconds, self._settings.poll_seconds))
             # A replaced file never rings this bell, so the file is compared after each wait.
             check_same_file(self._settings.path, self._settings.file)
         if batch.records:

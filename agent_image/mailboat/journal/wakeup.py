@@ -6,7 +6,7 @@ everyone who had it open: one open and one close wake any number of readers, wit
 was killed leaves nothing behind. Nothing is ever written into the pipe. When there is no
 reader, the open fails at once.
 
-A lost wake-up, or a file system without named pipes, costs what the caller allows for: it looks again by itself after
+A lost wake-up, or a file system without named pipes, costs what the caller allows for: it polls after
 some time. So nothing here raises but at closing.
 """
 

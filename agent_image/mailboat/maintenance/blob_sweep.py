@@ -162,7 +162,7 @@ def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[Tar
     """Sweep the blobs of all known targets that keep some; one that is being imported into is left alone."""
     known = workspace.home.known_subscribers()
     swept = [sweep_target(subscriber.name, subscriber.target, is_dry_run=is_dry_run) for subscriber in known]
-    return [one for one in swept if one is not None]
+    return [target for target in swept if target is not None]
 
 
 def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> TargetSweepView | None:

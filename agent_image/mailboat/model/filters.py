@@ -178,7 +178,7 @@ class WorkspaceFilter:
     @property
     def keeps_documents(self) -> bool:
         """Whether it matters which nodes FileVault has in one document: mode MERGE takes or skips whole documents."""
-        return any(one.mode is ImportMode.MERGE for one in self.sets)
+        return any(filter_set.mode is ImportMode.MERGE for filter_set in self.sets)
 
     def is_ancestor(self, path: NodePath) -> bool:
         """Whether the path lies above some root, so that content below it may be covered."""
@@ -187,7 +187,7 @@ class WorkspaceFilter:
     @property
     def deep_roots(self) -> frozenset[NodePath]:
         """The roots whose subtrees are covered."""
-        return frozenset(one.root for one in self.sets if not one.is_shallow)
+        return frozenset(filter_set.root for filter_set in self.sets if not filter_set.is_shallow)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WorkspaceFilter) and self.sets == other.sets
@@ -237,18 +237,18 @@ def _any_of(sets: tuple[FilterSet, ...], by_root: Mapping[NodePath, tuple[int, .
 
 
 def _are_simple(sets: tuple[FilterSet, ...]) -> bool:
-    return all(one.is_simple for one in sets) and (len(sets) == 1 or _are_apart(sets))
+    return all(filter_set.is_simple for filter_set in sets) and (len(sets) == 1 or _are_apart(sets))
 
 
 def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
     """Whether each root decides about its own paths: none twice, none below a deep one or behind a shallow one."""
-    deep = {one.root for one in sets if not one.is_shallow}
+    deep = {filter_set.root for filter_set in sets if not filter_set.is_shallow}
     earlier: set[NodePath] = set()
-    for one in sets:
-        above = [] if one.root == "/" else [NodePath("/"), *ancestors_of(one.root)]
-        if one.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
+    for filter_set in sets:
+        above = [] if filter_set.root == "/" else [NodePath("/"), *ancestors_of(filter_set.root)]
+        if filter_set.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
             return False
-        earlier.add(one.root)
+        earlier.add(filter_set.root)
     return True
 
 

@@ -76,7 +76,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
     for number, one in enumerate(config.agents.subscribers):
         yield from _subscriber_problems(f"agents.subscribers[{number}]", one, config.agents, config.subscriber.expose)
     targets = [home.resolve(subscriber.target) for subscriber in config.agents.subscribers]
-    yield from (Mistake("agents.subscribers", f"{one} is the target of several") for one in _repeated(targets))
+    yield from (Mistake("agents.subscribers", f"{target} is the target of several") for target in _repeated(targets))
     for number, publisher in enumerate(config.agents.publishers):
         key = f"agents.publishers[{number}].source"
         if publisher.source == "":
@@ -102,7 +102,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
 
 def _name_problems(agents: AgentsConfig) -> Iterator[Mistake]:
     for section in ("publishers", "subscribers"):
-        names = [one.name for one in getattr(agents, section)]
+        names = [agent.name for agent in getattr(agents, section)]
         for number, name in enumerate(names):
             yield from _refusals(f"agents.{section}[{number}].name", lambda name=name: parse_agent_name(name))
         yield from (Mistake(f"agents.{section}", f"{one} is the name of several") for one in _repeated(names))
@@ -229,5 +229,5 @@ def _masked(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _masked(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_masked(one) for one in value]
+        return [_masked(item) for item in value]
     return _USER_OF_A_URL.sub("***", value) if isinstance(value, str) else value

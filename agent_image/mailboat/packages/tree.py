@@ -236,9 +236,9 @@ class TreeCodec:
             return change._replace(records=list(change.records))
         nodes = package.node
         check_count(len(nodes), limits)
-        said, trailer_at = digest_in_trailer(payload, len(nodes))
+        expected, trailer_at = digest_in_trailer(payload, len(nodes))
         if not are_bytes_checked:
-            check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
+            check_digest(expected, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
         package_filter, ancestors = self._headers.read(payload) or _whole_header(package, open_blob)
         records = take_nodes(nodes, open_blob)
         _check_paths(package_filter, [record[0] for record in records], limits)

@@ -391,7 +391,9 @@ def check_header(header: Header) -> None:
     package_filter, paths = header.filter, [record.path for record in header.ancestors]
     check_order(paths, refuse_collisions=False)
     for path in paths:
-        is_possible = package_filter.is_ancestor(path) or any(one.rules for one in package_filter.sets_above(path))
+        is_possible = package_filter.is_ancestor(path) or any(
+            filter_set.rules for filter_set in package_filter.sets_above(path)
+        )
         if not is_possible or package_filter.covers(path):
             raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=path)
 
@@ -423,9 +425,9 @@ def check_trailer(trailer: Trailer, node_count: int, digest: bytes | None) -> No
         check_digest(trailer.digest, digest)
 
 
-def check_digest(said: bytes, computed: bytes) -> None:
+def check_digest(expected: bytes, computed: bytes) -> None:
     """That the bytes before the trailer are those that were written. Raises: PackageCorruptError."""
-    if said != computed:
+    if expected != computed:
         raise PackageCorruptError("a tree package does not match the digest in its trailer")
 
 

@@ -136,7 +136,7 @@ class Appender:
         fresh = [one for one, found in zip(batch, known, strict=True) if found is None]
         # Read before the append: no message of these requests has a lower offset, so a later search begins here.
         next_offset = self._ports.journal.bounds(self._topic).next_offset
-        intents = [_intent(one, identity, next_offset) for one in fresh if one.is_named]
+        intents = [_intent(request, identity, next_offset) for request in fresh if request.is_named]
         # Durable before the append: after a crash the intents say what to search for.
         self._ports.state.store_intents(intents)
         # Doubted before the append: a crash in between costs a repeated publication, not a missed change.
@@ -221,16 +221,16 @@ class Appender:
 
     def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
         lost = [end for end in ends if not self._is_there(end.offset, end.package_id)]
-        for one in lost:
+        for intent in lost:
             _LOG.warning(
                 "topic %s lost its offset %d, package %s: the next --changed of %s publishes all of it again",
                 self._topic,
-                one.offset,
-                one.package_id,
-                one.uri,
+                intent.offset,
+                intent.package_id,
+                intent.uri,
             )
         if lost:
-            self._ports.state.doubt({one.source_id: () for one in lost})
+            self._ports.state.doubt({intent.source_id: () for intent in lost})
 
     def _doubt_newly_followed(self, batch: Sequence[Prepared], identity: LogIdentity) -> None:
         published = self._ports.state.published

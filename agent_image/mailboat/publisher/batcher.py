@@ -187,8 +187,8 @@ class PublishBatcher:
                 _answer_all(waiting, error)
                 return
             # It is not known which request failed: each of the rest is tried alone.
-            for one in waiting:
-                self._publish_together([one], source)
+            for request in waiting:
+                self._publish_together([request], source)
 
     def _remember(self, batch: Sequence[_Ticket]) -> None:
         for ticket in batch:

@@ -144,7 +144,7 @@ class AwaitedSubscribers:
                 StoredSubscriber(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts)
             )
         del self._absent[:-MAX_ABSENT]
-        return [one.queue_name for one in gone]
+        return [member.queue_name for member in gone]
 
     @property
     def has_absent(self) -> bool:

@@ -127,13 +127,13 @@ class ChangeDigests:
 
     def of(self, node: Node) -> bytes:
         """Digest of a node, of what its prefixes stand for, and of how its access control is imported."""
-        said = self._used(node)
+        facts = self._used(node)
         if self._handling is not None and (self._handling.lower() in _AC_OF_ALL or policy_of(node.path) is not None):
-            said.append((AC_HANDLING, self._handling))
+            facts.append((AC_HANDLING, self._handling))
         digest = node_digest(node)
-        if not said:
+        if not facts:
             return digest
-        return hashlib.sha256(digest + "\0".join("\t".join(one) for one in said).encode()).digest()
+        return hashlib.sha256(digest + "\0".join("\t".join(fact) for fact in facts).encode()).digest()
 
     def _used(self, node: Node) -> list[tuple[str, ...]]:
         namespaces = self._namespaces

@@ -178,7 +178,7 @@ class Publisher:
         # Cleared first: after a failure, `_publish_all` flushes again and must not repeat this batch.
         batch, pending[:] = list(pending), []
         try:
-            placed = self._appender.append([one.prepared for one in batch])
+            placed = self._appender.append([request.prepared for request in batch])
         except Exception as error:
             for one in batch:
                 self._ports.meter.refused(error)

@@ -194,7 +194,7 @@ def _pair(identity: LogIdentity) -> tuple[str, str]:
 
 
 # flock(2) has no time-out, so the lock is polled
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
 
 class PublisherLocks:
@@ -273,7 +273,7 @@ class PublisherLocks:
         while not _try_lock(handle):
             if deadline.is_over():
                 raise PublisherBusyError(f"another process holds {self._path} to {purpose}", retry_after_seconds=1.0)
-            self._clock.wait(never, _LOOK_SECONDS)
+            self._clock.wait(never, _POLL_SECONDS)
 
 
 def _try_lock(handle: int) -> bool:

@@ -272,8 +272,8 @@ class ErrorQueue:
         """The items at an offset or after it, in order. Raises: JournalUnavailableError."""
         shown = [failure for failure in self._failures() if failure.offset >= from_offset][:max_items]
         return [
-            ErrorItem(EntryId(self._view.topic, one.offset), one, pages.entry(self._publisher, one.offset))
-            for one in shown
+            ErrorItem(EntryId(self._view.topic, entry.offset), entry, pages.entry(self._publisher, entry.offset))
+            for entry in shown
         ]
 
     def _failures(self) -> list[FailedPackage]:

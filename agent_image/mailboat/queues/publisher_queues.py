@@ -116,6 +116,6 @@ class PublisherQueues:
 def _of_subscriber(queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | None:
     found = [queue for queue in queues if queue.standing.queue_name.agent_name == name]
     if len(found) > 1:
-        names = ", ".join(one.name for one in found[:_SHOWN])
+        names = ", ".join(queue.name for queue in found[:_SHOWN])
         raise QueueMissingError(f"{len(found)} subscribers are called {name}; name the queue: {names}")
     return found[0] if found else None

@@ -171,20 +171,20 @@ class SubscriberQueue:
             if self.find(identifier) is None:
                 raise RemovalRefusedError(
                     f"{identifier} is not in {self.name}: it has left it, or never was there",
-                    next_step=self._look,
+                    next_step=self._show_command,
                     entry=identifier,
                 )
         last = max(entry_ids, key=lambda one: one.offset)
         if len(entry_ids) == 1 and not self._is_head(last.offset):
             raise RemovalRefusedError(
                 f"{last} is not the first entry of {self.name}",
-                next_step=f"name those before it too: {self._look}",
+                next_step=f"name those before it too: {self._show_command}",
                 entry=last,
             )
         return self._plan_up_to(last.offset)
 
     @property
-    def _look(self) -> str:
+    def _show_command(self) -> str:
         return f"mailboat queues show {self.name}"
 
     @property

@@ -191,14 +191,14 @@ def whole_package_border(journal: Journal, topic: TopicName, before: Offset, clo
         return before
     marks = LogMarks(bounds.earliest_offset)
     try:
-        _look(journal, topic, marks, (before, bounds.next_offset))
+        _read_until(journal, topic, marks, (before, bounds.next_offset))
     except PositionOutOfRangeError:  # another process removed records meanwhile: the next time
         return bounds.earliest_offset
     marks.forget_orphans(milliseconds_now(clock))
     return max(bounds.earliest_offset, marks.border(before))
 
 
-def _look(journal: Journal, topic: TopicName, marks: LogMarks, until: tuple[Offset, Offset]) -> None:
+def _read_until(journal: Journal, topic: TopicName, marks: LogMarks, until: tuple[Offset, Offset]) -> None:
     """Read to `before`, and on until every package that began before it has ended, or the log has."""
     before, end = until
     with closing(journal.reader(topic, marks.next_offset)) as reader:

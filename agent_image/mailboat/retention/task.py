@@ -6,10 +6,10 @@ agent from a thread of its own, and by `mailboat journal retention`.
 
 Who matters for retention: durable subscribers, registered by their announcements, and the others while alive.
 
-A fold over the discovery topic: announcements, leaves, and the registry that the last
-truncating agent carried forward, so that a subscriber that was away longer than announcements are kept is still known.
-A registration ends when its subscriber takes leave, says that it is not durable any longer, or was silent for too
-long; the last is logged, as that subscriber may lose packages.
+A fold over the discovery topic: announcements, deregistrations, and the registry that the last truncating agent carried
+forward, so that a subscriber that was away longer than announcements are kept is still known. A registration ends when
+its subscriber deregisters, announces that it is not durable, or was silent for too long; the last is logged, as that
+subscriber may lose packages.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Registry:
         self._identity = identity
         self._max = max_registrations
         self._entries: dict[_Key, _Entry] = {}
-        self._left: OrderedDict[_Key, int] = OrderedDict()
+        self._deregistered: OrderedDict[_Key, int] = OrderedDict()
         self._as_of = 0
 
     def apply(self, announced: Announced, bounds: Bounds) -> None:
@@ -74,22 +74,21 @@ class Registry:
         """
         key, announcement = _Key(*announced.queue_name[:2]), announced.message
         if announcement is None:
-            self._leave(key, announced.offset)
+            self._deregister(key, announced.offset)
             return
         if announcement.log_identity not in {None, self._identity}:
-            return  # it stands in another log, and has to come to terms with that first
+            return  # its position is in another log: it stops there first, as JournalReplaced
         next_offset = announcement.reads_next
         if next_offset is None or next_offset > bounds.next_offset:
             known = self._entries.get(key)
             next_offset = bounds.earliest_offset if known is None else known.registration.next_offset
-        self._left.pop(key, None)
+        self._deregistered.pop(key, None)
         self._put(_Entry(Registration(*key, next_offset, announced.appended_ms), announcement.is_durable))
 
     def hear_registry(self, message: RegistryMessage) -> None:
         """Merge what another agent carried forward; announcements received since win.
 
-        Who took leave after it was made is not in it, whatever it says; and a newer registry takes the place of an
-        older one.
+        A subscriber that deregistered after the registry was made is not in it. A newer registry replaces an older one.
         """
         if message.identity != self._identity:
             return
@@ -100,8 +99,8 @@ class Registry:
         for registration in message.registrations:
             key = _Key(registration.sling_id, registration.name)
             known = self._entries.get(key)
-            # the leave was appended after the registry was made, so the leave wins
-            if self._left.get(key, -1) >= message.as_of:
+            # the deregistration was appended after the registry was made, so it wins
+            if self._deregistered.get(key, -1) >= message.as_of:
                 continue
             if known is None or known.registration.heard_ms < registration.heard_ms:
                 self._put(_Entry(registration, is_durable=True, is_carried=True))
@@ -121,7 +120,7 @@ class Registry:
         ]
 
     def durable(self) -> frozenset[tuple[SlingId, AgentName]]:
-        """Who is registered."""
+        """The registered subscribers."""
         return frozenset(key for key, one in self._entries.items() if one.is_durable)
 
     def expire(self, now_ms: int, timeout_seconds: float | None, *, are_all_heard: bool = True) -> list[Registration]:
@@ -150,11 +149,11 @@ class Registry:
         found = [(entry.registration, entry.is_durable) for entry in self._entries.values()]
         return sorted(found, key=lambda one: (one[0].name, one[0].sling_id))
 
-    def _leave(self, key: _Key, offset: Offset) -> None:
+    def _deregister(self, key: _Key, offset: Offset) -> None:
         self._entries.pop(key, None)
-        self._left[key] = offset
-        if len(self._left) > self._max:
-            self._left.popitem(last=False)
+        self._deregistered[key] = offset
+        if len(self._deregistered) > self._max:
+            self._deregistered.popitem(last=False)
 
     def _put(self, entry: _Entry) -> None:
         """Keep it; when there are too many, who is known stays and who is new is refused."""
@@ -381,12 +380,12 @@ class RetentionTask:
 
     def _apply(self, turn: Turn) -> None:
         self.figures.dropped += len(turn.dropped)
-        for one in turn.dropped:
+        for registration in turn.dropped:
             _LOG.warning(
                 "topic %s: %s was silent for too long and is deregistered at offset %d",
                 self._settings.package_topic,
-                one.name,
-                one.next_offset,
+                registration.name,
+                registration.next_offset,
             )
         self._carry_registry()
         if turn.plan.head <= turn.bounds.earliest_offset:

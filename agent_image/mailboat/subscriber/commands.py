@@ -128,10 +128,10 @@ def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
         isinstance(command, CommandMessage)
         and command.command_id is None
         and any(
-            one.verb is CommandVerb.CLEAR
-            and command.clear_up_to_offset <= one.offset
-            and one.pub_agent_name in {None, command.pub_agent_name}
-            for one in opened
+            message.verb is CommandVerb.CLEAR
+            and command.clear_up_to_offset <= message.offset
+            and message.pub_agent_name in {None, command.pub_agent_name}
+            for message in opened
         )
     )
 
@@ -300,7 +300,7 @@ class CommandHandler:
         redrives = [command for command in self._open if command.verb is CommandVerb.REDRIVE]
         if not redrives:
             return False
-        failed = {one.offset: one for one in self._ports.target.ledger.given_up()}
+        failed = {entry.offset: entry for entry in self._ports.target.ledger.given_up()}
         waiting = {redrive.offset for redrive in self._ports.target.ledger.redrives()}
         over = [redrive for redrive in redrives if redrive.offset not in waiting]
         for one in over:
@@ -322,7 +322,7 @@ class CommandHandler:
         answers: list[CommandResult] = []
         before = self._ledger.open_commands()
         # commands of Sling have no id: none of them is a repetition
-        known = {one.command_id for one in before} - {None}
+        known = {command.command_id for command in before} - {None}
         for command in received.commands:
             if command.command_id in known:
                 continue
@@ -373,7 +373,7 @@ class CommandHandler:
             settings.follow,
             position.next_offset,
             self._ports.journal.bounds(settings.package_topic).next_offset,
-            {one.offset for one in self._ports.target.ledger.given_up()},
+            {entry.offset for entry in self._ports.target.ledger.given_up()},
         )
 
     def _cleared(self, command: OpenCommand) -> CommandResult:

@@ -65,8 +65,8 @@ class Confirmations:
 
     def _append(self, pending: Sequence[PendingStatus]) -> None:
         records = []
-        for one in pending:
-            headers, value = encode_message(one.message)
+        for confirmation in pending:
+            headers, value = encode_message(confirmation.message)
             records.append(NewRecord(value, headers))
         self._journal.append(self._sender.topic, records)
         self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_SENT)
@@ -77,13 +77,13 @@ class Confirmations:
 
     def _count_sent(self, pending: Sequence[PendingStatus]) -> int:
         """How many of the first pending ones stand in the log."""
-        wanted = {encode_message(one.message)[1] for one in pending}
+        wanted = {encode_message(confirmation.message)[1] for confirmation in pending}
         found: set[bytes] = set()
         for value in self._sent_lately(wanted):
             found.add(value)
         count = 0
-        for one in pending:
-            if encode_message(one.message)[1] not in found:
+        for confirmation in pending:
+            if encode_message(confirmation.message)[1] not in found:
                 break
             count += 1
         return count

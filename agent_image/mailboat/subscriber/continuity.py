@@ -105,7 +105,9 @@ def check_following(
     Raises:
         FollowWidenedError: The gap was not accepted.
     """
-    missed = sorted(one for one in passed_over if follow is None or one in follow or one == ANY_PUBLISHER)
+    missed = sorted(
+        publisher for publisher in passed_over if follow is None or publisher in follow or publisher == ANY_PUBLISHER
+    )
     if missed and not is_gap_accepted:
         named = ", ".join(_PUBLISHER_TEXTS.get(missing, missing) for missing in missed[:_NAMED]) + (
             ", …" * (len(missed) > _NAMED)

@@ -373,7 +373,7 @@ class Redriver:
             # In the transaction of the content: a crash neither loses the entry nor leaves an imported one.
             batch.resolve(entry.offset)
             if self._ports.processors.after is not None:
-                batch.expect_after([one.offset for one in outcome.processed])
+                batch.expect_after([package.offset for package in outcome.processed])
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(position))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)
@@ -431,4 +431,6 @@ class Redriver:
 
 def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:
     """Whether they may concern the same content; a foreign message that names no paths may concern any."""
-    return any(is_within(one, other) or is_within(other, one) for one in some or (ROOT,) for other in others or (ROOT,))
+    return any(
+        is_within(path, other) or is_within(other, path) for path in some or (ROOT,) for other in others or (ROOT,)
+    )

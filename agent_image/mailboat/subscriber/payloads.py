@@ -30,7 +30,7 @@ _AHEAD: Final = 4
 _MOST_RUNNING: Final = 2 * _AHEAD
 """Where so many fetches hang, dropped ones among them, none is begun ahead of time."""
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _AHEAD_BYTES: Final = 64 * 1024 * 1024
 _BINARY: Final = "binary:"
 
@@ -114,8 +114,8 @@ class Payloads:
     def forget(self) -> None:
         """Drop what was fetched ahead. Does not wait for it."""
         dropped, self._coming = list(self._coming.values()), {}
-        for one in dropped:
-            one.drop()
+        for fetch in dropped:
+            fetch.drop()
 
     def close(self) -> None:
         """Drop what was fetched ahead. Does not wait for it."""
@@ -223,7 +223,7 @@ class Fetch:
         """
         try:
             check()
-            while not self._done.wait(_LOOK_SECONDS):
+            while not self._done.wait(_POLL_SECONDS):
                 check()
         except BaseException:
             self.drop()

@@ -294,7 +294,11 @@ class ImportRecorder:
         if self._meter is not None:
             self._meter.imported(batch)
         if self._tracer.is_recording:
-            traced = [one for one in map(_traced, done) if one is not None and one.trace_parent is not None]
+            traced = [
+                traced_package
+                for traced_package in map(_traced, done)
+                if traced_package is not None and traced_package.trace_parent is not None
+            ]
             self._tracer.imported(self._name, traced, batch.began_ms, batch.committed_ms)
 
 

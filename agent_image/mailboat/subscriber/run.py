@@ -75,7 +75,7 @@ class AddedJobs:
             if not self._has_topic:
                 ensure_job_topic(self._journal)
                 self._has_topic = True
-            append_jobs(self._journal, [one.job for one in pending])
+            append_jobs(self._journal, [pending_job.job for pending_job in pending])
             self._failpoints.reach(Failpoint.SUBSCRIBER_JOBS_APPENDED)
             # Only after the append: a crash in between repeats jobs, and loses none.
             self._jobs.forget(pending[-1].sequence)
@@ -386,7 +386,7 @@ class ImportRun:
             self._exposure.settle(batch)
             batch.pass_over(state.passing_over)
             if self._after_calls.is_wanted:
-                batch.expect_after([one.offset for one in outcome.processed])
+                batch.expect_after([package.offset for package in outcome.processed])
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)

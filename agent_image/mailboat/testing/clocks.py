@@ -13,7 +13,7 @@ from typing import Final
 from mailboat.testing.wait import PATIENCE_SECONDS
 
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_LOOK_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which has no callback, was set
+_POLL_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which has no callback, was set
 
 
 class ManualClock:
@@ -42,7 +42,7 @@ class ManualClock:
             self._moved.notify_all()
             try:
                 while not event.is_set() and self._monotonic < ends:
-                    self._moved.wait(_LOOK_SECONDS)
+                    self._moved.wait(_POLL_SECONDS)
             finally:
                 self._waiting -= 1
         return event.is_set()

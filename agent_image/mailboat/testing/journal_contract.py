@@ -448,7 +448,7 @@ class JournalContract:
         wanted = TopicSettings(retention_seconds=3600.0, retention_bytes=50_000_000, max_message_bytes=2_000_000)
         found = journal.upkeep.differences(topic, wanted)
         assert len(found) >= 3
-        assert all(one.wanted != one.found for one in found)
+        assert all(difference.wanted != difference.found for difference in found)
         journal.ensure_topic(topic, wanted)
         assert list(journal.upkeep.differences(topic, wanted)) == []
 

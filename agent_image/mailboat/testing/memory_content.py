@@ -287,7 +287,9 @@ class MemoryLedger:
         return self._store.pending[:limit]
 
     def forget_statuses(self, up_to_sequence: int) -> None:
-        self._store.pending = [one for one in self._store.pending if one.sequence > up_to_sequence]
+        self._store.pending = [
+            confirmation for confirmation in self._store.pending if confirmation.sequence > up_to_sequence
+        ]
 
     def given_up(self) -> Sequence[GivenUp]:
         return [self._store.errors[offset] for offset in sorted(self._store.errors)]
@@ -301,7 +303,7 @@ class MemoryLedger:
         return self._store.open_builds
 
     def redrives(self) -> Sequence[GivenUp]:
-        return [one for one in self.given_up() if one.offset in self._store.wanted]
+        return [entry for entry in self.given_up() if entry.offset in self._store.wanted]
 
     def request_redrive(self, offset: Offset) -> None:
         if offset not in self._store.errors:

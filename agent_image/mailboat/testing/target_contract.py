@@ -528,7 +528,7 @@ class TargetContract:
                 batch.add_status(a_status(offset, A_CAUSE))
             batch.commit(at(5))
         first = target.ledger.pending_statuses(3)
-        assert [one.message for one in first] == [a_status(offset, A_CAUSE) for offset in range(3)]
+        assert [confirmation.message for confirmation in first] == [a_status(offset, A_CAUSE) for offset in range(3)]
         target.ledger.forget_statuses(first[-1].sequence)
         assert [status.message.offset for status in target.ledger.pending_statuses(10)] == [3, 4]
 

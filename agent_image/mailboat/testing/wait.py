@@ -15,7 +15,7 @@ PATIENCE_SECONDS: Final = 120.0
 LONG_WAIT_SECONDS: Final = 600.0
 """Longer than the patience: what waits so long must be ended by something else."""
 
-_LOOK_SECONDS: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 
 
 def wait_until(look: Callable[[], _T], what: str = "what was to come") -> _T:
@@ -24,5 +24,5 @@ def wait_until(look: Callable[[], _T], what: str = "what was to come") -> _T:
     while not (seen := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {PATIENCE_SECONDS:g} s in vain for {what}; the last look gave {seen!r}")
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_POLL_SECONDS)
     return seen

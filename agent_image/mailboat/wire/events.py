@@ -127,4 +127,4 @@ def _paths(value: object) -> tuple[NodePath, ...]:
 def _missed(value: object) -> tuple[Missed, ...]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r:.80} is not a list of subscribers")
-    return tuple(Missed(_text(one["subscriber"]), MissedReason(one["reason"])) for one in value)
+    return tuple(Missed(_text(entry["subscriber"]), MissedReason(entry["reason"])) for entry in value)

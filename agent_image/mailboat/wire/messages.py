@@ -244,12 +244,12 @@ def _encode_calls(calls: HookCalls | None) -> pb.HookCalls | None:
         return None
     failed = [
         pb.FailedCall(
-            offset=one.offset,
-            attempts=one.attempts,
-            cause=_encode_cause(one.cause),
-            set_aside=one.is_set_aside or None,
+            offset=call.offset,
+            attempts=call.attempts,
+            cause=_encode_cause(call.cause),
+            set_aside=call.is_set_aside or None,
         )
-        for one in calls.failed[:MAX_ANNOUNCED_CALLS]
+        for call in calls.failed[:MAX_ANNOUNCED_CALLS]
     ]
     return pb.HookCalls(
         waiting=calls.waiting, set_aside=calls.set_aside, cause=_encode_cause(calls.cause), failed=failed
@@ -260,12 +260,12 @@ def _decode_calls(wire: pb.HookCalls) -> HookCalls:
     cause = _decode_cause(wire.cause) if wire.HasField("cause") else None
     failed = tuple(
         AfterCall(
-            _offset(one.offset),
-            _count(one.attempts),
-            _decode_cause(one.cause) if one.HasField("cause") else None,
-            one.set_aside,
+            _offset(call.offset),
+            _count(call.attempts),
+            _decode_cause(call.cause) if call.HasField("cause") else None,
+            call.set_aside,
         )
-        for one in wire.failed[:MAX_ANNOUNCED_CALLS]
+        for call in wire.failed[:MAX_ANNOUNCED_CALLS]
     )
     return HookCalls(_count(wire.waiting), _count(wire.set_aside), cause, failed)
 

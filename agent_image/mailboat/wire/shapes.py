@@ -150,7 +150,12 @@ _remembered_shape: Final = lru_cache(_REMEMBERED)(_parse_shape)
 
 def _check_names(names: Iterable[str]) -> None:
     for name in names:
-        if not name or len(name) > MAX_NAME_LENGTH or "/" in name or any(one < " " or one == "\x7f" for one in name):
+        if (
+            not name
+            or len(name) > MAX_NAME_LENGTH
+            or "/" in name
+            or any(character < " " or character == "\x7f" for character in name)
+        ):
             raise PackageCorruptError(f"{name[:80]!r} is not a name of a type or property")
 
 

@@ -226,7 +226,7 @@ def take_namespaces(package: pb.TreePackage) -> NamespaceTable:
         raise PackageCorruptError(f"a tree package of version {FORMAT_VERSION} has a namespace")
     if len(found) > MAX_NAMESPACES:
         raise LimitExceededError(f"a tree package has {len(found)} namespaces", limit=MAX_NAMESPACES)
-    return table_of([(one.prefix, one.uri) for one in found])
+    return table_of([(namespace.prefix, namespace.uri) for namespace in found])
 
 
 def decode_trailer(content: bytes, number: int) -> Trailer:
@@ -251,7 +251,9 @@ def _take_ancestors(header: pb.TreeHeader, open_binary: OpenBinary | None) -> li
 
 
 def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
-    sets = tuple([_decode_filter(one, compile_pattern, header.format_version) for one in header.filter])
+    sets = tuple(
+        [_decode_filter(filter_message, compile_pattern, header.format_version) for filter_message in header.filter]
+    )
     if not sets:
         raise PackageCorruptError("a tree package has no filter", record=1)
     if len(sets) > MAX_RULES:

@@ -238,7 +238,7 @@ def _spark_type(kind: pa.DataType) -> tuple[str, pa.DataType]:
         ddl, inner = _spark_type(kind.value_type)
         return f"ARRAY<{ddl}>", pa.list_(inner)
     if pa.types.is_struct(kind):
-        fields = [(one.name, *_spark_type(one.type)) for one in kind]
+        fields = [(field.name, *_spark_type(field.type)) for field in kind]
         ddl = ", ".join(f"{name}: {ddl}" for name, ddl, _ in fields)
         return f"STRUCT<{ddl}>", pa.struct([(name, inner) for name, _, inner in fields])
     return {pa.string(): "STRING", pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN"}[kind], kind
@@ -246,7 +246,7 @@ def _spark_type(kind: pa.DataType) -> tuple[str, pa.DataType]:
 
 _PROBLEM_TYPE: Final = pa.struct([("path", _TEXT), ("name", _TEXT), ("message", _TEXT)])
 BUILD_COLUMNS: Final[dict[str, Column[BuildRow]]] = {
-    **{one.name: Column(*_spark_type(one.type), _cell(one.name)) for one in ROW_SCHEMA},
+    **{field.name: Column(*_spark_type(field.type), _cell(field.name)) for field in ROW_SCHEMA},
     "problem": Column("STRUCT<path: STRING, name: STRING, message: STRING>", _PROBLEM_TYPE, _problem),
     "error": Column(ERROR_DDL, ERROR_TYPE, _ended_by),
 }

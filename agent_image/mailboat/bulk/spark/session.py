@@ -127,8 +127,8 @@ def register_formats(session: SparkSession) -> None:
     from mailboat.bulk.spark.node_table import MailboatFormat
     from mailboat.bulk.spark.queue_table import QueueTable
 
-    for one in (MailboatFormat, PackageHistory, StatusHistory, QueueTable):
-        session.dataSource.register(one)
+    for source in (MailboatFormat, PackageHistory, StatusHistory, QueueTable):
+        session.dataSource.register(source)
 
 
 def _session_class() -> type[SparkSession]:

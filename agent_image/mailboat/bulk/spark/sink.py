@@ -156,7 +156,7 @@ class PackageWriter(DataSourceArrowWriter):
         kept = [item for item in items if isinstance(item, Bin | UnlistedEntry)]
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
-        bins = {one.signature: one for one in kept if isinstance(one, Bin)}
+        bins = {part.signature: part for part in kept if isinstance(part, Bin)}
         done = BuiltTask(packed(built_rows(self._order.work, self._order.recipe, [*bins.values()])))
         done.results()  # what ended the work ends the task, and so the job, before anything is committed
         return done

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 _WORK: Final = "task INT, work BINARY"
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 Advance = Callable[[int], None]
 """Receives how many items of a stage are done; a task reports when it ends, so this comes in steps."""
@@ -202,11 +202,11 @@ class StageRunner:
             return
         ended, advance = threading.Event(), self._advance
 
-        def look() -> None:
-            while not ended.wait(_LOOK_SECONDS):
+        def watch() -> None:
+            while not ended.wait(_POLL_SECONDS):
                 advance(done.value)
 
-        watcher = threading.Thread(target=look, name="stage-progress", daemon=True)
+        watcher = threading.Thread(target=watch, name="stage-progress", daemon=True)
         watcher.start()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What the demo asks of the publisher's API: two threads, one that asks for packages, one that looks again and again.
+"""What the demo asks of the publisher's API: two threads, one that asks for packages, one that polls the status.
 
 Both report into the event queue. Asking is one thing after the other, so that the order of packages
 is what the story says.
@@ -26,7 +26,7 @@ from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, RetryableError
 from mailboat.model.requests import DistributionRequest, parse_request
 
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 30.0
 _BLOCKED: Final = "blocked"
@@ -76,11 +76,11 @@ class DemoRequests:
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"demo-{name}", daemon=True)
-            for name, work in (("asks", self._run), ("looks", self._look))
+            for name, work in (("asks", self._run), ("polls", self._poll))
         ]
 
     def start(self) -> None:
-        """Begin to look, and be ready to ask."""
+        """Begin to poll, and be ready to send requests."""
         for thread in self._threads:
             thread.start()
 
@@ -122,8 +122,8 @@ class DemoRequests:
         while (work := self._todo.get()) is not None:
             self._report(work)
 
-    def _look(self) -> None:
-        while not self._clock.wait(self._stopping, _LOOK_SECONDS):
+    def _poll(self) -> None:
+        while not self._clock.wait(self._stopping, _POLL_SECONDS):
             self._report(self._seen)
 
     def _seen(self) -> Seen | None:
@@ -145,4 +145,4 @@ class DemoRequests:
 
 def refused_answer(answer: CommandView) -> DemoFailedError:
     """Golden would not drop the package, or did not say so in time."""
-    return DemoFailedError(f"golden did not drop the package: {answer.state}", said=answer.message)
+    return DemoFailedError(f"golden did not drop the package: {answer.state}", output=answer.message)

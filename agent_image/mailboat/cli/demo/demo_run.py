@@ -109,7 +109,7 @@ class DemoRun:
             case Ended(child, code):
                 self._take_in_end(child, code)
             case Seen():
-                self._take_in_look(received)
+                self._process_status(received)
             case Published(view):
                 self._state.published += 1
                 self._state.published_bytes += view.package_bytes
@@ -131,7 +131,7 @@ class DemoRun:
         """What the API answered, with what the publisher's process said."""
         author = self._children.get(AUTHOR)
         if isinstance(error, MailboatError) and author is not None and author.last_words():
-            error.where.setdefault("said", author.last_words())
+            error.where.setdefault("output", author.last_words())
         return error
 
     def _take_in_ready(self, child: Child, facts: dict[str, Any]) -> None:
@@ -155,10 +155,10 @@ class DemoRun:
     def _take_in_end(self, child: Child, code: int) -> None:
         if self._children.get(child.name) is child:  # it was not ended by the demo
             child.wait()  # until all of its output was read, too
-            said = child.last_words() or None
-            raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
+            output = child.last_words() or None
+            raise DemoFailedError(f"{child.name} ended with exit code {code}", output=output)
 
-    def _take_in_look(self, seen: Seen) -> None:
+    def _process_status(self, seen: Seen) -> None:
         known = {subscriber.name: subscriber for subscriber in seen.status.subscribers}
         for follower in self._state.followers:
             view = known.get(follower.name)
@@ -174,7 +174,7 @@ class DemoRun:
     def _take_in_block(self, item: QueueItemView) -> None:
         if item.package_id != self._state.mistaken_package:
             why = None if item.error is None else item.error.message
-            raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", said=why)
+            raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", output=why)
         self._blocked = item
         self._state.mistake = Mistake.BLOCKING
         self._state.blocked_at_seconds = self._state.seconds
@@ -231,5 +231,5 @@ class DemoRun:
             code = child.wait()
             if code and self._state.is_done:
                 raise DemoFailedError(
-                    f"{child.name} ended with exit code {code} after SIGTERM", said=child.last_words() or None
+                    f"{child.name} ended with exit code {code} after SIGTERM", output=child.last_words() or None
                 )

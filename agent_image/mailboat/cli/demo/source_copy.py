@@ -84,7 +84,7 @@ def _entries(root: str, skipped: SkippedEntries) -> Iterator[Entry]:
             try:
                 if name_of_entry(name, folder=folder, is_at_top=not relative) is None:
                     continue
-                status = _look(inner, f"{folder}/{name}", root)
+                status = _resolved_status(inner, f"{folder}/{name}", root)
             except (MailboatError, OSError, UnicodeError) as error:
                 skipped.add(error.message if isinstance(error, MailboatError) else f"{inner!a}: {error}")
                 continue
@@ -98,11 +98,11 @@ def _entries(root: str, skipped: SkippedEntries) -> Iterator[Entry]:
                 todo.append((inner, f"{folder}/{name}", trail | {here}))
 
 
-def _look(relative: str, disk: str, root: str) -> os.stat_result:
+def _resolved_status(relative: str, disk: str, root: str) -> os.stat_result:
     """Raises: PathRefusedError, OSError."""
     parse_path(f"/{relative}")
     with closed_folders(root) as folders:
-        _, status = folders.look(disk)
+        _, status = folders.resolve(disk)
     if not os.access(disk, os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK):
         raise PermissionError(13, "can't be read", relative)
     return status

@@ -248,7 +248,7 @@ class FolderSource:
     def _children(self, place: _Place, *, is_by_name: bool) -> Iterator[_Place]:
         is_top = place.path == "/"
         for name in self._names(place, is_by_name=is_by_name):
-            yield self._look(parse_path(child_of(place.path, name)), place.disk, name_on_disk(name, is_at_top=is_top))
+            yield self._place(parse_path(child_of(place.path, name)), place.disk, name_on_disk(name, is_at_top=is_top))
 
     def _listed_folder(self, place: _Place) -> ListedNode | None:
         node = self._sidecar_node(place)
@@ -264,24 +264,24 @@ class FolderSource:
             try:
                 name = name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/")
                 if name is not None:
-                    yield self._look(parse_path(child_of(place.path, name)), place.disk, entry)
+                    yield self._place(parse_path(child_of(place.path, name)), place.disk, entry)
             except SourceChangedError:
                 continue  # it went away
             except _REFUSALS as error:
                 yield UnlistedEntry(shown, error)
 
-    def _look(self, path: NodePath, folder: str, entry: str) -> _Place:
+    def _place(self, path: NodePath, folder: str, entry: str) -> _Place:
         disk = f"{folder}/{entry}"
         with readable_source(disk):
-            return _Place(path, *self._folders.look(disk))
+            return _Place(path, *self._folders.resolve(disk))
 
     def _find(self, path: NodePath) -> _Place | None:
         with readable_source(self._root):
-            place = _Place(NodePath("/"), *self._folders.look(self._root))
+            place = _Place(NodePath("/"), *self._folders.resolve(self._root))
         names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked again
         for entry, name in zip(names, path[1:].split("/"), strict=False):
             try:
-                place = self._look(child_of(place.path, name), place.disk, entry)
+                place = self._place(child_of(place.path, name), place.disk, entry)
             except SourceChangedError:
                 return None
         return place

@@ -74,7 +74,7 @@ class SourceFolders:
             raise ForeignEntryError(errno.ELOOP, "was exchanged for another folder", folder)
         return handle.names()
 
-    def look(self, disk: str) -> tuple[str, os.stat_result]:
+    def resolve(self, disk: str) -> tuple[str, os.stat_result]:
         """Where an entry is, through a link that stays within the root, and its status.
 
         Raises: PathRefusedError, OSError.

@@ -298,7 +298,7 @@ def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCo
 
 def _merged(table: TreeTable, record: NodeRecord, owned: WorkspaceFilter) -> NodeRecord:
     above = owned.sets_above(record.path)
-    if above[0].mode is ImportMode.REPLACE and not any(one.property_rules for one in above):
+    if above[0].mode is ImportMode.REPLACE and not any(filter_set.property_rules for filter_set in above):
         return record
     by_digest = {binary.digest: binary for binary in record.binaries}
     incoming = decode_node(record.path, record.body, lambda digest: by_digest[digest].open())
@@ -327,7 +327,11 @@ def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[
     above_deep = {above for root in deep for above in _strictly_above(root)}
     replacing = [filter_set for filter_set in workspace_filter.sets if filter_set.mode is ImportMode.REPLACE]
     related = deep | above_deep
-    whole = {one.root for one in replacing if one.root in related or not deep.isdisjoint(_strictly_above(one.root))}
+    whole = {
+        filter_set.root
+        for filter_set in replacing
+        if filter_set.root in related or not deep.isdisjoint(_strictly_above(filter_set.root))
+    }
     outermost = [root for root in whole if whole.isdisjoint(_strictly_above(root))]
     alone = {filter_set.root for filter_set in workspace_filter.sets if filter_set.is_shallow} - whole
     return [key_of(root) for root in outermost], sorted(map(key_of, alone), reverse=True)

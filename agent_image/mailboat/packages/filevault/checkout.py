@@ -94,7 +94,7 @@ class CheckoutDirectory:
         disk, entry = f"{self._disk}/{name}", f"{self.entry}/{name}"
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
             raise not_utf_8(name, self._disk)
-        disk, status = folders.look(disk)
+        disk, status = folders.resolve(disk)
         if stat.S_ISDIR(status.st_mode):
             self._directories[name] = CheckoutDirectory(entry, disk, self._root)
         else:

@@ -242,7 +242,7 @@ def _metadata_of(folder: Path, name: str, largest: int) -> bytes | None:
         suppress(FileNotFoundError, NotADirectoryError),
         closed_folders(root) as folders,
     ):
-        content = folders.read(folders.look(disk)[0], largest)
+        content = folders.read(folders.resolve(disk)[0], largest)
         if content is None:
             raise LimitExceededError(f"{name} is too long", entry=disk, limit=largest)
         return content.data or b""
