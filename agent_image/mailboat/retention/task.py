@@ -109,7 +109,7 @@ class Registry:
         """Prepare for all of the discovery topic, which may be another one: what it no longer holds stays known."""
         # Both are offsets of the topic that was read.
         self._as_of = 0
-        self._left.clear()
+        self._deregistered.clear()
 
     def messages(self, as_of: Offset) -> list[RegistryMessage]:
         """What is to be carried forward, made of all of the discovery topic before `as_of`: one message or more."""
