@@ -138,13 +138,13 @@ class Engine:
         """A subscriber agent on a target that the caller closes."""
         parts = self.parts
         ports = SubscriberPorts(
-            self.journal, self.blobs, parts.codecs, target, parts.clock, parts.failpoints, parts.random
+            self.journal, self.blobs, parts.codecs, parts.clock, parts.failpoints, parts.random, target=target
         )
         return Subscriber(settings or self.subscribing, ports if change_ports is None else change_ports(ports))
 
     def importer(self, target: Target) -> Importer:
         """What imports records into a batch, without the loop around it."""
-        ports = SubscriberPorts(self.journal, self.blobs, self.parts.codecs, target, self.parts.clock)
+        ports = SubscriberPorts(self.journal, self.blobs, self.parts.codecs, self.parts.clock, target=target)
         pieces = PieceStore(ports.journal, PACKAGES, ports.clock)
         payloads = Payloads(ports.blobs, ports.references, pieces, self.subscribing.limits.max_total_bytes)
         return Importer(self.subscribing, ports, payloads, ImportGuard(ports.clock, None, StopSignal()))

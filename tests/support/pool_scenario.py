@@ -33,10 +33,9 @@ from mailboat.model.requests import add_request
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.pools.member import MemberSettings, PoolMember
-from mailboat.pools.package_import import PoolPorts
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import Processors, SubscriberSettings
+from mailboat.subscriber.settings import ImportPorts, Processors, SubscriberSettings
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.crashes import KillingFailpoints
 from support.engines import COMMANDS, Engine, EngineParts, page_source
@@ -107,7 +106,7 @@ class Stores:
         """A member that has not started."""
         failing = failpoints or NoFailpoints()
         chance = random.Random(name)  # reproducible, and no secret
-        ports = PoolPorts(
+        ports = ImportPorts(
             journal or self.journal,
             self.blobs,
             self.codecs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import pickle
 import re
 from typing import Any
@@ -27,13 +26,12 @@ from mailboat.bulk.spark.node_table import MAX_DATA_BYTES, NODE_COLUMNS, Mailboa
 from mailboat.bulk.spark.queue_table import QueueTable
 from mailboat.bulk.spark.session import (
     SessionSettings,
-    SparkMissingError,
-    SparkUnavailableError,
     check_version,
     checked_master,
     open_session,
     reason_of,
 )
+from mailboat.bulk.spark.spark_errors import SparkMissingError, SparkUnavailableError
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal
@@ -172,21 +170,6 @@ def test_newer_pysparks_are_taken(version: str) -> None:
     check_version(version)
 
 
-def test_without_pyspark_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **named: Any) -> Any:
-        if name.startswith("pyspark"):
-            raise ImportError("No module named 'pyspark'")
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(SparkMissingError, match="bulk builds need Spark") as caught, open_session(SessionSettings()):
-        pass
-    assert caught.value.next_step == 'pip install "mailboat[spark]"'
-    assert spark_session.JAVA_END_SECONDS > 0
-
-
 @pytest.mark.parametrize(
     "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://h:7077", "k8s://h", "yarn"]
 )
@@ -248,7 +231,7 @@ def test_why_a_session_does_not_start_is_told(
             return None
 
     ended = list[bool]()
-    monkeypatch.setattr(spark_session, "_session_class", lambda: Session)
+    monkeypatch.setattr(spark_session, "SparkSession", Session)
     monkeypatch.setattr(spark_session, "_configuration", lambda _: None)
     monkeypatch.setattr(spark_session, "_end_machine", lambda: ended.append(True))
     with pytest.raises(kind, match=re.escape(said)), open_session(SessionSettings("spark://h:1")):

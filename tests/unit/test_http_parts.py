@@ -14,6 +14,7 @@ from typing import Any
 import h11
 import httpx2
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.api.client import ANSWER_SECONDS, HttpControl
@@ -41,8 +42,8 @@ from mailboat.errors import (
 from mailboat.http.access import is_cross_site, is_from_here, is_loopback, token_of
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import is_json, json_fault
-from mailboat.http.connections import StrictConnection, displaced
-from mailboat.http.gate import gated
+from mailboat.http.connections import GuardedProtocol, StrictConnection, displaced, guarded_protocol
+from mailboat.http.gate import RESERVED, Gate
 from mailboat.http.rates import MAX_CALLERS, RateLimiter, network_of
 from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
@@ -51,6 +52,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.telemetry.meters import RequestRecorder
 from mailboat.testing.clocks import ManualClock
 from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
 
 DOCUMENTED = {400, 403, 404, 409, 422, 429, 500, 503}
 
@@ -297,6 +299,91 @@ def test_lines_of_a_body_may_begin_with_a_space() -> None:
 # ------------------------------------------------------------------------------------------------------------ access
 
 
+class RecordedTransport(asyncio.Transport):
+    """A transport whose client reads nothing."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.written = b""
+        self.is_closed = False
+        self.aborted = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def pause_reading(self) -> None:
+        return
+
+    def resume_reading(self) -> None:
+        return
+
+
+def test_the_guarded_protocol_is_called_by_uvicorn() -> None:
+    """uvicorn does not document the class that is extended (decision 0029): each method and attribute in use."""
+    states = list[object]()
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        states.append(scope["state"].get(RESERVED))
+        await PlainTextResponse("good")(scope, receive, send)
+        answered.set()
+
+    answered = asyncio.Event()
+
+    async def serve() -> None:
+        kind = guarded_protocol(0.01, 2)
+        config = uvicorn.Config(
+            answer, http=kind, ws="none", lifespan="off", log_config=None, h11_max_incomplete_event_size=1024
+        )
+        config.load()
+        state = ServerState()
+
+        def connect() -> tuple[GuardedProtocol, RecordedTransport]:
+            protocol, transport = kind(config, state, {}), RecordedTransport()
+            protocol.connection_made(transport)
+            return protocol, transport
+
+        protocol, unread = connect()
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert protocol.is_answering
+        await answered.wait()
+        assert not protocol.is_answering
+        assert unread.written.endswith(b"good")
+        protocol.pause_writing()
+        protocol.resume_writing()  # the answer is complete: its own limit goes on
+
+        malformed, refused = connect()
+        malformed.data_received(b"GET / HTTP/1.1\r\nHost: h\r\nA: b\r\n c\r\n\r\n")
+        assert refused.written.startswith(b"HTTP/1.1 400 ")
+        assert b"a header is folded over several lines" in refused.written
+        assert refused.is_closed
+        malformed.connection_lost(None)
+
+        slow, waiting = connect()
+        slow.data_received(b"GET / HTTP/1.1\r\n")
+        await unread.aborted.wait()
+        await waiting.aborted.wait()
+
+        newest, _ = connect()  # two connections are the limit: the one that waits longest has gone
+        assert state.connections == {newest, slow}
+        newest.data_received(b"GET / HTTP/1.1\r\nA: " + bytes(1025))
+        assert newest.transport.is_closing()
+
+    asyncio.run(serve())
+    assert states == [False]
+
+
 @pytest.mark.parametrize(
     ("header", "token"),
     [
@@ -362,7 +449,7 @@ def test_the_audit_line_is_written_before_its_answer_begins(tmp_path: Path) -> N
     async def send(message: Any) -> None:
         seen.append((message["type"], len(audit.lines("author"))))
 
-    gate = gated(inner, HttpConfig(), tmp_path, ManualClock(), audit, RequestRecorder())
+    gate = Gate(inner, HttpConfig(), tmp_path, ManualClock(), audit, RequestRecorder())
     asyncio.run(gate({"type": "http", "method": "POST", "path": "/x", "headers": [(b"host", b"[::1]")]}, receive, send))
     assert seen == [("http.response.start", 1), ("http.response.body", 1)]
     assert len(audit.lines("author")) == 1

@@ -533,7 +533,7 @@ def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
     offset = poison(engine)
     desk = CommandHandler(
         engine.subscribing,
-        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
+        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, engine.parts.clock, target=target),
         lambda: None,
     )
     engine.send(COMMANDS, *(clear(offset, f"clear-{number}") for number in range(5)))
@@ -551,7 +551,7 @@ def test_a_clear_that_wants_no_answer_is_not_kept_beside_one_that_does_it_all(en
     offset = poison(engine)
     desk = CommandHandler(
         engine.subscribing,
-        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
+        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, engine.parts.clock, target=target),
         lambda: None,
     )
     engine.send(COMMANDS, *(clear(offset, None) for _ in range(5)), clear(offset, None, OTHER))

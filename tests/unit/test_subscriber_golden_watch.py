@@ -414,7 +414,7 @@ def test_a_status_topic_that_was_created_again_is_watched_from_its_beginning(eng
 
 
 def ports_of(engine: Engine, target: Target) -> SubscriberPorts:
-    return SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target)
+    return SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target=target)
 
 
 def test_a_golden_subscriber_that_is_past_a_package_without_a_word_is_told_as_an_obstacle(
@@ -424,7 +424,7 @@ def test_a_golden_subscriber_that_is_past_a_package_without_a_word_is_told_as_an
     offset = publish(engine, "/a")
     staging = engine.subscribing.staging
     assert staging is not None
-    ports = SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock)
+    ports = SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, engine.parts.clock, target=target)
     watch, message = GoldenWatch(staging, engine.subscribing, ports), decode_package(engine.records()[0].value)
     watch.start_at(Offset(0))
     announces(engine, offset)

@@ -12,31 +12,26 @@ from typing import TYPE_CHECKING, Final
 from mailboat.agent.command_hooks import Hooks
 from mailboat.agent.subscriber_process import (
     Listener,
+    SubscriberReports,
     Subscription,
     announcement,
-    publishers_found,
     subscriber_settings,
-    watch_announcer,
+    unknown_publishers,
 )
 from mailboat.clock import Deadline
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import GENERATIONS, parse_target
-from mailboat.discovery.announcer import Announcer
 from mailboat.errors import UsageError
-from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import AgentName, SlingId
-from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.model.messages import DiscoveryMessage
 from mailboat.pools.member import MemberSettings, PoolMember
-from mailboat.pools.package_import import PoolPorts
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
 
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
-    from mailboat.telemetry.state_log import StateLogger
-    from mailboat.telemetry.subscriber_metrics import SubscriberMetrics
 
 _FAREWELL_SHARE: Final = 0.2
 """This part of the time to stop is kept for the last announcement."""
@@ -78,32 +73,13 @@ class PoolMemberProcess:
         self._subscription = subscription
         self._listener = listener
         self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
-        self._meter: SubscriberMetrics | None = None
-        self._state_logger: StateLogger | None = None
-        self._announced: tuple[object, ...] = ()
-        processors = self._hooks.processors
-        if observed is not None:
-            self._meter = observed.subscriber_meter(subscription.name, self.statistics)
-            self._state_logger = observed.state_logger(subscription.name)
-            processors = observed.measured(processors, self._meter)
-        ports = PoolPorts(workspace.journal, workspace.blobs, workspace.codecs, workspace.clock, processors=processors)
-        if observed is not None:
-            ports = replace(ports, meter=self._meter, tracer=observed.tracer)
+        self._reports = SubscriberReports(workspace, subscription.name, self._announcement, self.statistics, observed)
+        ports = self._reports.import_ports(self._hooks.processors)
         shared = SharedTarget(partial(open_target, subscription.target), workspace.clock, random.SystemRandom())
         settings = MemberSettings(
             socket.gethostname(), subscription.slots, subscriber_settings(workspace, subscription)
         )
         self._member = PoolMember(settings, ports, shared, self._changed)
-        self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
-        self._announcer = Announcer(
-            workspace.journal,
-            workspace.topic(TopicRole.DISCOVERY),
-            self._announcement,
-            workspace.clock,
-            subscription.name,
-            workspace.home.config.subscriber.announce_seconds,
-        )
-        watch_announcer(self._meter, self._announcer)
 
     def claim(self) -> SlingId:
         """Claim the target for the pool; the instance that the pool runs in. Raises: TargetOwnedError."""
@@ -114,10 +90,7 @@ class PoolMemberProcess:
         try:
             return self._member.run(is_endless=until is Until.FOREVER)
         finally:
-            deadline = Deadline(self._workspace.clock, self._farewell_seconds())
-            if self._announcer.worker.is_started:
-                self._announcer.stop(deadline.remaining_seconds())
-            self._maintainer.stop(deadline.remaining_seconds())
+            self._reports.stop(Deadline(self._workspace.clock, self._farewell_seconds()))
 
     def stop(self) -> None:
         """Finish the packages that have begun, within the time that the configuration gives."""
@@ -141,9 +114,7 @@ class PoolMemberProcess:
 
     def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
         """The followed publishers of which neither home nor recent messages know, and those that they know."""
-        follow = self._subscription.follow
-        known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
-        return [publisher for publisher in follow if publisher not in known], known
+        return unknown_publishers(self._workspace, self._subscription.follow)
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
@@ -151,18 +122,8 @@ class PoolMemberProcess:
 
     def _changed(self, statistics: SubscriberStatistics) -> None:
         if self._member.sling_id is not None:
-            self._announcer.worker.begin()
-        if statistics.phase is SubscriberPhase.CURRENT:
-            self._maintainer.begin()
-        if self._meter is not None and self._state_logger is not None:
-            self._meter.progressed(statistics)
-            self._state_logger.progressed(statistics)
-        cause = None if statistics.cause is None else statistics.cause.code
-        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
-        news = statistics.state, cause, statistics.is_ready, emptied_at, statistics.failed
-        if news != self._announced:
-            self._announced = news
-            self._announcer.announce_soon()
+            self._reports.announcer.worker.begin()
+        self._reports.progressed(statistics)
         self._listener(statistics)
 
     def present(self) -> DiscoveryMessage:

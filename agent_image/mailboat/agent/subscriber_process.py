@@ -42,11 +42,7 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import (
-    Processors,
-    SubscriberPorts,
-    SubscriberSettings,
-)
+from mailboat.subscriber.settings import ImportPorts, Processors, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
 
 if TYPE_CHECKING:
@@ -183,35 +179,18 @@ class SubscriberProcess:
         self._hooks = _hooks_of(subscription, workspace.clock)
         self._deadline: Deadline | None = None
         self._publishers: frozenset[AgentName] = frozenset()
-        self._announced: tuple[object, ...] = ()
         self._given_up: tuple[tuple[int, int], int] | None = None
-        self._meter: SubscriberMetrics | None = None
-        self._state_logger: StateLogger | None = None
         try:
             processors = own.processors or (Processors() if self._hooks is None else self._hooks.processors)
-            stores = (workspace.journal, workspace.blobs, workspace.codecs, self._target)
-            ports = SubscriberPorts(*stores, workspace.clock, processors=processors, observer=self)
-            if observed is not None:
-                self._meter = observed.subscriber_meter(subscription.name, self.statistics)
-                self._state_logger = observed.state_logger(subscription.name)
-                processors = observed.measured(processors, self._meter)
-                ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
-            self._subscriber = Subscriber(settings, ports)
+            self._reports = SubscriberReports(
+                workspace, subscription.name, self._announcement, self.statistics, observed
+            )
+            ports = self._reports.import_ports(processors).on(self._target)
+            self._subscriber = Subscriber(settings, replace(ports, observer=self))
             self._hold = SubscriberLock(workspace.home.lock_file(subscription.name), subscription.name)
         except BaseException:
             self._target.close()
             raise
-        self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
-        # Behind the lock: only the process that holds the name announces it.
-        self._announcer = Announcer(
-            workspace.journal,
-            workspace.topic(TopicRole.DISCOVERY),
-            self._announcement,
-            workspace.clock,
-            subscription.name,
-            workspace.home.config.subscriber.announce_seconds,
-        )
-        watch_announcer(self._meter, self._announcer)
 
     def claim(self) -> SlingId | None:
         """Claim the target for this subscriber, before the first announcement.
@@ -233,23 +212,18 @@ class SubscriberProcess:
             self._subscriber.prepare()
             self._publishers = self._known_publishers()
         # after `prepare`: a command sent to an announced subscriber must not lie before its stored command position
-        self._announcer.start()
+        self._reports.announcer.start()
         try:
             statistics = self._subscriber.run(until)
             if statistics.next_offset == statistics.log_next_offset:
-                self._maintainer.begin()  # also where there was nothing to import
+                self._reports.maintainer.begin()  # also where there was nothing to import
             return statistics
         finally:
-            deadline = Deadline(self._workspace.clock, self._final_seconds())
-            # First: the last announcement says that this subscriber stopped. Upkeep can be continued by another run.
-            self._announcer.stop(deadline.remaining_seconds())
-            self._maintainer.stop(deadline.remaining_seconds())
+            self._reports.stop(Deadline(self._workspace.clock, self._final_seconds()))
 
     def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
         """The followed publishers of which neither home nor recent messages know, and those that they know."""
-        follow = self._subscription.follow
-        known = publishers_found(self._workspace) if follow else frozenset[AgentName]()
-        return [publisher for publisher in follow if publisher not in known], known
+        return unknown_publishers(self._workspace, self._subscription.follow)
 
     def passed_over(self) -> Sequence[str]:
         """The publishers whose packages were not imported, as they are not followed."""
@@ -275,20 +249,11 @@ class SubscriberProcess:
             sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
-        if statistics.phase is SubscriberPhase.CURRENT:
-            # Not before it is caught up: upkeep must not slow down the import of a backlog.
-            self._maintainer.begin()
-        if self._meter is not None and self._state_logger is not None:
-            self._meter.progressed(statistics)
-            self._state_logger.progressed(statistics)
-        self._announce_news(statistics)
+        self._reports.progressed(statistics)
         self._listener(statistics)
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
-        if self._meter is not None and self._state_logger is not None:
-            self._meter.given_up(statistics)
-            self._state_logger.given_up(statistics)
-        self._announcer.announce_soon()
+        self._reports.given_up(statistics)
         self._listener(statistics)
 
     def statistics(self) -> SubscriberStatistics:
@@ -299,17 +264,6 @@ class SubscriberProcess:
         """Whether it may serve, and why or why not; from any thread."""
         statistics = self._subscriber.statistics()
         return statistics.is_ready, statistics.ready_reason
-
-    def _announce_news(self, statistics: SubscriberStatistics) -> None:
-        """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
-        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
-        cause = None if statistics.cause is None else statistics.cause.code
-        figures = statistics.attempts, statistics.redriven, statistics.after.set_aside, statistics.after.cause is None
-        # Not the position: an announcement for each batch would fill the discovery topic.
-        news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, *figures)
-        if news != self._announced:
-            self._announced = news
-            self._announcer.announce_soon()
 
     def present(self) -> DiscoveryMessage:
         """What it would announce now, with the error queue as it was last counted. Reads no storage; any thread."""
@@ -366,10 +320,88 @@ def publishers_found(workspace: Workspace) -> frozenset[AgentName]:
         return known
 
 
-def watch_announcer(meter: SubscriberMetrics | None, announcer: Announcer) -> None:
-    """Export how many announcements could not be sent."""
-    if meter is not None:
-        meter.watch_announcements(lambda: announcer.failures)
+def unknown_publishers(
+    workspace: Workspace, follow: Sequence[AgentName]
+) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
+    """The followed publishers of which neither home nor recent messages know, and those that they know."""
+    known = publishers_found(workspace) if follow else frozenset[AgentName]()
+    return [publisher for publisher in follow if publisher not in known], known
+
+
+class SubscriberReports:
+    """What a subscriber or a member of a pool reports of its imports: metrics, log lines and announcements.
+
+    The upkeep of the journal begins with the report that the subscriber has caught up.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: AgentName,
+        compose: Callable[[], DiscoveryMessage],
+        statistics: Callable[[], SubscriberStatistics],
+        observed: Observability | None,
+    ) -> None:
+        """Announce nothing yet: its caller starts the announcer, once only this process has the name."""
+        self._workspace = workspace
+        self._observed = observed
+        self._announced: tuple[object, ...] = ()
+        self._meter: SubscriberMetrics | None = None
+        self._state_logger: StateLogger | None = None
+        self.maintainer: Final = maintenance_worker(workspace, name, is_sweeping=False)
+        self.announcer: Final = Announcer(
+            workspace.journal,
+            workspace.topic(TopicRole.DISCOVERY),
+            compose,
+            workspace.clock,
+            name,
+            workspace.home.config.subscriber.announce_seconds,
+        )
+        if observed is not None:
+            self._meter = observed.subscriber_meter(name, statistics)
+            self._meter.watch_announcements(lambda: self.announcer.failures)
+            self._state_logger = observed.state_logger(name)
+
+    def import_ports(self, processors: Processors) -> ImportPorts:
+        """What imports work with, measured where there are metrics."""
+        stores = self._workspace.journal, self._workspace.blobs, self._workspace.codecs
+        ports = ImportPorts(*stores, self._workspace.clock, processors=processors)
+        if self._observed is None or self._meter is None:
+            return ports
+        measured = self._observed.measured(processors, self._meter)
+        return replace(ports, meter=self._meter, tracer=self._observed.tracer, processors=measured)
+
+    def progressed(self, statistics: SubscriberStatistics) -> None:
+        """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
+        if statistics.phase is SubscriberPhase.CURRENT:
+            # Not before it is caught up: upkeep must not slow down the import of a backlog.
+            self.maintainer.begin()
+        if self._meter is not None and self._state_logger is not None:
+            self._meter.progressed(statistics)
+            self._state_logger.progressed(statistics)
+        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
+        cause = None if statistics.cause is None else statistics.cause.code
+        counts = statistics.attempts, statistics.failed, statistics.redriven
+        hooks = statistics.after.set_aside, statistics.after.cause is None
+        # Not the position: an announcement for each batch would fill the discovery topic.
+        news = (statistics.state, cause, statistics.is_ready, emptied_at, statistics.suspension, counts, hooks)
+        if news != self._announced:
+            self._announced = news
+            self.announcer.announce_soon()
+
+    def given_up(self, statistics: SubscriberStatistics) -> None:
+        """Report a package that was given up."""
+        if self._meter is not None and self._state_logger is not None:
+            self._meter.given_up(statistics)
+            self._state_logger.given_up(statistics)
+        self.announcer.announce_soon()
+
+    def stop(self, deadline: Deadline) -> None:
+        """Announce a last time, then end the upkeep."""
+        # First: the last announcement says that this subscriber stopped. Upkeep can be continued by another run.
+        if self.announcer.worker.is_started:
+            self.announcer.stop(deadline.remaining_seconds())
+        self.maintainer.stop(deadline.remaining_seconds())
 
 
 def announcement(

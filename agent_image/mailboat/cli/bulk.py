@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from mailboat.bulk.cut_plan import NameCollisions, plan_of
 from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
 from mailboat.bulk.source_branches import cut_whole, outermost
-from mailboat.bulk.spark.session import SessionSettings, SparkMissingError, checked_master, open_session
+from mailboat.bulk.spark.spark_errors import SparkMissingError
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PublisherOption, command, remote_command
@@ -212,21 +213,21 @@ def build(  # sets of options
 ) -> None:
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     with _spark_installed():
-        from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
-        from mailboat.bulk.build_run import BuildOrder, BuildRun
-        from mailboat.bulk.spark.exchange import ExecutorWorkspace
-        from mailboat.bulk.spark.pipeline import SparkPipeline
+        from mailboat.bulk import assembly, build_run
+        from mailboat.bulk.spark import exchange, pipeline
 
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    wish = BuildRequest(source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity)
+    wish = assembly.BuildRequest(
+        source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity
+    )
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
-        recipe = recipe_for(workspace, wish, naming.publisher)
+        recipe = assembly.recipe_for(workspace, wish, naming.publisher)
         runner = opened.enter_context(_spark(running))
         progress = BulkProgress(sys.stderr, workspace.clock)
         opened.callback(progress.end)
-        stages = SparkPipeline(runner, ExecutorWorkspace.of(workspace.home))
-        ports = ports_for(workspace, stages, naming.publisher, progress)
-        report = BuildRun(BuildOrder(recipe, named, naming.everything), ports).run()
+        stages = pipeline.SparkPipeline(runner, exchange.ExecutorWorkspace.of(workspace.home))
+        ports = assembly.ports_for(workspace, stages, naming.publisher, progress)
+        report = build_run.BuildRun(build_run.BuildOrder(recipe, named, naming.everything), ports).run()
         progress.end()
         session.show(build_report(report, runner.figures, runner.start_seconds))
     _end_by_problems(report.problems)
@@ -333,7 +334,9 @@ def _workspace(session: Session, into: Path | None) -> Iterator[Workspace]:
 def _spark_installed() -> Iterator[None]:
     """Raises: SparkMissingError instead of the interpreter's own error, where the extra is not installed."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what PySpark's imports say is not the user's to mend
+            yield
     except ImportError as error:
         raise SparkMissingError(
             f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
@@ -343,15 +346,16 @@ def _spark_installed() -> Iterator[None]:
 @contextmanager
 def _spark(running: SparkOptions) -> Iterator[StageRunner]:
     """Runs stages in a session that begins with the first of them."""
-    from mailboat.bulk.spark.stages import StageRunner
+    with _spark_installed():
+        from mailboat.bulk.spark import session, stages
 
-    settings = SessionSettings(
-        master=None if running.master == SUBMITTED else checked_master(running.master),
+    settings = session.SessionSettings(
+        master=None if running.master == SUBMITTED else session.checked_master(running.master),
         properties=dict(map(_setting_of, running.conf or ())),
         is_quiet=variable("SPARK_CONF_DIR") is None,  # who has one may have a logging configuration there
     )
     with ExitStack() as opened:
-        yield StageRunner(lambda: opened.enter_context(open_session(settings)))
+        yield stages.StageRunner(lambda: opened.enter_context(session.open_session(settings)))
 
 
 def _setting_of(text: str) -> tuple[str, str]:

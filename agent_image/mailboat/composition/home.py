@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.composition.environment import expanded_path
 from mailboat.composition.places import check_folder_place
-from mailboat.config.decoder import ConfigInvalidError, decode_config, encode_changes
+from mailboat.config.decoder import (
+    ConfigInvalidError,
+    decode_config,
+    decode_record,
+    encode_changes,
+    encode_record,
+)
 from mailboat.config.document import Config, Expose
 from mailboat.config.documentation import commented_yaml
 from mailboat.content.locations import TARGET_KINDS
@@ -158,9 +164,8 @@ class Home:
         """Write down which target a subscriber has, if that is news."""
         if self.known_subscriber(known.name) == known:
             return
-        document = {"target": known.target, "follow": list(known.follow), "max_retries": known.max_retries}
-        document |= {} if known.expose is None else {"expose": str(known.expose)}
-        document |= {} if known.pool is None else {"pool": known.pool}
+        document = encode_record(known)
+        del document["name"]
         write_text(self._registry_file(known.name), json.dumps(document) + "\n")
 
     def forget_subscriber(self, name: AgentName) -> bool:
@@ -175,7 +180,7 @@ class Home:
     def known_subscriber(self, name: AgentName) -> KnownSubscriber | None:
         """What is known of a subscriber. Raises: ConfigInvalidError when its file can't be understood."""
         file = self._registry_file(name)
-        return _decode_known(name, _parse_entry(_read_text(file), file), file) if file.is_file() else None
+        return _decode_entry(name, _parse_entry(_read_text(file), file), file) if file.is_file() else None
 
     def known_subscribers(self) -> Sequence[KnownSubscriber]:
         """All subscribers that were started from this home, by name."""
@@ -196,7 +201,6 @@ class Home:
 
 
 def _resolved(location: str, folder: Path) -> str:
-
     kind, colon, place = location.partition(":")
     if colon and kind in TARGET_KINDS:
         return f"{kind}:{_below(folder, place)}"
@@ -400,13 +404,12 @@ def _parse_entry(text: str, file: Path) -> object:
     return document
 
 
-def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscriber:
-    match document:
-        case {"target": str(target), "follow": list(follow), "max_retries": int() | None as max_retries, **rest}:
-            followed, expose = tuple(parse_agent_name(str(publisher)) for publisher in follow), rest.get("expose")
-            if expose in [None, *Expose]:
-                shown = None if expose is None else Expose(str(expose))
-                pool = rest.get("pool")
-                sling_id = SlingId(pool) if isinstance(pool, str) else None
-                return KnownSubscriber(name, target, followed, max_retries, shown, sling_id)
-    raise ConfigInvalidError(f"{file} has no target, follow and max_retries", path=file)
+def _decode_entry(name: AgentName, document: object, file: Path) -> KnownSubscriber:
+    if isinstance(document, dict):
+        # without the keys that a later version wrote before it was rolled back
+        keys = KnownSubscriber.__dataclass_fields__
+        document = {**{key: value for key, value in document.items() if key in keys}, "name": name}
+    known = decode_record(KnownSubscriber, document, where=str(file))
+    for publisher in known.follow:
+        parse_agent_name(publisher)
+    return known

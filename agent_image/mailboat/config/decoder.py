@@ -84,20 +84,30 @@ def decode_config(document: object, *, where: str = "the configuration", line_of
     Raises:
         ConfigInvalidError: Naming each key that is wrong, with the nearest known one where there is one.
     """
+    return decode_record(Config, {} if document is None else document, where=where, line_of=line_of)
+
+
+def decode_record(kind: type[R], document: object, *, where: str, line_of: LineOf = _unknown_line) -> R:
+    """Read a document of another kind by the same rules. Raises: ConfigInvalidError."""
     mistakes: list[_MistakeError] = []
     try:
-        config = _decode_record(Config, {} if document is None else document, "", mistakes)
+        record = _decode_record(kind, document, "", mistakes)
     except _MistakeError as mistake:
         raise invalid_config(where, [mistake.mistake(is_alone=True)], line_of) from mistake
-    if config is None:
+    if record is None:
         texts = [mistake.mistake(is_alone=len(mistakes) == 1) for mistake in mistakes]
         raise invalid_config(where, texts, line_of)
-    return config
+    return record
 
 
 def encode_config(config: Config) -> dict[str, Any]:
     """The document of a configuration, every key written out: plain mappings, lists, texts, numbers, truth values."""
-    return _encode_record(config)
+    return encode_record(config)
+
+
+def encode_record(record: object) -> dict[str, Any]:
+    """The document of a record, every key written out."""
+    return dict(_encoded_keys(record))
 
 
 def encode_changes(config: Config) -> dict[str, Any]:
@@ -215,10 +225,6 @@ def article_of(kind: type) -> str:
     return {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}[kind]
 
 
-def _encode_record(record: object) -> dict[str, Any]:
-    return dict(_encoded_keys(record))
-
-
 def _encoded_keys(record: object) -> Iterator[tuple[str, Any]]:
     for key in keys_of(type(record)):
         value = getattr(record, key.name)
@@ -228,7 +234,7 @@ def _encoded_keys(record: object) -> Iterator[tuple[str, Any]]:
 def _encode_value(key: Key, value: object) -> object:
     if value is None:
         return None
-    return _encode_record(value) if key.is_section else plain(value)
+    return encode_record(value) if key.is_section else plain(value)
 
 
 def plain(value: object) -> object:

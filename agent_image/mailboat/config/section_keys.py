@@ -89,12 +89,13 @@ def _keys(record: type) -> Iterator[Key]:
     hints = typing.get_type_hints(record, include_extras=True)
     for field in fields(record):
         kind, setting = _parts_of(hints[field.name])
-        is_nullable = get_origin(kind) is types.UnionType
+        is_nullable = get_origin(kind) in {types.UnionType, typing.Union}  # the latter where a NewType may be None
         if is_nullable:
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
         is_list = get_origin(kind) is tuple
         if is_list:
             kind = get_args(kind)[0]
+        kind = getattr(kind, "__supertype__", kind)  # a NewType is the text that it names
         yield Key(field.name, kind, is_nullable, is_list, setting or Setting(kind.__doc__ or ""), _default(field))
 
 

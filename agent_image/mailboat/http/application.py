@@ -27,7 +27,7 @@ from mailboat.errors import UsageError
 from mailboat.http.dashboard import dashboard
 from mailboat.http.description import describe
 from mailboat.http.event_stream import EventStreams
-from mailboat.http.gate import gated
+from mailboat.http.gate import Gate
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
@@ -70,7 +70,7 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     streams = EventStreams(ports.feed, ports.clock, ports.stopping, max(1, config.max_connections // 2))
     streams.account_for(ports.memory)
     app = with_ports(_described_api(), ports, streams=streams)
-    return gated(app, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
+    return Gate(app, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
 
 @cache

@@ -5,7 +5,7 @@ head must be complete within the time of a request, and an answer, which is sent
 same time. When all connections are in use, the one that has waited longest for a request is closed, taken from the
 network with the most connections: a client that opens many of them displaces its own. Some connections are kept back
 for the probes. A head whose end two servers could see at different places is refused, and its connection closed.
-Called by `server.py`.
+Why uvicorn's own class is extended: `docs/decisions/0029-uvicorn-protocol.md`. Called by `server.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Collection
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mailboat.api.problems import problem_of
@@ -94,13 +95,12 @@ def displaced(connections: Collection[W]) -> W | None:
     return min(waiting, key=lambda one: (-per_network[one.network], one.waiting_since), default=None)
 
 
-def guarded_protocol(request_seconds: float, max_connections: int, max_head_bytes: int) -> type[H11Protocol]:
+def guarded_protocol(request_seconds: float, max_connections: int) -> type[GuardedProtocol]:
     """The protocol class for uvicorn, with its limits."""
 
     class Guarded(GuardedProtocol):
         head_seconds = request_seconds
         connections_limit = max_connections
-        head_bytes = max_head_bytes
 
     return Guarded
 
@@ -110,12 +110,11 @@ class GuardedProtocol(H11Protocol):
 
     head_seconds: float
     connections_limit: int
-    head_bytes: int
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **settings: Any) -> None:
         """As uvicorn makes it."""
-        super().__init__(*arguments, **settings)
-        self.conn: StrictConnection = StrictConnection(h11.SERVER, self.head_bytes)
+        super().__init__(config, *arguments, **settings)
+        self.conn: StrictConnection = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size or 0)
         self.network = ""
         self.waiting_since = 0.0
         self._is_refused = False

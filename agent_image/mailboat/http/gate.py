@@ -11,7 +11,6 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
@@ -51,52 +50,27 @@ _METRICS_PATHS: Final = frozenset({"/metrics"})
 FIXED_PATHS: Final = OPEN_PATHS | _METRICS_PATHS
 
 
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """What a gate holds requests against, and writes into.
-
-    Attributes:
-        config: Limits.
-        tokens: Who may do what.
-        rates: How often.
-        audit: Where mutating calls are written down.
-        requests: Where all are counted.
-        clock: Time.
-    """
-
-    config: HttpConfig
-    tokens: TokenBook
-    rates: RateLimiter
-    audit: AuditTrail
-    requests: RequestRecorder
-    clock: Clock
-
-
-def gated(
-    app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock, audit: AuditTrail, requests: RequestRecorder
-) -> Gate:
-    """An application behind its gate; relative files of tokens are relative to `folder`.
-
-    Raises:
-        ConfigInvalidError: A token is missing, or two are the same.
-    """
-    rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
-    return Gate(app, GateOptions(config, TokenBook(config.tokens, folder, clock), rates, audit, requests, clock))
-
-
 class Gate:
     """An ASGI application around another one."""
 
-    def __init__(self, inner: ASGIApp, options: GateOptions) -> None:
-        """Everything that a request must fit."""
+    def __init__(
+        self,
+        inner: ASGIApp,
+        config: HttpConfig,
+        folder: Path,
+        clock: Clock,
+        audit: AuditTrail,
+        requests: RequestRecorder,
+    ) -> None:
+        """Read the tokens; their files are relative to `folder`. Raises: ConfigInvalidError as `TokenBook`."""
         self._inner = inner
-        self._config = options.config
-        self._open_paths = OPEN_PATHS | (_METRICS_PATHS if options.config.open_metrics else frozenset())
-        self._tokens = options.tokens
-        self._rates = options.rates
-        self._audit = options.audit
-        self._requests = options.requests
-        self._clock = options.clock
+        self._config = config
+        self._open_paths = OPEN_PATHS | (_METRICS_PATHS if config.open_metrics else frozenset())
+        self._tokens = TokenBook(config.tokens, folder, clock)
+        self._rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
+        self._audit = audit
+        self._requests = requests
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the server's own start and stop go straight on."""

@@ -26,7 +26,7 @@ from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
-from mailboat.http.gate import gated
+from mailboat.http.gate import Gate
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
 from mailboat.telemetry.meters import RequestRecorder
@@ -101,9 +101,9 @@ def home() -> Endpoint:
 
 
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
-    """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
+    """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `Gate`."""
     app = Starlette(routes=[Route("/", home()), *PROBE_ROUTES])
-    return gated(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
+    return Gate(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 
 def with_ports(app: ASGIApp, ports: ProbePorts, **more: object) -> ASGIApp:

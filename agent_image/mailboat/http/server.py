@@ -145,7 +145,8 @@ class _QuietServer(uvicorn.Server):
 def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=guarded_protocol(config.request_seconds, config.max_connections, _MAX_HEAD_BYTES),
+        http=guarded_protocol(config.request_seconds, config.max_connections),
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         ws="none",
         lifespan="off",
         loop="asyncio",

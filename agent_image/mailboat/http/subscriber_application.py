@@ -31,7 +31,7 @@ from mailboat.http.answers import json_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.dashboard import dashboard
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
-from mailboat.http.gate import gated
+from mailboat.http.gate import Gate
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.http.refusals import HANDLERS
@@ -58,7 +58,7 @@ Read = Callable[[Request], object]
 def subscriber_application(
     process: AgentProcess, own: OwnSubscribers, history: LagHistory, probes: ProbePorts
 ) -> ASGIApp:
-    """The application of a started process without publishers. Raises: as `gated`."""
+    """The application of a started process without publishers. Raises: as `Gate`."""
     clock, config = SystemClock(), process.config.http
     feed = EventFeed(own.status, uuid.uuid4().hex[:8])
     streams = EventStreams(feed, clock, process.stopping, max(1, config.max_connections // 2))
@@ -82,7 +82,7 @@ def subscriber_application(
     ]
     app = Starlette(routes=routes, exception_handlers={**HANDLERS})
     recorder = process.observability.requests
-    return gated(with_ports(app, probes), config, process.workspace.home.path, clock, AuditTrail(clock), recorder)
+    return Gate(with_ports(app, probes), config, process.workspace.home.path, clock, AuditTrail(clock), recorder)
 
 
 def _read(path: str, read: Read, *parameters: str) -> Route:

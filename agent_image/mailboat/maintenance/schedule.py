@@ -81,18 +81,11 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
         counted.count_expired(remove_expired(workspace))
         return True
 
-    def sweep_store() -> bool:
-
-        from mailboat.maintenance.blob_sweep import sweep  # not for a subscriber that restarts with nothing to do
-
-        counted.count_sweep(sweep(workspace))
-        return True
-
     if not workspace.journal.upkeep.is_automatic:
         _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
     if is_sweeping and sweep_seconds is not None:
-        _when_due(workspace, _SWEPT_MARK, sweep_seconds, sweep_store)
+        _when_due(workspace, _SWEPT_MARK, sweep_seconds, lambda: _sweep_store(workspace, counted))
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
@@ -104,17 +97,24 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
     if sweep_seconds is None or not target.startswith("sqlite:"):
         return
 
-    def sweep_it() -> bool:
-
-        from mailboat.maintenance.blob_sweep import sweep_target
-
-        swept = sweep_target(name, target)
-        return swept is None or swept.problem is None
-
     try:
-        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, sweep_it)
+        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, lambda: _sweep_target(name, target))
     except MailboatError as error:
         _LOG.warning("sweep of %s failed: %s", target, error, extra={"subscriber": name})
+
+
+def _sweep_store(workspace: Workspace, figures: UpkeepFigures) -> bool:
+    from mailboat.maintenance.blob_sweep import sweep  # not for a subscriber that restarts with nothing to do
+
+    figures.count_sweep(sweep(workspace))
+    return True
+
+
+def _sweep_target(name: AgentName, target: str) -> bool:
+    from mailboat.maintenance.blob_sweep import sweep_target
+
+    swept = sweep_target(name, target)
+    return swept is None or swept.problem is None
 
 
 def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:

@@ -41,7 +41,7 @@ from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, 
 from mailboat.model.messages import JOB_TOPIC, Action, Backlog, FailureCause, Suspension
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
-from mailboat.pools.package_import import PackageImport, PoolPorts, PoolView
+from mailboat.pools.package_import import PackageImport, PoolView
 from mailboat.pools.package_order import MAX_UNFINISHED, OpenPackages, Package, decode_package, plan_feed, touched
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import StopAskedError, StopSignal
@@ -49,7 +49,7 @@ from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedErro
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.importer import decode_record
-from mailboat.subscriber.settings import SubscriberSettings
+from mailboat.subscriber.settings import ImportPorts, SubscriberSettings
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.workers import Worker, WorkerOptions, heartbeat
 
@@ -223,7 +223,7 @@ class PoolMember:
     def __init__(
         self,
         settings: MemberSettings,
-        ports: PoolPorts,
+        ports: ImportPorts,
         shared: SharedTarget,
         when_changed: Callable[[SubscriberStatistics], None],
     ) -> None:

@@ -9,27 +9,22 @@ the package in another way (a clear, too many failures) is stored in the same wa
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import BinaryIO, Final, NamedTuple
 
-from mailboat.blobs.port import BlobStore
-from mailboat.blobs.references import ReferenceCodec
-from mailboat.clock import Clock, milliseconds_now
+from mailboat.clock import milliseconds_now
 from mailboat.content.port import Batch, Target
 from mailboat.errors import JournalTrimmedError, MailboatError, MessageCorruptError, PermanentError, RetryableError
-from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.frozen import Frozen
+from mailboat.failpoints import Failpoint
 from mailboat.jobs.worker import Call, Result
-from mailboat.journal.port import Journal, Record
+from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import Outcome, Token
 from mailboat.model.messages import Action, FailureCause, PackageMessage, Suspension
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.packages.port import PackageCodec
 from mailboat.pools.package_order import decode_package
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.admission import Admission, ImportGuard, StopAskedError, StopSignal
@@ -46,15 +41,19 @@ from mailboat.subscriber.failures import (
     note_given_up,
     refuse_defect,
 )
-from mailboat.subscriber.figures import ImportMeter
 from mailboat.subscriber.importer import Importer, decode_record, refused_record, run_hook
 from mailboat.subscriber.importer import Outcome as ImportOutcome
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
 from mailboat.subscriber.run import AddedJobs
-from mailboat.subscriber.settings import Processors, SubscriberPorts, SubscriberSettings, processed_package
-from mailboat.tracing import NoTracer, Tracer
+from mailboat.subscriber.settings import (
+    ImportPorts,
+    Processors,
+    SubscriberPorts,
+    SubscriberSettings,
+    processed_package,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _SUSPENDED_SECONDS: Final = 1.0
@@ -69,33 +68,6 @@ class ImporterLostError(PermanentError):
     """
 
     is_of_package = True
-
-
-class PoolPorts(Frozen):
-    """What a member works with; it closes none of it. The fields are those of `SubscriberPorts`."""
-
-    journal: Journal
-    blobs: BlobStore
-    codecs: Mapping[str, PackageCodec]
-    clock: Clock
-    failpoints: Failpoints = field(default_factory=NoFailpoints)
-    random: random.Random = field(default_factory=random.SystemRandom)
-    references: ReferenceCodec = field(default_factory=ReferenceCodec)
-    processors: Processors = field(default_factory=Processors)
-    meter: ImportMeter | None = None
-    tracer: Tracer = field(default_factory=NoTracer)
-
-    def on(self, target: Target) -> SubscriberPorts:
-        """The same with the open target, and without hooks: they are called while the target is closed."""
-        stores = self.journal, self.blobs, self.codecs, target, self.clock
-        return SubscriberPorts(
-            *stores,
-            failpoints=self.failpoints,
-            random=self.random,
-            references=self.references,
-            meter=self.meter,
-            tracer=self.tracer,
-        )
 
 
 class ImportCounts:
@@ -189,7 +161,7 @@ class PackageImport:
     def __init__(
         self,
         settings: SubscriberSettings,
-        ports: PoolPorts,
+        ports: ImportPorts,
         shared: SharedTarget,
         signal: StopSignal,
         halt: Callable[[MailboatError], None],
@@ -237,7 +209,7 @@ class PackageImport:
                 commands.load(is_read=is_read)
                 commands.take(position, lambda _: False)
                 commands.settle_due(position)
-                self._redrive(replace(ports, processors=self._ports.processors), position)
+                self._redrive(ports, position)
                 commands.settle_redrives()
                 self._suspension = commands.suspension()
                 return commands.has_open
@@ -310,7 +282,8 @@ class PackageImport:
         position = attempt.position(target)
         if _is_done(target, record.offset):
             return
-        ports = self._ports.on(target)
+        # the hooks were called while the target was closed
+        ports = replace(self._ports, processors=Processors()).on(target)
         recorder = ImportRecorder(self._settings, ports)
         began = recorder.begin()
         with closing(CommandHandler(self._settings, ports, _ignore)) as commands:

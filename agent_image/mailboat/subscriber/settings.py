@@ -102,20 +102,18 @@ class Processors(Frozen):
     invalidate: Processor | None = None
 
 
-class SubscriberPorts(Frozen):
-    """What a subscriber works with; it closes none of it.
+class ImportPorts(Frozen):
+    """What imports work with while no target is open; they close none of it.
 
     Attributes:
         journal: Where packages come from and confirmations go.
         blobs: Where large binaries and packages are.
         codecs: The package formats by package type.
-        target: The content, with the ledger that is kept in the same store.
         clock: The time.
         failpoints: Where tests make it fail.
         random: Jitter of pauses.
         references: How references to packages are read, and checked where there is a key.
         processors: Hooks before and after an import.
-        observer: Receives progress.
         meter: Measures imports; None measures nothing.
         tracer: Records spans of imports.
     """
@@ -123,15 +121,29 @@ class SubscriberPorts(Frozen):
     journal: Journal
     blobs: BlobStore
     codecs: Mapping[str, PackageCodec]
-    target: Target
     clock: Clock = field(default_factory=SystemClock)
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=random.SystemRandom)
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
     processors: Processors = field(default_factory=Processors)
-    observer: Observer = field(default_factory=SilentObserver)
     meter: ImportMeter | None = None
     tracer: Tracer = field(default_factory=NoTracer)
+
+    def on(self, target: Target) -> SubscriberPorts:
+        """The same with an open target."""
+        return SubscriberPorts(**vars(self), target=target)
+
+
+class SubscriberPorts(ImportPorts):
+    """The same with an open target.
+
+    Attributes:
+        target: The content, with the ledger that is kept in the same store.
+        observer: Receives progress.
+    """
+
+    target: Target = field(kw_only=True)
+    observer: Observer = field(default_factory=SilentObserver, kw_only=True)
 
 
 def processed_package(offset: Offset, message: PackageMessage) -> ProcessedPackage:

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from mailboat.bulk.spark.spark_errors import is_of_spark
-from mailboat.errors import MailboatError, RetryableError, UsageError
+from pyspark import SparkConf, SparkContext
+from pyspark import __version__ as pyspark_version
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
+from mailboat.bulk.spark.history import PackageHistory, StatusHistory
+from mailboat.bulk.spark.node_table import MailboatFormat
+from mailboat.bulk.spark.queue_table import QueueTable
+from mailboat.bulk.spark.spark_errors import SparkMissingError, SparkUnavailableError, is_of_spark
+from mailboat.errors import MailboatError, UsageError
 
 JAVA_END_SECONDS: Final = 20.0
 _JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
@@ -43,22 +45,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
 }
-
-
-class SparkMissingError(UsageError):
-    """Bulk builds need Spark, and PySpark or Java is missing or too old.
-
-    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. It needs Java 17 or newer, found by JAVA_HOME or
-    on the PATH.
-    """
-
-
-class SparkUnavailableError(RetryableError):
-    """Spark's JVM runs, but no session could be started at that master. Nothing was built.
-
-    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other. Then
-    run the same command again.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +93,14 @@ def open_session(settings: SessionSettings) -> Iterator[SparkSession]:
     """A session; ended, with its Java machine, unless it was there before.
 
     Raises:
-        SparkMissingError: PySpark or Java is not installed, or is too old.
+        SparkMissingError: PySpark is too old, or Java is not installed or too old.
     """
-    spark_session = _session_class()
-    active = spark_session.getActiveSession()
+    check_version(pyspark_version)
+    active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    session = _start(spark_session, settings)
+    session = _start(settings)
     try:
         yield session
     finally:
@@ -123,26 +109,8 @@ def open_session(settings: SessionSettings) -> Iterator[SparkSession]:
 
 def register_formats(session: SparkSession) -> None:
     """Let a session know `mailboat` and the tables of the distribution history."""
-    from mailboat.bulk.spark.history import PackageHistory, StatusHistory
-    from mailboat.bulk.spark.node_table import MailboatFormat
-    from mailboat.bulk.spark.queue_table import QueueTable
-
     for source in (MailboatFormat, PackageHistory, StatusHistory, QueueTable):
         session.dataSource.register(source)
-
-
-def _session_class() -> type[SparkSession]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what PySpark's imports say is not the user's to mend
-            from pyspark import __version__ as version
-            from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkMissingError(
-            f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
-        ) from error
-    check_version(version)
-    return SparkSession
 
 
 def check_version(version: str) -> None:
@@ -155,9 +123,9 @@ def check_version(version: str) -> None:
         )
 
 
-def _start(spark_session: type[SparkSession], settings: SessionSettings) -> SparkSession:
+def _start(settings: SessionSettings) -> SparkSession:
     try:
-        session = spark_session.builder.config(conf=_configuration(settings)).getOrCreate()
+        session = SparkSession.builder.config(conf=_configuration(settings)).getOrCreate()
     except Exception as error:
         if not is_of_spark(error):
             raise
@@ -172,8 +140,6 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
 
 def _configuration(settings: SessionSettings) -> SparkConf:
     """Our defaults below what Spark reads itself: only a running Java machine has its files and spark-submit."""
-    from pyspark import SparkConf, SparkContext
-
     fixed = settings.fixed()
     launch = SparkConf(loadDefaults=False)
     for key, value in fixed.items():
@@ -216,8 +182,6 @@ def _end(session: SparkSession) -> None:
 
 
 def _end_machine() -> None:
-    from pyspark import SparkContext
-
     gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark has no public way to end the machine
     process = getattr(gateway, "proc", None)
     if process is None:

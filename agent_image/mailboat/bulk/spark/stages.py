@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+from pyspark import StorageLevel
 
 from mailboat.bulk.spark.arrow_columns import Columns, batches
 from mailboat.bulk.spark.spark_errors import is_of_spark
@@ -175,8 +176,6 @@ class StageRunner:
         Raises:
             SparkJobFailedError: Spark gave up.
         """
-        from pyspark import StorageLevel
-
         done = self._session.sparkContext.accumulator(0)
         # persisted: the job below computes each task once, and the iterator fetches its rows without another run
         kept = self._counted(stage, works, done).persist(StorageLevel.DISK_ONLY)
