@@ -107,6 +107,18 @@ class Jackrabbit(JavaProgram):
         """Begin with an empty repository."""
         self.ask("reset", self.folder / "types.cnd")
 
+    def keep(self, name: str) -> None:
+        """Remember the repository under a name."""
+        self.ask("keep", name)
+
+    def restore(self, name: str) -> None:
+        """Go on from what was remembered."""
+        self.ask("restore", name)
+
+    def forget(self) -> None:
+        """Remember nothing: it takes memory."""
+        self.ask("forget")
+
     def errors(self, package: Path) -> list[str]:
         """What FileVault's validator refuses of a package: validator, place and message."""
         found: list[str] = self.ask("validate", package, self.folder / "types.cnd")
@@ -123,6 +135,7 @@ def jackrabbit_process() -> Iterator[Jackrabbit]:
 @pytest.fixture
 def jackrabbit(jackrabbit_process: Jackrabbit) -> Jackrabbit:
     """An empty repository."""
+    jackrabbit_process.forget()
     jackrabbit_process.reset()
     return jackrabbit_process
 

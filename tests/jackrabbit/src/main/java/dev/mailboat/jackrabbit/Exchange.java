@@ -12,6 +12,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -35,12 +36,14 @@ import org.apache.jackrabbit.api.security.authorization.PrivilegeManager;
 import org.apache.jackrabbit.commons.cnd.CndImporter;
 import org.apache.jackrabbit.oak.Oak;
 import org.apache.jackrabbit.oak.jcr.Jcr;
+import org.apache.jackrabbit.oak.plugins.memory.MemoryNodeStore;
 import org.apache.jackrabbit.oak.security.internal.SecurityProviderBuilder;
 import org.apache.jackrabbit.oak.spi.security.ConfigurationParameters;
 import org.apache.jackrabbit.oak.spi.security.SecurityProvider;
 import org.apache.jackrabbit.oak.spi.security.authorization.AuthorizationConfiguration;
 import org.apache.jackrabbit.oak.spi.security.user.UserConfiguration;
 import org.apache.jackrabbit.oak.spi.security.user.UserConstants;
+import org.apache.jackrabbit.oak.spi.state.NodeState;
 import org.apache.jackrabbit.oak.spi.xml.ImportBehavior;
 import org.apache.jackrabbit.oak.spi.xml.ProtectedItemImporter;
 import org.apache.jackrabbit.vault.fs.api.PathFilterSet;
@@ -62,6 +65,9 @@ import org.apache.jackrabbit.vault.util.PlatformNameFormat;
  * arguments, separated by tabs. Every answer is one line: "ok", a tab and JSON, or "error", a tab and a JSON text.
  */
 public final class Exchange {
+    private final Map<String, NodeState> empty = new HashMap<>();
+    private final Map<String, NodeState> kept = new HashMap<>();
+    private MemoryNodeStore store;
     private Repository repository;
     private Session session;
 
@@ -84,6 +90,14 @@ public final class Exchange {
         switch (words[0]) {
             case "reset":
                 return reset(words[1]);
+            case "keep":
+                kept.put(words[1], store.getRoot());
+                return "null";
+            case "restore":
+                return open(new MemoryNodeStore(kept.get(words[1])));
+            case "forget":
+                kept.clear();
+                return "null";
             case "import":
                 return importPackage(words[1], true);
             case "import-file":
@@ -115,17 +129,27 @@ public final class Exchange {
 
     /** A new, empty repository with the node types of a file. */
     private String reset(String types) throws Exception {
-        if (session != null) {
-            session.logout();
-            ((JackrabbitRepository) repository).shutdown();
+        if (empty.containsKey(types)) {
+            return open(new MemoryNodeStore(empty.get(types)));
         }
-        repository = new Jcr(new Oak()).with(likeAem()).createRepository();
-        session = newSession();
+        open(new MemoryNodeStore());
         String definitions = Files.readString(Path.of(types), StandardCharsets.UTF_8);
         CndImporter.registerNodeTypes(new StringReader(definitions), session);
         session.getWorkspace().getNamespaceRegistry().registerNamespace("crx", "http://www.day.com/crx/1.0");
         PrivilegeManager privileges = ((JackrabbitWorkspace) session.getWorkspace()).getPrivilegeManager();
         privileges.registerPrivilege("crx:replicate", false, new String[0]);
+        empty.put(types, store.getRoot());
+        return "null";
+    }
+
+    private String open(MemoryNodeStore next) throws Exception {
+        if (session != null) {
+            session.logout();
+            ((JackrabbitRepository) repository).shutdown();
+        }
+        store = next;
+        repository = new Jcr(new Oak(store)).with(likeAem()).createRepository();
+        session = newSession();
         return "null";
     }
 
