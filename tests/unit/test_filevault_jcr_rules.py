@@ -31,6 +31,16 @@ def test_a_name_of_jcr_is_taken(name: str) -> None:
     assert reason_against_jcr_name(name, KNOWN) is None
 
 
+def test_a_later_sibling_of_one_name_is_written_as_filevault_does() -> None:
+    """Oak's importer leaves it out; without a first one the name is no sibling's, and would be lost."""
+    kind, parent = "nt:unstructured", Node(ROOT, "nt:unstructured", child_order=("a", "a[2]", "b[2]"))
+    first, later = Node(NodePath(f"{ROOT}/a"), kind), Node(NodePath(f"{ROOT}/a[2]"), kind)
+    write(parent, first, later, Node(NodePath(f"{ROOT}/a[2]/x"), kind))
+    for refused in ("b[2]", "a[1]", "a[0]"):
+        with pytest.raises(UntrustedInputError, match=re.escape(f"{ROOT}/{refused}: its name is refused")):
+            write(parent, first, Node(NodePath(f"{ROOT}/{refused}"), kind))
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -31,6 +31,8 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z
 _DATE: Final = re.compile(r"[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}T")
 _IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
 """The days between the Julian and the Gregorian calendar, which Java's does not have."""
+_LATER_SIBLING: Final = re.compile(r"(.+)\[(?:[2-9]|[1-9][0-9]{1,8})\]\Z", re.DOTALL)
+"""All but the first of siblings of one name: importers of Jackrabbit 2 take them, those of Oak leave them out."""
 _STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
 _EXPANDED: Final = re.compile(r"\{(?:[^{}]*:[^{}]*)?\}(?=[^{}])")
 """The namespace of a name that has no prefix for it. Oak looks it up, or keeps the value as a String."""
@@ -91,12 +93,15 @@ class NodeChecker:
         self._namespaces = namespaces
         self._owned = owned
         self._above: dict[NodePath, Node] = {}
+        self._orders: list[tuple[NodePath, tuple[str, ...]]] = []
         self._incomplete: set[NodePath] = set()
 
     def check(self, node: Node) -> None:
         """Refuse a node; parents come first. Raises: ContentRefusedError, NamespaceUnresolvedError."""
-        check_node(node, self._namespaces)
         self._leave(node.path)
+        check_node(node, self._namespaces, self._first_sibling(node))
+        if node.child_order:
+            self._orders.append((node.path, node.child_order))
         above = self._above.get(parent_of(node.path))
         if above is not None:
             self._check_child(above, node)
@@ -105,6 +110,16 @@ class NodeChecker:
             is_whole = node.data is not None or node.primary_type != FILE_TYPE
             if not is_whole and self._has_to_carry(child_of(node.path, CONTENT_NODE)):
                 self._incomplete.add(node.path)
+
+    def _first_sibling(self, node: Node) -> str | None:
+        """The name of which a node is a later sibling, by its parent's order; None if it is none."""
+        while self._orders and not is_within(node.path, self._orders[-1][0]):
+            self._orders.pop()
+        if not node.path.endswith("]") or not self._orders or node.primary_type == FILE_TYPE:
+            return None
+        match = _LATER_SIBLING.match(name_of(node.path))
+        parent, order = self._orders[-1]
+        return match[1] if match and match[1] in order and parent == parent_of(node.path) else None
 
     def _has_to_carry(self, content: NodePath) -> bool:
         """Whether a file can't be imported without its jcr:content: it is replaced, or a rule leaves it out.
@@ -145,24 +160,27 @@ def _are_all_known(mixins: Iterable[str]) -> bool:
     return all(mixin in _MIXIN_PROPERTIES for mixin in mixins)
 
 
-def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
-    """Refuse a node that a repository can't hold. Raises: ContentRefusedError, NamespaceUnresolvedError."""
+def check_node(node: Node, namespaces: Mapping[str, str], name: str | None = None) -> None:
+    """Refuse a node that a repository can't hold. `name`: without an index.
+
+    Raises: ContentRefusedError, NamespaceUnresolvedError.
+    """
     try:
-        _check_node(node, namespaces)
+        _check_node(node, namespaces, name_of(node.path) if name is None else name)
     except NamespaceUnresolvedError as error:
         raise NamespaceUnresolvedError(
             f"a JCR repository can't hold {node.path}: {error.message}", next_step=error.next_step, path=node.path
         ) from error
 
 
-def _check_node(node: Node, namespaces: Mapping[str, str]) -> None:
-    reason = None if node.path == ROOT else reason_against_jcr_name(name_of(node.path), namespaces)
+def _check_node(node: Node, namespaces: Mapping[str, str], name: str) -> None:
+    reason = None if node.path == ROOT else reason_against_jcr_name(name, namespaces)
     if reason is not None:
         raise _refused(node, f"its name is refused there, as {reason}")
-    for name in (node.primary_type, *node.mixin_types):
-        reason = reason_against_jcr_name(name, namespaces)
+    for kind in (node.primary_type, *node.mixin_types):
+        reason = reason_against_jcr_name(kind, namespaces)
         if reason is not None:
-            raise _refused(node, f"its type {name!r} is refused there, as {reason}")
+            raise _refused(node, f"its type {kind!r} is refused there, as {reason}")
     required = _REQUIRED.get(node.primary_type)
     if required is not None and node.find(required) is None:
         raise _refused(node, f"an {node.primary_type} needs {required}")
