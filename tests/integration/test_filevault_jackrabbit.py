@@ -211,7 +211,7 @@ def test_a_folder_below_an_element_keeps_what_the_filter_leaves_out(jackrabbit: 
     assert others.path in dumped(jackrabbit)
 
 
-def test_a_folder_below_the_content_of_a_file_leaves_its_bytes(jackrabbit: Any, tmp_path: Path) -> None:
+def test_a_folder_below_the_content_of_a_file_leaves_bytes_and_others_alone(jackrabbit: Any, tmp_path: Path) -> None:
     """They lie beside its document, and a document of the jcr:content would remove them."""
     content = NodePath(f"{ROOT}/jcr:content")
     data = Property(DATA_PROPERTY, (Binary(b"bytes"),), PropertyType.BINARY)
@@ -220,10 +220,15 @@ def test_a_folder_below_the_content_of_a_file_leaves_its_bytes(jackrabbit: Any, 
         Node(content, "nt:unstructured", (), (data,)),
         Node(NodePath(f"{content}/folder"), "nt:folder"),
     ]
-    package = write(tmp_path / "1.zip", nodes, filter_for([node.path for node in nodes], []))
+    others = Node(NodePath(f"{content}/folder/others"), "nt:folder")
+    jackrabbit.ask("import", write(tmp_path / "1.zip", [*nodes, others]))
+    package = write(tmp_path / "2.zip", nodes, filter_for([node.path for node in nodes], []))
+    assert read(package.read_bytes()) == nodes
     for _ in range(2):
         jackrabbit.ask("import", package)
-        assert DATA_PROPERTY in dumped(jackrabbit)[content][2]
+        found = dumped(jackrabbit)
+        assert DATA_PROPERTY in found[content][2]
+        assert others.path in found
 
 
 def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ not on the size of the tree. Marks (`document.Mark`) carry what FileVault's layo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -309,7 +309,8 @@ class Layout:
         FileVault restores an order only below the root of a document. And only there it notes which children have
         entries (the hints of `Importer.commit` and `DocViewImporter.endDocViewNode`): it removes those of an element
         before it imports them, with all below them that a filter leaves to others. See also `MAX_ELEMENT_DEPTH`.
-        The jcr:content of a file stays an element: a document of its own would remove the bytes, which are an entry.
+        The jcr:content of a file stays an element: a document of its own would remove the bytes, which are an entry. So
+        it names its children that have entries: see `_named_children`.
         """
         if self._settings.keeps_documents:
             return
@@ -370,10 +371,11 @@ class Layout:
         if closed.data is not None:
             self._place_bytes(closed, closed.document, closed.data)
         self._shorten_order(closed)
-        children, marks = _children_texts(closed)
+        named = self._named_children(closed)
+        children, marks = _children_texts(closed, named)
         self._check_readable(closed, len(children))
         tag = xml_name(name) if closed.depth else ROOT_NAME
-        closed.document.prefixes |= element_prefixes([name, *(closed.node.child_order or ())])
+        closed.document.prefixes |= element_prefixes([name, *(closed.node.child_order or ()), *named])
         text = format_element(tag, closed.attributes, marks, children, closed.depth)
         if closed.depth and parent is not None:
             parent.inlined[name] = text
@@ -391,6 +393,13 @@ class Layout:
                 limit=MAX_DOCUMENT_BYTES,
             )
         self._archive.add(f"{closed.platform}/{CONTENT_XML}", content)
+
+    def _named_children(self, closed: _Open) -> list[str]:
+        """Children that are named only so that an importer keeps what is below them and is not the package's."""
+        is_content = closed.depth and self._open and self._open[-1].file is not None
+        if not is_content or self._settings.owns_subtrees or closed.node.child_order is not None:
+            return []
+        return sorted(closed.present - closed.inlined.keys())
 
     def _check_readable(self, closed: _Open, children: int) -> None:
         """Refuse an order that readers refuse wherever it is written, and any document where they accept none."""
@@ -471,13 +480,14 @@ def _is_file_above(above: Node, node: Node) -> bool:
     return above.primary_type == FILE_TYPE and above.path == parent_of(node.path)
 
 
-def _children_texts(closed: _Open) -> tuple[list[str], list[str]]:
+def _children_texts(closed: _Open, named: Iterable[str]) -> tuple[list[str], list[str]]:
     order = closed.node.child_order
     marks = list(closed.marks)
     if order is None:
-        if closed.inlined and closed.node.primary_type not in UNORDERED_TYPES:
+        children = [*closed.inlined.values(), *(f"<{xml_name(name)}/>" for name in named)]
+        if children and closed.node.primary_type not in UNORDERED_TYPES:
             marks.append(Mark.UNORDERED)
-        return list(closed.inlined.values()), marks
+        return children, marks
     texts = dict(closed.inlined)
     listed = [texts.pop(name, "") or f"<{xml_name(name)}/>" for name in order]
     return [*texts.values(), *listed], marks
