@@ -183,6 +183,13 @@ def test_two_entries_of_one_name_are_refused() -> None:
     assert caught.value.where["entry"] == "jcr_root/a"
 
 
+def test_a_directory_may_have_two_entries() -> None:
+    found = opened(zipped(("jcr_root/a/", b""), ("jcr_root/a/b", b"1"), ("jcr_root/a/", b"")))
+    assert list(found.entries) == ["jcr_root/a/", "jcr_root/a/b"]
+    assert found.read(found.entries["jcr_root/a/b"]) == b"1"
+    found.check_names()
+
+
 @pytest.mark.parametrize(("one", "other"), [("Page.html", "page.html"), ("\u00e4.txt", "a\u0308.txt")])
 def test_names_that_a_file_system_could_take_for_one_are_refused(one: str, other: str) -> None:
     payload = zipped((FILTER_XML, FILTER), (f"jcr_root/content/{one}", b"1"), (f"jcr_root/content/{other}", b"2"))

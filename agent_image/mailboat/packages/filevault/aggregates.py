@@ -311,7 +311,7 @@ class Aggregates:
         content = children.get(CONTENT_NODE)
         if content is None:
             data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))
-            return said._replace(binaries=(*said.binaries, data))
+            return said._replace(binaries=(data, *said.binaries))  # an entry `jcr:data.binary` counts, as in FileVault
         if content.file is not None:
             raise PackageCorruptError("two entries have the bytes of the same file", entry=file.entry, path=said.path)
         content.file, content.is_resource = file, True

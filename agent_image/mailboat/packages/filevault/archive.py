@@ -15,7 +15,7 @@ import stat
 import struct
 import zlib
 from operator import attrgetter
-from typing import BinaryIO, Final, NamedTuple, NoReturn
+from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
@@ -301,7 +301,7 @@ def _read_directory(tail: Tail, limits: LimitsConfig) -> dict[str, Entry]:
     if at != len(directory):
         raise PackageCorruptError("the central directory holds more than its entries")
     if len(entries) != tail.entry_count:
-        _refuse_duplicate(tail)
+        _refuse_duplicates(tail)
     if total > limits.max_total_bytes:
         raise LimitExceededError(
             f"the package unpacks to {total} bytes, more than limits.max_total_bytes", limit=limits.max_total_bytes
@@ -391,13 +391,18 @@ def _check_overlaps(entries: dict[str, Entry], directory_offset: int) -> dict[in
     return ends
 
 
-def _refuse_duplicate(tail: Tail) -> NoReturn:
+def _refuse_duplicates(tail: Tail) -> None:
+    """Refuse two entries of one name, but not of a directory: build tools that join archives repeat these."""
     seen: set[str] = set()
     at = 0
-    while True:
+    for _ in range(tail.entry_count):
         entry, at = _read_entry(tail.directory, at, tail.directory_offset)
-        if entry.name in seen:
-            raise PackageCorruptError("two entries have one name", entry=entry.name)
+        if entry.name in seen and entry.name[-1] != "/":
+            raise PackageCorruptError(
+                "two entries have one name",
+                next_step="pack the content again: of two such entries readers take different ones",
+                entry=entry.name,
+            )
         seen.add(entry.name)
 
 

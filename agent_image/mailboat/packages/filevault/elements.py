@@ -134,7 +134,12 @@ def _binary_property(
             continue
         found = travelling.get(index if parsed.is_multiple else None)
         if found is None:
-            raise refused(said, f"the binary property {name!r} has no content in the package")
+            raise PackageCorruptError(
+                f"the binary property {name!r} has no content in the package",
+                next_step="add its bytes as an entry, or remove the attribute",
+                entry=said.entry,
+                path=said.path,
+            )
         values.append(found)
     if any(index is None if parsed.is_multiple else index is not None for index in travelling):
         raise refused(said, f"the binary property {name!r} is both single and multiple")
