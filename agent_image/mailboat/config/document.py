@@ -84,11 +84,7 @@ class LimitsConfig(Section):
         int, Setting("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
     ] = 110
     refuse_collisions: Annotated[
-        bool,
-        Setting(
-            "Reject two names in one folder that differ only in case or Unicode form, before a target does whose disk "
-            "ignores case."
-        ),
+        bool, Setting("Reject two names in one folder that differ only in case or Unicode form.")
     ] = False
 
 
