@@ -14,7 +14,7 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRef
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.definition.resource_decoder import decode
-from mailboat_operator.kinds.job_queue.manifests import queue_children
+from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
 from mailboat_operator.kinds.job_queue.observe import observe_job_queue
 from mailboat_operator.kinds.job_queue.plan import (
     JobQueueObservation,
@@ -196,7 +196,7 @@ def test_workers_are_scaled_from_zero_by_due_and_running_jobs(queue_of: Any) -> 
     made = children(queue_of())
     assert set(made) == {"Deployment", "ScaledObject", "TriggerAuthentication"}
     scaled = made["ScaledObject"]
-    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 5)
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 2), "8 calls at the same time fill 2 workers"
     asked = [(one["metadata"]["valueLocation"], one["metadata"]["targetValue"]) for one in scaled["triggers"]]
     assert asked == [("due", "10"), ("active", "4")]
     assert scaled["triggers"][0]["metadata"]["url"] == "http://author.shop.svc:8080/api/v1/jobs/queues/cdn"
@@ -216,7 +216,25 @@ def test_a_worker_has_longer_to_end_than_its_jobs(queue_of: Any) -> None:
 def test_without_keda_an_autoscaler_keeps_one_worker(queue_of: Any) -> None:
     made = children(queue_of(), has_keda=False)
     scaler = made["HorizontalPodAutoscaler"]
-    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (1, 5)
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "workers", "expected"),
+    [
+        (None, {}, 5),
+        (21, {}, 5),
+        (9, {}, 3),
+        (1, {}, 1),
+        (4, {"min": 2}, 2),
+    ],
+)
+def test_workers_whose_slots_would_stay_empty_are_not_started(
+    limit: int | None, workers: dict[str, Any], expected: int, queue_of: Any
+) -> None:
+    queue = queue_of({"maxParallel": limit, "workers": workers})
+    assert most_workers(queue, queue.spec.workers) == expected
+    assert ("ScaledObject" in children(queue)) == (expected > queue.spec.workers.min)
 
 
 def test_a_fixed_number_of_workers_has_no_autoscaler(queue_of: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 
@@ -28,6 +28,7 @@ from mailboat.model.jobs import (
     JobState,
     NewJob,
     Outcome,
+    QueueKind,
     QueueSettings,
     Renewal,
     Schedule,
@@ -76,6 +77,41 @@ def test_due_counts_jobs_whose_time_has_come_also_on_an_idle_log(jobs: JobServic
     assert (jobs.queue("mail").queued, jobs.queue("mail").due) == (3, 3)
 
 
+@pytest.mark.parametrize(
+    ("settings", "keys", "expected"),
+    [
+        (QueueSettings("q", ("q",)), ["a", "a", "b", ""], (4, 3)),
+        (QueueSettings("q", ("q",), max_parallel=2), ["a", "a", "b", ""], (4, 3)),
+        (QueueSettings("q", ("q",), QueueKind.ORDERED), ["a", "a", "b", ""], (1, 0)),
+        (QueueSettings("q", ("q",), QueueKind.KEYED), ["a", "a", "b", "", ""], (4, 3)),
+        (QueueSettings("q", ("q",), QueueKind.FAIR), ["a", "a", "b", ""], (4, 3)),
+        (QueueSettings("q", ("q",), merge=2), ["a", "a", "a", "b"], (3, 2)),
+        (QueueSettings("q", ("q",), merge=256), ["a", "a", "b", "c"], (3, 2)),
+        (QueueSettings("q", ("q",), rate=3, rate_period_ms=10_000), ["a", "a", "b", ""], (3, 2)),
+    ],
+)
+def test_due_counts_the_calls_that_order_and_rate_let_start(
+    settings: QueueSettings, keys: Sequence[str], expected: tuple[int, int], jobs: JobService
+) -> None:
+    jobs.set_queue(settings)
+    jobs.add([NewJob("q", key=key) for key in keys])
+    before = jobs.queue("q").due
+    offer = Offer("w-1", 1, ("**",))
+    assert [1 for _ in range(2) if jobs.poll(offer, 1, ()).claimed], "the first call starts"
+    assert (before, jobs.queue("q").due) == expected
+
+
+@pytest.mark.parametrize("kind", [QueueKind.ORDERED, QueueKind.KEYED])
+def test_due_counts_a_key_once_whose_jobs_came_due_on_an_idle_log(
+    kind: QueueKind, jobs: JobService, clock: ManualClock
+) -> None:
+    jobs.set_queue(QueueSettings("q", ("q",), kind))
+    jobs.add([NewJob("q", key="a"), *[NewJob("q", key=key, delay_ms=60_000) for key in ("a", "b", "b")]])
+    assert jobs.queue("q").due == 1
+    clock.advance(60.0)
+    assert jobs.queue("q").due == (1 if kind is QueueKind.ORDERED else 2)
+
+
 def test_a_job_that_is_due_later_is_unassigned_only_then(jobs: JobService, clock: ManualClock) -> None:
     (added,) = jobs.add([NewJob("mail", delay_ms=60_000)])
     assert (added.state, added.reason) == ("queued", "due at 2026-01-01T00:01:00+00:00")
@@ -94,6 +130,22 @@ def test_j25_a_job_is_unassigned_until_a_worker_takes_its_topic(jobs: JobService
     claimed = [each for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed]
     assert jobs.show(parse_job_id(added.job)).view.state == "active"
     assert {each.call.job for each in claimed} == {parse_job_id(added.job)}
+
+
+def test_calls_of_a_worker_that_leaves_are_queued_again_at_once(jobs: JobService) -> None:
+    """Calls of an answer that was lost, and of a merged group, too; the attempt does not count."""
+    jobs.set_queue(QueueSettings("q", ("merged",), merge=2))
+    jobs.add([NewJob("work")] * 3 + [NewJob("merged", key="k")] * 2)
+    for name in ("w-1", "w-2"):
+        calls = {each.call for _ in range(2) for each in jobs.poll(Offer(name, 8, ("**",)), 8, ()).claimed}
+        assert (len(calls), jobs.queue("default").active) == (4, 3)
+        (kept, *lost) = sorted(calls)
+        assert jobs.report(Offer(name, 8, ("**",)), [], [Renewal(kept.job, kept.token)]).lost == []
+        jobs.leave(name)
+        shown = jobs.list_jobs(JobFilter()).items
+        assert [(each.state, each.tries) for each in shown] == [("unassigned", 0)] * 5
+        assert jobs.report(Offer(name, 8, ("**",)), [], [Renewal(call.job, call.token) for call in lost]).lost
+    assert jobs.queue("default").active == 0
 
 
 def test_j29_removed_jobs_are_gone_and_a_retry_is_a_new_job(jobs: JobService, clock: ManualClock) -> None:

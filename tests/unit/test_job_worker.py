@@ -1,4 +1,4 @@
-"""`JobWorker` and `HttpSource` at their end: every call is reported or given back, and the end always comes."""
+"""`JobWorker` at its end: every call is reported or given back, and the end always comes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
-from mailboat.api.job_operations import WorkerTurn
-from mailboat.api.job_records import ClaimedJobView, ClaimedView, TurnView
 from mailboat.errors import AgentUnreachableError, UsageError
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.http_source import HttpSource
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, Renewal, Token
@@ -200,37 +197,3 @@ def test_long_message_of_a_handler_is_cut(source: ScriptedSource) -> None:
     worker.turn()
     worker.stop(60.0)
     assert [len(each.message) for each in source.results] == [2_000]
-
-
-class HeldClaim:
-    """`HttpJobs` of an agent that holds a claim until the worker leaves."""
-
-    def __init__(self, when_left: Callable[[], TurnView]) -> None:
-        self.when_left = when_left
-        self.left = threading.Event()
-        self.results: list[JobResult] = []
-
-    def turn(self, turn: WorkerTurn) -> TurnView:
-        self.results += turn.results
-        self.left.wait(PATIENCE_SECONDS)
-        return self.when_left()
-
-    def leave(self, _worker: str) -> None:
-        self.left.set()
-
-
-def left_with(answer: Callable[[], TurnView]) -> Sequence[JobResult]:
-    """What a worker reports that leaves while this is the answer to its claim."""
-    agent: Any = HeldClaim(answer)
-    source = HttpSource(agent, SkippingClock())
-    assert source.poll(Offer("worker", 2, ("**",)), 2, (), 0.0) == PollResult()
-    source.leave("worker")
-    source.close()
-    return agent.results
-
-
-def test_jobs_of_a_claim_under_way_are_given_back_when_the_worker_leaves() -> None:
-    jobs = (ClaimedJobView("0-1", "work", "", ""),)
-    answer = TurnView((ClaimedView("0-1", 7, 1, 30.0, jobs),))
-    assert left_with(lambda: answer) == [JobResult(FIRST.job, Token(7), Outcome.SNOOZE, 0, "the worker ended")]
-    assert left_with(TurnView) == []

@@ -107,7 +107,8 @@ class JobQueueView:
         queue: Its name.
         kind: `parallel`, `ordered`, `keyed` or `fair`.
         queued: Jobs that wait, also those that are due later.
-        due: Jobs among them whose time has come, 0 while the queue is suspended: the number to scale workers by.
+        due: Calls that could start now with enough workers: the number to scale workers by. Order and rate count,
+            `max_parallel` does not; 0 while the queue is suspended.
         active: Calls that run.
         oldest_at: When the job that waits longest became due.
         oldest_seconds: How long ago that is.

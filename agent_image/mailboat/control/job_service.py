@@ -256,10 +256,10 @@ class JobService:
     def _queue_views(self, fold: JobFold, queues: Sequence[Queue]) -> Sequence[JobQueueView]:
         now_ms = self._now_ms(fold)
         # On an idle log no record says that a delay is over: a queue without a worker would never look due.
-        since: dict[Queue, list[int]] = {}
+        came_due: dict[Queue, list[JobId]] = {}
         for job in fold.due_between(now_ms):
-            since.setdefault(fold.queue(job), []).append(fold.table.due_ms(job))
-        return [_queue_view(fold, queue, now_ms, since.get(queue, ())) for queue in queues]
+            came_due.setdefault(fold.queue(job), []).append(job)
+        return [_queue_view(fold, queue, now_ms, came_due.get(queue, ())) for queue in queues]
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         _refuse_pool(settings.name)
@@ -387,7 +387,8 @@ class JobService:
     def leave(self, worker: str) -> None:
         """A worker ends."""
         with self._opened() as source:
-            if worker in source.topic.fold.workers:
+            fold = source.topic.fold
+            if worker in fold.workers or any(lease.worker == worker for lease in fold.leases.values()):
                 source.leave(worker)
             self._left[worker] = None
             if len(self._left) > _MAX_LEFT:
@@ -521,18 +522,16 @@ def _state_view(fold: JobFold, job: JobId, now_ms: int) -> JobStateView:
     return JobStateView(show_job_id(job), state, reason, stop_requested)
 
 
-def _queue_view(fold: JobFold, queue: Queue, now_ms: int, due_since_ms: Sequence[int]) -> JobQueueView:
-    """A queue at a moment; `due_since_ms` are the times of jobs that came due after the last record."""
+def _queue_view(fold: JobFold, queue: Queue, now_ms: int, came_due: Sequence[JobId]) -> JobQueueView:
+    """A queue at a moment; `came_due` are the jobs that came due after the last record."""
     settings = queue.settings
     ready_ms = queue.oldest_due_ms(fold.now_ms)
-    oldest_ms = min(due_since_ms, default=None) if ready_ms is None else ready_ms
-    # Workers are scaled by this number: they could do nothing for a suspended queue.
-    due = 0 if queue.is_suspended(now_ms) else queue.queued - queue.delayed + len(due_since_ms)
+    oldest_ms = min(map(fold.table.due_ms, came_due), default=None) if ready_ms is None else ready_ms
     return JobQueueView(
         settings.name,
         settings.kind.name.lower(),
         queue.queued,
-        due,
+        queue.due_calls(fold.now_ms, now_ms, came_due),
         queue.running,
         None if oldest_ms is None else moment_of(oldest_ms),
         None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,

@@ -12,7 +12,6 @@ import binascii
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Final
 
 from mailboat.api.job_operations import HttpJobs, WorkerTurn
@@ -20,14 +19,11 @@ from mailboat.api.job_records import CallView, ClaimedView, TurnView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
-from mailboat.model.jobs import JobResult, NewJob, Outcome, Renewal, Token, parse_job_id
+from mailboat.model.jobs import JobResult, NewJob, Renewal, Token, parse_job_id
 
 _WAIT_SECONDS: Final = 20.0
 _BUSY_SECONDS: Final = 1.0
 """How often a worker without a free slot asks whether one of its calls should stop."""
-
-_LAST_CLAIM_SECONDS: Final = 2.0
-"""For the answer to a claim that is under way when the worker leaves; the agent answers it at once."""
 
 
 class HttpSource:
@@ -89,15 +85,8 @@ class HttpSource:
         return polled
 
     def leave(self, worker: str) -> None:
+        # A claim that is under way comes to nothing: the agent queues its jobs again, or claims none after this.
         self._jobs.leave(worker)
-        if self._asked is None:
-            return
-        # A claim that came before the end was known would keep its jobs until their leases are over.
-        with suppress(TimeoutError):
-            claimed = [_claimed(each).call for each in self._asked.result(_LAST_CLAIM_SECONDS).claimed]
-            if claimed:
-                returned = [JobResult(c.job, c.token, Outcome.SNOOZE, 0, "the worker ended") for c in claimed]
-                self.report(self._offer, returned, ())
 
     def interrupt(self) -> None:
         self._wake.set()

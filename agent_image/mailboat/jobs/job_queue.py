@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
@@ -19,6 +19,9 @@ _NO_LIMIT: Final = 1 << 31
 _CHUNK: Final = 256
 _MOST_RIPENING: Final = 64
 """Keys that are examined for a merge at once; the next ones follow when these have started."""
+
+_MOST_COUNTED: Final = 2_000
+"""Keys with a due job that are counted: reading them takes a millisecond."""
 
 _KEPT_ENTRIES: Final = 1_024
 """Fewer entries before the start than this are not worth moving the rest for."""
@@ -153,10 +156,38 @@ class Queue:
         limit = self.limit
         room = _NO_LIMIT if limit is None else limit - self.running
         if self._rate:
-            # Not removed here: a reader that looks more often would decide in another way once the period is longer.
-            over = bisect_right(self._starts, now_ms - self.settings.rate_period_ms)
-            room = min(room, self._rate - len(self._starts) + over)
+            room = min(room, self._allowed_starts(now_ms))
         return max(0, room)
+
+    def _allowed_starts(self, now_ms: int) -> int:
+        """How many calls the rate lets start now; below zero after the rate became lower."""
+        # Not removed here: a reader that looks more often would decide in another way once the period is longer.
+        over = bisect_right(self._starts, now_ms - self.settings.rate_period_ms)
+        return self._rate - len(self._starts) + over
+
+    def due_calls(self, log_ms: int, now_ms: int, came_due: Collection[JobId]) -> int:
+        """How many calls order and rate would let start at a moment, with enough workers: 0 while suspended.
+
+        A limit of calls does not count: what runs under it ends, and the next call needs a worker then.
+
+        Args:
+            log_ms: The time of the log.
+            now_ms: The moment, not before it.
+            came_due: Queued jobs that came due between them.
+        """
+        if self.is_suspended(now_ms):
+            return 0
+        if self.settings.kind in (QueueKind.ORDERED, QueueKind.KEYED):
+            heads = [group[0] for group in self.ready(log_ms, _MOST_COUNTED)]
+            heads += [job for job in came_due if self.before(job) is None]
+            keys = [self._order_key(job) for job in heads]
+            calls = len(set(keys) - {NO_KEY}) + keys.count(NO_KEY)
+        else:
+            # Groups of many keys are not full; behind the first one of a key there may be more.
+            groups = self.ready(now_ms, _MOST_COUNTED) if self.settings.merge > 1 else ()
+            rest = len(came_due) + self.queued - self.delayed - sum(map(len, groups))
+            calls = len(groups) - (rest // -self.settings.merge)
+        return max(0, min(calls, self._allowed_starts(now_ms))) if self._rate else calls
 
     def next_start_ms(self, now_ms: int) -> int | None:
         """When time alone lets a due job start; None where a record must come first, or nothing waits for it."""

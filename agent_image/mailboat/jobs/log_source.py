@@ -138,7 +138,12 @@ class LogSource:
 
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
-        self._append(WorkerSeen(worker, 0, ()))
+        # Of claims whose answer was lost, and of handlers that ignored their stop: no one else could take them before
+        # their leases end. One that is over by now changes nothing.
+        calls = {(lease.token, lease.jobs[0]) for lease in self.topic.fold.leases.values() if lease.worker == worker}
+        left = [JobResult(job, token, Outcome.SNOOZE, 0, "the worker ended") for token, job in sorted(calls)]
+        batches = [left[place : place + MAX_BATCH] for place in range(0, len(left), MAX_BATCH)]
+        self._append(*map(JobsFinished.of, batches), WorkerSeen(worker, 0, ()))
 
     def interrupt(self) -> None:
         self._is_interrupted = True

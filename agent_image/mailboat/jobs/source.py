@@ -101,7 +101,7 @@ class JobSource(Protocol):
         ...
 
     def leave(self, worker: str) -> None:
-        """The worker ends: nothing more is claimed for it."""
+        """The worker ends: nothing more is claimed for it, and calls that it did not report are queued again."""
         ...
 
     def interrupt(self) -> None:

@@ -172,8 +172,8 @@ class JobWorker:
     def stop(self, seconds: float) -> None:
         """Claim nothing more, wait for the calls, report their results, and leave.
 
-        Calls that still run after that time are asked to stop, and have five seconds for it: their jobs are queued
-        again, and the attempt is not counted. What still runs then loses its lease when that ends.
+        Calls that still run after that time are asked to stop, and have five seconds for it. Then their jobs are queued
+        again, also of handlers that ignore it, and the attempt is not counted.
         """
         # Before anything else: a report below must not claim further calls.
         self._is_stopping = True

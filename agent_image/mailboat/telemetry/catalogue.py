@@ -304,7 +304,7 @@ SWEEP_FAILURES: Final = _counter("sweep_failures", "Maintenance runs that failed
 
 _QUEUE: Final = ("queue",)
 JOBS_QUEUED: Final = _gauge("jobs_queued", "Jobs that wait, also those that are due later.", _QUEUE)
-JOBS_DUE: Final = _gauge("jobs_due", "Jobs whose time has come, 0 while suspended: scale workers by it.", _QUEUE)
+JOBS_DUE: Final = _gauge("jobs_due", "Calls that order and rate let start now: scale workers by it.", _QUEUE)
 JOBS_ACTIVE: Final = _gauge("jobs_active", "Calls of handlers that run.", _QUEUE)
 JOBS_OLDEST: Final = _gauge("jobs_oldest_due_seconds", "How long the first ready job has been due; 0 without.", _QUEUE)
 JOBS_WORKERS: Final = _gauge("jobs_workers", "Live workers that take a topic of the queue.", _QUEUE)

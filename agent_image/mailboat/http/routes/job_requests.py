@@ -448,7 +448,7 @@ async def take_turn(
 
 @router.delete("/workers/{worker}", **operation(Verb.WORK, "A worker leaves", example=LEFT))
 async def leave_jobs(worker: WorkerPath, ports: Ports, call: CurrentCall) -> TurnView:
-    """Nothing more is claimed for it. Calls that it has not reported keep their leases until these end."""
+    """Nothing more is claimed for it. Calls that it has not reported are queued again, without a counted attempt."""
     call.concerns({"worker": worker})
     await run_in_threadpool(ports.jobs.leave, worker)
     return TurnView()

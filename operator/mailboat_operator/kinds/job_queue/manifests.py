@@ -6,7 +6,9 @@ A worker that is removed gets SIGTERM: it claims nothing more, finishes its runn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from mailboat_operator.definition.encoder import encode
@@ -68,12 +70,20 @@ def queue_children(
         has_keda: Whether KEDA is installed.
         policy: What the operator's settings say of all agents.
     """
+    workers = replace(workers, max=most_workers(queue, workers))
     children = [_deployment(queue, workers, image.of(workers.image), token_version), *_network_policy(queue, policy)]
     if workers.min == workers.max:
         return children
     if has_keda:
         return [*children, _authentication(queue, workers), _scaled_object(queue, workers)]
     return [*children, _autoscaler(queue, workers)]
+
+
+def most_workers(queue: JobQueue, workers: Workers) -> int:
+    """As many workers as have slots for the calls that the queue lets run at the same time, and not below `min`."""
+    limit = queue.spec.max_parallel
+    useful = workers.max if limit is None else math.ceil(limit / workers.slots)
+    return max(workers.min, min(workers.max, useful))
 
 
 def _deployment(queue: JobQueue, workers: Workers, image: AgentImage, token_version: str) -> Manifest:

@@ -19,7 +19,7 @@ from mailboat.model.jobs import QueueKind, QueueSettings
 
 from mailboat_operator.definition.conditions import ConditionStatus, ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.kinds.job_queue.manifests import ENDING, owner_of_queue, queue_children, queue_keys
+from mailboat_operator.kinds.job_queue.manifests import ENDING, most_workers, owner_of_queue, queue_children, queue_keys
 from mailboat_operator.kinds.job_queue.spec import JobQueue, JobQueueStatus, Workers
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
@@ -217,7 +217,7 @@ def _seen(view: JobQueueView) -> tuple[object, ...]:
 def _around(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding]:
     workers = queue.spec.workers
     found = [_distinct(queue, seen.queues or ())]
-    if workers is not None and workers.min != workers.max:
+    if workers is not None and workers.min != most_workers(queue, workers):
         found.append(autoscaler_health(owner_of_queue(queue).name_of(ENDING), seen.children))
     return found
 

@@ -128,10 +128,21 @@ class Workers(Frozen):
         ),
     ] = ()
     min: Annotated[int, Field("Minimum number of workers; 0 needs KEDA.", minimum=0, maximum=1000)] = 0
-    max: Annotated[int, Field("Maximum number of workers.", minimum=1, maximum=1000)] = 1
+    max: Annotated[
+        int,
+        Field(
+            "Maximum number of workers. `maxParallel` ÷ `slots`, rounded up, limits them, too.",
+            minimum=1,
+            maximum=1000,
+        ),
+    ] = 1
     slots: Annotated[int, Field("Jobs that one worker runs in parallel.", minimum=1, maximum=1000)] = 4
     backlog_per_worker: Annotated[
-        int, Field("Due jobs per worker: more of them start another worker, up to `max`.", minimum=1, maximum=_MOST)
+        int, Field(
+            "Due calls per worker: more of them start another worker, up to `max`. At most `rate.starts` are due.",
+            minimum=1,
+            maximum=_MOST,
+        )
     ] = 10
     scale_down_after_seconds: Annotated[
         float, Field("Time of lower demand until workers are removed.", form=SCALE_DOWN)
@@ -221,7 +232,7 @@ class JobQueueStatus(Status):
     queued: Annotated[
         int | None, Field("Jobs that wait, also those due later, rounded up to two digits.", minimum=0)
     ] = None
-    due: Annotated[int | None, Field("Queued jobs whose time has come, rounded up to two digits.", minimum=0)] = None
+    due: Annotated[int | None, Field("Calls that order and rate let start now, rounded up to two digits.", minimum=0)] = None
     active: Annotated[int | None, Field("Calls that run.", minimum=0)] = None
     oldest_at: Annotated[datetime | None, Field("When the job that waits longest became due.")] = None
     workers: Annotated[int | None, Field("Live workers that take a topic of the queue.", minimum=0)] = None
@@ -251,7 +262,7 @@ JOB_QUEUE = Kind(
         Column("Oldest", ".status.oldestAt", "date", "How long the oldest due job waits."),
         Column("Workers", ".status.workers", "integer", "Live workers."),
         Column("Given-Up", ".status.givenUp", "integer", "Jobs that used up their retries."),
-        Column("Due", ".status.due", "integer", "Queued jobs whose time has come.", is_wide=True),
+        Column("Due", ".status.due", "integer", "Calls that could start now.", is_wide=True),
         AGE,
     ),
     "A queue of durable jobs in a journal, and the workers that run them.",
