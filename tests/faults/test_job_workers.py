@@ -1,25 +1,35 @@
-"""Workers as processes that are killed or stand still, as an observer of the log sees it."""
+"""Workers that are killed or stand still, or whose broker is, as an observer of the log sees it."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.errors import RetryableError
+from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
+from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.jobs import JobId, JobState, NewJob, QueueDefined, QueueSettings, Token
-from mailboat.testing.wait import wait_until
+from mailboat.testing.journal_harness import in_background, new_topic_name
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support import job_scenario
 from support.forks import fork, preload
+from support.kafka_broker import KafkaBroker
 
 LEASE_MS = 1_000
 LONG_LEASE_MS = 5_000
@@ -185,3 +195,48 @@ def test_j11_a_worker_that_stood_still_beyond_its_lease_is_refused(observer: Obs
     assert observer.ended == {(job, JobState.SUCCEEDED): 1}
     first, second = (int(line.split()[2]) for line in ran.read_text().splitlines())
     assert first < second
+
+
+def test_a_broker_killed_during_claims_and_results_neither_repeats_nor_loses_a_call(
+    kafka_broker: KafkaBroker, settings: KafkaSettings, journal: KafkaJournal
+) -> None:
+    """Leases outlive the restart, so what an unanswered append claimed or reported is settled by reading it back."""
+    name, ran, ended = new_topic_name(), list[JobId](), threading.Event()
+
+    def run(call: Call) -> None:
+        ran.extend(call.jobs)
+        call.wait(0.02)
+
+    def serve(worker_name: str) -> None:
+        clock, chance = SystemClock(), random.Random(worker_name)
+        with KafkaJournal(settings, clock) as own:
+            source = LogSource(open_job_topic(own, topic=name), clock, chance, NoFailpoints())
+            worker = JobWorker(source, WorkerSettings(worker_name, FEW, {"**": run}), clock, chance, NoFailpoints())
+            while not ended.is_set():
+                try:
+                    worker.turn(0.5)
+                except RetryableError:
+                    ended.wait(0.1)
+            worker.stop(5.0)
+
+    with closing(open_job_topic(journal, topic=name)) as topic:
+        jobs = topic.add([NewJob("work", retries=0, keep=True)] * 250)
+
+        def has_ended() -> bool:
+            with suppress(RetryableError):
+                topic.follow(0.1)
+            return all(topic.fold.table.state(job) is JobState.SUCCEEDED for job in jobs)
+
+        with in_background(lambda: serve("one")) as one, in_background(lambda: serve("two")) as two:
+            try:
+                wait_until(lambda: len(ran) > 20, "the first calls")
+                kafka_broker.kill()
+                assert len(ran) < len(jobs)
+                kafka_broker.start()
+                wait_until(has_ended, "the last results")
+            finally:
+                ended.set()
+            one.result(PATIENCE_SECONDS)
+            two.result(PATIENCE_SECONDS)
+        assert Counter(ran) == dict.fromkeys(jobs, 1)
+        assert {topic.fold.table.tries(job) for job in jobs} == {1}

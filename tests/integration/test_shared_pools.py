@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
@@ -28,7 +29,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolForgottenError, PoolTargetDiffersError
 from mailboat.subscriber.commands import SubscriberSuspendedError
-from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
@@ -375,6 +376,42 @@ def test_the_lag_of_a_pool_leaves_out_what_is_done_above_its_position(
     wait_until(lambda: member.statistics.lag == 1)
     assert member.statistics.next_offset == 0
     hook.release.set()
+
+
+class LateJournal:
+    """A journal whose packages are not read before a moment."""
+
+    def __init__(self, inner: Any, moment: threading.Event) -> None:
+        self._inner = inner
+        self._moment = moment
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def reader(self, topic: str, start: object) -> Any:
+        made = self._inner.reader(topic, start)
+        return LateJournal(made, self._moment) if topic == PACKAGES else made
+
+    def read(self, *how: object) -> Any:
+        self._moment.wait(PATIENCE_SECONDS)
+        return self._inner.read(*how)
+
+
+def test_a_member_that_starts_shows_its_lag_before_it_has_read_a_package(engine: Engine, stores: Stores) -> None:
+    publish(engine, "/a", "/b", "/c")
+    shown: list[SubscriberStatistics] = []
+    has_shown = threading.Event()
+
+    def show(statistics: SubscriberStatistics) -> None:
+        shown.append(statistics)
+        if statistics.lag is not None:
+            has_shown.set()
+
+    late: Any = LateJournal(engine.journal, has_shown)
+    assert stores.member("m1", journal=late, when_changed=show).run(is_endless=False).imported == 3
+    first = next(each for each in shown if each.lag is not None)
+    assert (first.lag, first.phase, first.is_ready) == (3, SubscriberPhase.IMPORTING, False)
+    assert shown[-1].is_ready
 
 
 def test_what_is_done_is_forgotten_when_the_position_has_passed_it(

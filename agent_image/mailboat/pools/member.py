@@ -56,6 +56,9 @@ from mailboat.workers import Worker, WorkerOptions, heartbeat
 _LIMITS: Final = ReadLimits(max_records=256)
 _WAIT_SECONDS: Final = 1.0
 _FULL_SECONDS: Final = 0.2
+_END_SECONDS: Final = 2.0
+"""How often a follower that waits asks where the log ends: it is not read meanwhile."""
+
 _MAX_PUBLISHERS: Final = 1_000
 
 
@@ -89,6 +92,9 @@ class PackageFollower:
         self._lock = threading.Lock()
         self._packages: deque[Package] = deque()
         self._next_offset = Offset(0)
+        self._end = Offset(0)
+        self._end_at = 0.0
+        self._clock = clock
         self._passed_over: set[str] = set()
         self._publishers: set[AgentName] = set()
         self._reader: JournalReader | None = None
@@ -100,7 +106,15 @@ class PackageFollower:
         """Read from a position on. Raises: the journal's errors."""
         self._reader = self._journal.reader(self._topic, position)
         self._next_offset = position.next_offset
+        # Before the first read: else a member that just started would say that the pool has no lag, and is current.
+        self._find_end()
         self._worker.start()
+
+    @property
+    def end(self) -> Offset:
+        """Where the log ended when it was last asked or read."""
+        with self._lock:
+            return max(self._end, self._next_offset)
 
     @property
     def passed_over(self) -> frozenset[str]:
@@ -137,6 +151,8 @@ class PackageFollower:
         with self._lock:
             is_full = len(self._packages) >= MAX_UNFINISHED
         if is_full or self._reader is None:
+            if self._clock.monotonic() >= self._end_at:
+                self._find_end()
             return _FULL_SECONDS
         try:
             batch = self._reader.read(_LIMITS, _WAIT_SECONDS)
@@ -151,6 +167,12 @@ class PackageFollower:
         if batch.records:
             self._when_found()
         return 0.0
+
+    def _find_end(self) -> None:
+        end = self._journal.bounds(self._topic).next_offset
+        self._end_at = self._clock.monotonic() + _END_SECONDS
+        with self._lock:
+            self._end = end
 
     def _package(self, record: Record) -> Package | None:
         """The package of a record; None where it means nothing to the pool."""
@@ -505,7 +527,7 @@ class PoolMember:
 
     def _show_progress(self, feed: Feed, low_water: Offset, unfed: Unfed, follower: PackageFollower) -> None:
         counts = self._import.counts if self._import is not None else None
-        end = unfed.next_offset
+        end = max(unfed.next_offset, follower.end)
         is_current = low_water >= end
         cause = None if counts is None else counts.cause
         phase = SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING
