@@ -138,11 +138,12 @@ class Workers(Frozen):
     ] = 1
     slots: Annotated[int, Field("Jobs that one worker runs in parallel.", minimum=1, maximum=1000)] = 4
     backlog_per_worker: Annotated[
-        int, Field(
+        int,
+        Field(
             "Due calls per worker: more of them start another worker, up to `max`. At most `rate.starts` are due.",
             minimum=1,
             maximum=_MOST,
-        )
+        ),
     ] = 10
     scale_down_after_seconds: Annotated[
         float, Field("Time of lower demand until workers are removed.", form=SCALE_DOWN)
@@ -232,7 +233,9 @@ class JobQueueStatus(Status):
     queued: Annotated[
         int | None, Field("Jobs that wait, also those due later, rounded up to two digits.", minimum=0)
     ] = None
-    due: Annotated[int | None, Field("Calls that order and rate let start now, rounded up to two digits.", minimum=0)] = None
+    due: Annotated[
+        int | None, Field("Calls that order and rate let start now, rounded up to two digits.", minimum=0)
+    ] = None
     active: Annotated[int | None, Field("Calls that run.", minimum=0)] = None
     oldest_at: Annotated[datetime | None, Field("When the job that waits longest became due.")] = None
     workers: Annotated[int | None, Field("Live workers that take a topic of the queue.", minimum=0)] = None
