@@ -40,7 +40,7 @@ _PACKED_STARTS: Final = (
     b"PK\x03\x04", b"\x1f\x8b", b"7z\xbc\xaf", b"BZh", b"Rar!", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd",
     b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf1", b"\xff\xf9", b"\x1aE\xdf\xa3", b"\x00\x00\x01\xba",
 )  # fmt: skip
-"""Of images, fonts, archives, sound and film. Names say nothing: in AEM every image of an asset is called `original`."""
+"""Of images, fonts, archives, sound and film. Names say nothing: AEM calls the image of every asset `original`."""
 _BRAND_AT: Final = 4
 _KIND_AT: Final = 8
 _HEAD_BYTES: Final = 12
