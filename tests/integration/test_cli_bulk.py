@@ -119,6 +119,8 @@ def test_a_small_build_starts_no_spark_and_an_unfinished_one_is_shown(
     monkeypatch.setattr("mailboat.bulk.spark.session.open_session", lambda _: pytest.fail("a session was opened"))
     assert boat.json("bulk", "build", site, "--budget", "3kB")["published"] > 3
     (site / "Big.bin").write_text("differs in case only")
+    configuration = boat.home / "mailboat.yaml"
+    configuration.write_text(configuration.read_text().replace("refuse_collisions: false", "refuse_collisions: true"))
     ran = boat.run("bulk", "build", site, "--build-id", "release-8")
     assert ran.code == 1
     assert "build  release-8" in ran.err

@@ -56,8 +56,6 @@ def configuration_file(folder: Path, name: str) -> Path:
 
 def _document(setting: Setting, agent: DemoProcess) -> dict[str, Any]:
     shared: dict[str, Any] = dict(setting.storage)
-    # names that differ in case only are no danger here: this very machine holds them in the source
-    shared["limits"] = {"refuse_collisions": False}
     shared["logs"] = {"level": "warning"}
     if agent.name == AUTHOR:
         return {

@@ -137,8 +137,7 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
         raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
-    # names that differ in case only are no danger here: this very machine holds them in the source
-    home = create_home(path, decode_config({**storage, "limits": {"refuse_collisions": False}}))
+    home = create_home(path, decode_config(storage))
     with initialise(home) as workspace:
         topic = workspace.topic(TopicRole.PACKAGE)
         bounds = workspace.journal.bounds(topic)

@@ -99,8 +99,8 @@ class NodeChecker:
     def check(self, node: Node) -> None:
         """Refuse a node; parents come first. Raises: ContentRefusedError, NamespaceUnresolvedError."""
         self._leave(node.path)
-        check_node(node, self._namespaces, self._first_sibling(node))
-        if node.child_order:
+        check_node(node, self._namespaces, self._first_sibling(node) if self._orders else None)
+        if node.child_order and "]" in "".join(node.child_order):
             self._orders.append((node.path, node.child_order))
         above = self._above.get(parent_of(node.path))
         if above is not None:
