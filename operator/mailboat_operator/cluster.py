@@ -133,7 +133,7 @@ class Cluster:
         return True
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Make an object as the manifest says, and take back what was changed of it; what is there then.
+        """Make an object as the manifest says, and undo changes of others; returns the object.
 
         A foreign entry in a list of ours may make the whole invalid, as two ports of one name do: then the lists
         are replaced as wholes.

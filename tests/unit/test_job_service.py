@@ -351,7 +351,7 @@ def test_j34_a_trimmed_topic_is_a_named_state_until_it_is_deleted(jobs: JobServi
             jobs.queues()
         with pytest.raises(JobLogIncompleteError):
             jobs.attend()
-    assert "Add the jobs again" in " ".join((type(caught.value).__doc__ or "").split())
+    assert "add the jobs again" in " ".join((type(caught.value).__doc__ or "").split())
     log.delete_topic(JOB_TOPIC)
     assert [each.state for each in jobs.add([NewJob("mail")])] == ["unassigned"]
 

@@ -90,8 +90,10 @@ def sweep(
     )
     removable = found.blobs.get(SweepDecision.REMOVABLE)
     if not yes and ((removable and removable.count) or any(target.removed for target in found.targets)):
-        forgetting = "" if forget_journal is None else f" --forget-journal {forget_journal}"
-        session.note(f"nothing was removed; to do so: mailboat blobs sweep --yes{forgetting}")
+        command = "mailboat blobs sweep --yes"
+        if forget_journal is not None:
+            command += f" --forget-journal {forget_journal}"
+        session.note(f"nothing was removed; to do so: {command}")
 
 
 class SweepLine:

@@ -112,7 +112,7 @@ class NodeChecker:
                 self._incomplete.add(node.path)
 
     def _first_sibling(self, node: Node) -> str | None:
-        """The name of which a node is a later sibling, by its parent's order; None if it is none."""
+        """The name of which a node is a later sibling, by its parent's order; None for any other node."""
         while self._orders and not is_within(node.path, self._orders[-1][0]):
             self._orders.pop()
         if not node.path.endswith("]") or not self._orders or node.primary_type == FILE_TYPE:
