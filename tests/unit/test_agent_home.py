@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from mailboat.agent.subscriber_process import Subscription, subscriber_settings
 from mailboat.composition.home import (
     Home,
     HomeExistsError,
@@ -22,6 +23,8 @@ from mailboat.composition.home import (
     parse_config,
     write_text,
 )
+from mailboat.composition.publisher_setup import publisher_settings
+from mailboat.composition.workspace import Workspace
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig
@@ -48,6 +51,13 @@ def test_a_missing_home_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(HomeMissingError) as caught:
         Home(tmp_path / "none")
     assert caught.value.next_step == f"mailboat --home {tmp_path / 'none'} init"
+
+
+def test_large_packages_wait_on_the_disk_of_the_home(home: Home) -> None:
+    with Workspace(home) as workspace:
+        settings = subscriber_settings(workspace, Subscription(AgentName("edge"), "files:edge"))
+    publishing = publisher_settings(home, AgentName("author"))
+    assert settings.spool == publishing.spool == str(home.path)
 
 
 def test_a_home_is_never_made_over_another(home: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -28,7 +29,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.piece_writer import PieceAppender, PieceSender, PieceWriter
-from mailboat.subscriber.piece_store import PieceFigures, PiecesMissingError, PieceStore
+from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceFigures, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
@@ -243,6 +244,20 @@ def test_what_is_no_piece_is_passed_by(bench: Bench, caplog: pytest.LogCaptureFi
     assert "offset 7 is not a piece" in caplog.text
 
 
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_a_large_package_waits_on_the_disk_of_its_spool_folder(tmp_path: Path, is_read_again: bool) -> None:
+    content = b"x" * (SPOOL_BYTES // 2 + 1)
+    with Bench() as bench:
+        bench.store = PieceStore(bench.journal, TOPIC, bench.clock, spool=str(tmp_path))
+        first, last = (bench.piece(index, content) for index in range(2))
+        message = message_of(2 * content, PieceRun(first, last, 2, 2 * len(content)))
+        if not is_read_again:
+            bench.see_all()
+        with bench.store.open(message, Offset(last + 1), 2 * SPOOL_BYTES, lambda: None) as stream:
+            assert Path(f"/proc/self/fd/{stream.fileno()}").readlink().parent == tmp_path
+        assert list(tmp_path.iterdir()) == []  # the file has no name
+
+
 def test_a_full_disk_while_collecting_costs_the_collection_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     message, offset = bench.append(b"x" * 30)
     with monkeypatch.context() as patch:
@@ -256,7 +271,7 @@ def test_a_full_disk_while_reading_again_is_told_and_leaves_nothing_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message, offset = bench.append(b"x" * 30)
-    monkeypatch.setattr("mailboat.subscriber.piece_store._spool", FullFile)
+    monkeypatch.setattr("mailboat.subscriber.piece_store.SpooledTemporaryFile", lambda *_, **__: FullFile())
     with pytest.raises(StorageFullError):
         bench.open(message, offset)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from mailboat.blobs.port import BlobInfo
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.errors import (
@@ -181,6 +182,22 @@ def test_a_large_binary_goes_to_the_blob_store_before_the_message_names_it(engin
     assert engine.blobs.stat(message.binaries[0].digest) is not None
     assert (receipt.content_bytes, receipt.is_inline) == (140_000, True)
     assert receipt.package_bytes < 1000
+
+
+def test_a_large_package_is_built_on_the_disk_of_the_spool_folder(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, places = engine.blobs.put, list[Path]()
+
+    def note_place(content: BinaryIO, expected: bytes | None = None) -> BlobInfo:
+        places.append(Path(f"/proc/self/fd/{content.fileno()}").readlink().parent)
+        return put(content, expected)
+
+    monkeypatch.setattr(engine.blobs, "put", note_place)
+    source = page_source(*(f"/p{number}" for number in range(30)), text="x" * 50_000)
+    settings = engine.publishing_with(spool=str(tmp_path))
+    engine.publisher(settings).publish(add_request(list(source.nodes)), source)
+    assert places == [tmp_path]
 
 
 def test_a_large_package_goes_to_the_blob_store(engine: Engine) -> None:

@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -23,7 +24,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.piece_store import PieceStore
+from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceStore
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
@@ -59,6 +60,14 @@ def payloads(store: NotingStore) -> Iterator[Payloads]:
 
 def no_pieces() -> PieceStore:
     return PieceStore(MemoryJournal(SystemClock()), TopicName("package"), SystemClock())
+
+
+def test_a_large_package_is_fetched_to_the_disk_of_the_spool_folder(store: NotingStore, tmp_path: Path) -> None:
+    pieces = PieceStore(MemoryJournal(SystemClock()), TopicName("package"), SystemClock(), spool=str(tmp_path))
+    payloads = Payloads(store, ReferenceCodec(), pieces, max_bytes=1 << 30)
+    with fetch(payloads, stored(store, b"x" * (SPOOL_BYTES + 1))) as stream:
+        assert Path(f"/proc/self/fd/{stream.fileno()}").readlink().parent == tmp_path
+    payloads.close()
 
 
 def fetch(payloads: Payloads, one: PackageMessage) -> BinaryIO:

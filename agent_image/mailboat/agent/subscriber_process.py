@@ -481,6 +481,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         limits=workspace.limits,
         job_rules=job_rules(workspace.home.config).imported,
         is_gap_accepted=subscription.is_gap_accepted,
+        spool=workspace.home.spool,
     )
 
 

@@ -132,6 +132,14 @@ class Home:
         return self.path / self.config.blobs.path
 
     @property
+    def spool(self) -> str | None:
+        """Where large packages wait, in files without a name; None where the home can't be written.
+
+        The system's folder for temporary files may be memory, or smaller than a package.
+        """
+        return str(self.path.absolute()) if os.access(self.path, os.W_OK) else None
+
+    @property
     def publishers_path(self) -> Path:
         """What publishers remember."""
         return self.path / "publishers"

@@ -49,10 +49,11 @@ def open_publisher(home: Home, name: AgentName, parts: PublisherParts) -> Iterat
         ports = PublisherPorts(parts.journal, parts.blobs, parts.codecs, state, parts.clock)
         if parts.meters is not None:
             ports = replace(ports, meter=parts.meters.publisher_meter(name), tracer=parts.meters.tracer)
-        yield Publisher(_settings(home, name), ports)
+        yield Publisher(publisher_settings(home, name), ports)
 
 
-def _settings(home: Home, name: AgentName) -> PublisherSettings:
+def publisher_settings(home: Home, name: AgentName) -> PublisherSettings:
+    """The engine's settings, from the configuration."""
     config = home.config
     return PublisherSettings(
         name=name,
@@ -60,4 +61,5 @@ def _settings(home: Home, name: AgentName) -> PublisherSettings:
         package_topic=parse_topic_name(config.journal.topic_name(TopicRole.PACKAGE)),
         config=replace(config.publisher, transfer=transfer_of(config)),
         limits=config.limits,
+        spool=home.spool,
     )

@@ -221,9 +221,9 @@ class PiecesConfig(Section):
             minimum=1,
         ),
     ] = 10
-    max_bytes: Annotated[
-        int, Setting("Maximum bytes of all of them, as temporary files; a pod has 1 GiB.", minimum=0)
-    ] = 512 * MEBIBYTE
+    max_bytes: Annotated[int, Setting("Maximum bytes of all of them, on the disk of the home.", minimum=0)] = (
+        512 * MEBIBYTE
+    )
     expire_seconds: Annotated[
         float,
         Setting("Time without a new piece after which an incomplete package is dropped.", minimum=1),

@@ -343,7 +343,9 @@ class PackageImport:
 
     def _pieces(self) -> PieceStore:
         settings = self._settings
-        return PieceStore(self._ports.journal, settings.package_topic, self._ports.clock, settings.config.pieces)
+        return PieceStore(
+            self._ports.journal, settings.package_topic, self._ports.clock, settings.config.pieces, settings.spool
+        )
 
     def _record(self, attempt: _Attempt) -> Record | None:
         """The record of a package; None where it is gone and was done. Raises: JournalTrimmedError."""

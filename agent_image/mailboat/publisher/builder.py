@@ -125,7 +125,7 @@ class PackageBuilder:
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
         draft = self.draft(request, package_id)
         contents = self._contents(shipment, self._with_stored_binaries, large)
-        with TranslatedFailures("the folder for temporary files"):
+        with TranslatedFailures(self._settings.spool or "the folder for temporary files"):
             if self._settings.config.transfer is Transfer.CHUNKS:
                 built = self._build_in_pieces(draft, contents, large, lambda: self.check(request, again()))
             else:
@@ -139,7 +139,7 @@ class PackageBuilder:
         self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
     ) -> BuiltPackage:
         """By a temporary file: a blob's name is its digest, which is known at the end."""
-        with SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+        with SpooledTemporaryFile(_SPOOL_BYTES, dir=self._settings.spool) as spool:
             stream = cast("BinaryIO", spool)
             summary = self._codec().write(contents, stream)
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)

@@ -37,6 +37,7 @@ class PublisherSettings:
         max_change_nodes: Nodes put or removed by one package of `publish_changed`; each is a path of its message.
         append_records: How many packages `publish_all` appends in one step at most.
         append_bytes: And how many bytes of messages, or of pieces, about; some three times that is in memory at once.
+        spool: The folder whose disk has what is too large for memory; None: the system's folder for temporary files.
     """
 
     name: AgentName
@@ -49,6 +50,7 @@ class PublisherSettings:
     max_change_nodes: int = MAX_PATHS
     append_records: int = 100
     append_bytes: int = 4 * MEBIBYTE
+    spool: str | None = None
 
 
 class PublicationMeter(Protocol):

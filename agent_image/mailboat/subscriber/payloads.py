@@ -21,10 +21,9 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.pieces import is_run
-from mailboat.subscriber.piece_store import PieceStore
+from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceStore
 from mailboat.wire.nodes import OpenBinary
 
-_SPOOL_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
 _AHEAD: Final = 4
 _MOST_RUNNING: Final = 2 * _AHEAD
@@ -157,10 +156,10 @@ class Payloads:
                 f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
                 limit=self._max_bytes,
             )
-        spool = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
+        spool = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES, dir=self.pieces.spool))  # noqa: SIM115  # the caller closes it
         try:
             with (
-                TranslatedFailures("the folder for temporary files"),
+                TranslatedFailures(self.pieces.place),
                 self._blobs.open(reference.digest, reference.length_bytes) as stream,
             ):
                 while piece := stream.read(_PIECE_BYTES):

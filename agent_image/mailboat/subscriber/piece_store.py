@@ -37,7 +37,9 @@ from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import decode_piece
 
-_SPOOL_BYTES: Final = 1024 * 1024
+SPOOL_BYTES: Final = 1024 * 1024
+"""So much of each package is in memory."""
+
 _READ: Final = ReadLimits(max_records=100)
 _LOG: Final = logging.getLogger(__name__)
 
@@ -84,12 +86,12 @@ class _Key(NamedTuple):
 class _Collection:
     """The pieces of one package so far, in order."""
 
-    def __init__(self, first_offset: Offset, now: float) -> None:
+    def __init__(self, first_offset: Offset, now: float, spool: str | None) -> None:
         self.first_offset = first_offset
         self.touched = now
         self.count = 0
         self.length_bytes = 0
-        self.file = _spool()
+        self.file = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES, dir=spool))  # noqa: SIM115  # closed by its owner
         self._total = ContentHash()
 
     def add(self, content: bytes) -> None:
@@ -112,9 +114,18 @@ class _Collection:
 class PieceStore:
     """Puts packages together for one subscriber, from one thread."""
 
-    def __init__(self, journal: Journal, topic: TopicName, clock: Clock, limits: PiecesConfig | None = None) -> None:
-        """Nothing collected."""
+    def __init__(
+        self,
+        journal: Journal,
+        topic: TopicName,
+        clock: Clock,
+        limits: PiecesConfig | None = None,
+        spool: str | None = None,
+    ) -> None:
+        """Nothing collected. What is too large for memory is in files without a name on the disk of `spool`."""
         self.figures = PieceFigures()
+        self.spool: Final = spool
+        self.place: Final = spool or "the folder for temporary files"
         self._journal = journal
         self._topic = topic
         self._clock = clock
@@ -194,7 +205,7 @@ class PieceStore:
                 package=message.package_id,
                 topic=self._topic,
             )
-        with TranslatedFailures("the folder for temporary files"):
+        with TranslatedFailures(self.place):
             collection.file.seek(0)
         return collection.file
 
@@ -225,7 +236,7 @@ class PieceStore:
     def _begin(self, key: _Key, offset: Offset) -> _Collection:
         while len(self._collections) >= self._limits.max_packages:
             self._give_up(next(iter(self._collections)))
-        collection = self._collections[key] = _Collection(offset, self._clock.monotonic())
+        collection = self._collections[key] = _Collection(offset, self._clock.monotonic(), self.spool)
         return collection
 
     def _add(self, key: _Key, collection: _Collection, piece: PieceMessage) -> None:
@@ -234,7 +245,7 @@ class PieceStore:
         try:
             collection.add(piece.content)
         except OSError as error:
-            _LOG.warning("the folder for temporary files takes no pieces: %s", error)
+            _LOG.warning("%s takes no pieces: %s", self.place, error)
             self._give_up(key)
             return
         self._bytes += len(piece.content)
@@ -264,9 +275,9 @@ class PieceStore:
         return collection
 
     def _read_again(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> _Collection:
-        found = _Collection(run.first_offset, self._clock.monotonic())
+        found = _Collection(run.first_offset, self._clock.monotonic(), self.spool)
         try:
-            with TranslatedFailures("the folder for temporary files"):
+            with TranslatedFailures(self.place):
                 for piece in self._pieces(key, run, check):
                     # A lower index is a repeated append; a higher one is a hole, which ends the search.
                     if piece.index == found.count:
@@ -332,8 +343,3 @@ def _trimmed(key: _Key, run: PieceRun, topic: TopicName) -> PiecesMissingError:
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:
     return key.package_id[:80], collection.count, collection.first_offset
-
-
-def _spool() -> BinaryIO:
-    """A temporary file, to be closed by its owner."""
-    return cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))

@@ -106,7 +106,7 @@ class ImportRun:
         self._target = ports.target
         self._reach = ports.failpoints.reach
         self._signal = signal = StopSignal()
-        self._pieces = PieceStore(ports.journal, settings.package_topic, clock, settings.config.pieces)
+        self._pieces = PieceStore(ports.journal, settings.package_topic, clock, settings.config.pieces, settings.spool)
         self._payloads = Payloads(ports.blobs, ports.references, self._pieces, settings.limits.max_total_bytes)
         self._after_calls = AfterCalls(settings, ports)
         self._reporter = reporter = Reporter(settings, ports, self._pieces, self._after_calls)

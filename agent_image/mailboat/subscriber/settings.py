@@ -46,6 +46,7 @@ class SubscriberSettings(Frozen):
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         job_rules: Jobs to add for packages that were imported.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
+        spool: The folder whose disk has what is too large for memory; None: the system's folder for temporary files.
     """
 
     name: AgentName
@@ -66,6 +67,7 @@ class SubscriberSettings(Frozen):
     heavy_bytes: int = 64 * 1024 * 1024
     job_rules: tuple[JobRule, ...] = ()
     is_gap_accepted: bool = False
+    spool: str | None = None
 
 
 class ProcessedPackage(Frozen):

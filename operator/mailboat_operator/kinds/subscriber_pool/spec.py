@@ -181,9 +181,9 @@ class Pieces(Frozen):
             maximum=1000,
         ),
     ] = 10
-    max_size_bytes: Annotated[
-        int, Field("Maximum size of all of them; a pod has 1Gi for temporary files.", form=SIZE)
-    ] = 512 * 1024**2
+    max_size_bytes: Annotated[int, Field("Maximum size of all of them, on the member's volume.", form=SIZE)] = (
+        512 * 1024**2
+    )
     expire_after_seconds: Annotated[
         float,
         Field(
