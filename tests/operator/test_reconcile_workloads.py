@@ -19,6 +19,8 @@ from mailboat_operator.systems import Systems
 from mailboat_operator.workload.pods import AgentImage
 from support.operator_harbour import eventually
 
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+"""What kubectl asks for."""
 CANARY = "canary-7f3a9c"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 LOGIN = {
@@ -286,6 +288,10 @@ def test_a_name_that_somebody_else_has_is_left_alone(bench: Bench) -> None:
     assert bench.found("ConfigMap", "author-config")["data"] == {"theirs": "yes"}
     assert bench.condition("Publisher", "author")["reason"] == "NameTaken"
     assert bench.condition("Publisher", "author", "Stalled")["status"] == "True"
+    table = bench.http.get(bench.url("Publisher", "author"), headers={"Accept": TABLE}).json()
+    row = dict(zip((one["name"] for one in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+    text = "ConfigMap author-config exists and belongs to another owner; it is not changed. Use another name"
+    assert (row["Ready"], row["Reason"], row["Message"]) == ("False", "NameTaken", text)
 
 
 def test_a_publisher_waits_for_its_journal(bench: Bench) -> None:

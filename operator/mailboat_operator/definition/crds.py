@@ -8,7 +8,7 @@ import yaml
 
 from mailboat_operator.definition import CATEGORY, GROUP, VERSION
 from mailboat_operator.definition.crd_schema import spec_schema, status_schema, validations
-from mailboat_operator.definition.kind import Column, Kind
+from mailboat_operator.definition.kind import MESSAGE, Column, Kind
 from mailboat_operator.kinds.registry import KINDS
 
 _HEAD = "# Generated from mailboat_operator/kinds by `make generate`; do not edit.\n"
@@ -54,7 +54,7 @@ def _version(kind: Kind[Any]) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "subresources": subresources,
-        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        "additionalPrinterColumns": [_column(column) for column in (*kind.columns, MESSAGE)],
         "schema": {"openAPIV3Schema": _whole(kind)},
     }
 

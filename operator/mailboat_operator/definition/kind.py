@@ -46,6 +46,10 @@ class Column(Frozen):
 
 READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', text="Whether the Ready condition holds.")
 REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', text="Why it holds, or does not.")
+MESSAGE = Column(
+    "Message", '.status.conditions[?(@.type=="Ready")].message', text="The same in a sentence.", is_wide=True
+)
+"""The last column of every kind, as it is long."""
 AGE = Column("Age", ".metadata.creationTimestamp", "date", "How long ago it was made.")
 
 
