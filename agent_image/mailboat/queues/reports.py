@@ -73,6 +73,23 @@ class _Queue:
     lasts: array[int] = field(default_factory=lambda: array("q"))
     reports: bytearray = field(default_factory=bytearray)
 
+    def hear(self, status: StatusMessage) -> None:
+        """Note what the subscriber says of a package, in place of what it said before."""
+        offset = status.offset
+        if self.complete_from < 0:
+            self.complete_from = offset
+        self.first = offset if self.first < 0 else min(self.first, offset)
+        self.last = max(self.last, offset)
+        self.golden = status.staged_behind or self.golden
+        report = _report_of(status)
+        place = self.place_of(offset)
+        if place is not None:
+            if self.reports[place] == report:
+                return
+            self.take_out(offset)
+        if report is not None:
+            self.put_in(offset, report)
+
     def place_of(self, offset: int) -> int | None:
         """The range that holds an offset."""
         place = bisect_right(self.firsts, offset) - 1
@@ -151,7 +168,7 @@ class PackageReports:
         with self._lock:
             queue = self._queue_of((status.pub_agent_name, QueueName(status.sub_sling_id, status.sub_agent_name)))
             before = len(queue.firsts)
-            self._note(queue, status)
+            queue.hear(status)
             self._range_count += len(queue.firsts) - before
             if self._range_count > self._max_ranges:
                 self._forget_half()
@@ -210,9 +227,8 @@ class PackageReports:
     def _queue_of(self, key: _Key) -> _Queue:
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(0, -1)
-            if self._has_forgotten_queues:
-                queue.complete_from = -1  # set by the first status: what was said before may be forgotten
+            # -1 until the first status: what was said before may be forgotten
+            queue = self._queues[key] = _Queue(-1 if self._has_forgotten_queues else 0, -1)
             while len(self._queues) > self._max_queues:
                 _, gone = self._queues.popitem(last=False)
                 self._range_count -= len(gone.firsts)
@@ -220,23 +236,6 @@ class PackageReports:
         # The first queue is the one without a status for longest: at the limit it is forgotten.
         self._queues.move_to_end(key)
         return queue
-
-    @staticmethod
-    def _note(queue: _Queue, status: StatusMessage) -> None:
-        offset = status.offset
-        if queue.complete_from < 0:
-            queue.complete_from = offset
-        queue.first = offset if queue.first < 0 else min(queue.first, offset)
-        queue.last = max(queue.last, offset)
-        queue.golden = status.staged_behind or queue.golden
-        report = _report_of(status)
-        place = queue.place_of(offset)
-        if place is not None:
-            if queue.reports[place] == report:
-                return
-            queue.take_out(offset)
-        if report is not None:
-            queue.put_in(offset, report)
 
     def _forget_half(self) -> None:
         """Of the subscriber with most: many reports of one subscriber must not displace those of others."""

@@ -111,15 +111,14 @@ class DemoRun:
             case Seen():
                 self._process_status(received)
             case Published(view):
-                self._state.published += 1
-                self._state.published_bytes += view.package_bytes
+                self._state.publish(view.package_bytes)
             case Erred(view):
-                self._state.mistake, self._state.mistaken_package = Mistake.PUBLISHED, view.package_id
+                self._state.err(view.package_id)
                 self._tell(AUTHOR, f"{view.action} {self._plan.mistake}, by mistake")
             case Cleared(answer):
                 if answer.state != _DONE:
                     raise refused_answer(answer)
-                self._state.mistake = Mistake.CLEARED
+                self._state.clear()
                 self._tell(
                     GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
                 )
@@ -138,7 +137,7 @@ class DemoRun:
         agent = self._agent(child.name)
         if self._children.get(child.name) is not child:
             return
-        agent.is_ready = True
+        self._state.be_ready(agent, self._clock.monotonic() - self._began)
         what = (
             f"{count_text(len(agent.followers), 'subscriber')}"
             if agent.followers
@@ -148,9 +147,6 @@ class DemoRun:
         self._tell(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
         if agent.name == AUTHOR:
             self._errands.start()
-        if all(agent.is_ready for agent in self._state.agents if agent.is_running) and not self._state.published:
-            self._state.seconds = 0.0
-            self._state.began_at_seconds = self._clock.monotonic() - self._began
 
     def _take_in_end(self, child: Child, code: int) -> None:
         if self._children.get(child.name) is child:  # it was not ended by the demo
@@ -162,12 +158,9 @@ class DemoRun:
         known = {subscriber.name: subscriber for subscriber in seen.status.subscribers}
         for follower in self._state.followers:
             view = known.get(follower.name)
-            if view is None:
-                continue
-            if view.next_offset is not None and view.next_offset > follower.position:
-                follower.position = view.next_offset
+            error = "" if view is None or view.error is None else view.error.code
+            if view is not None and follower.observe(view.next_offset, view.state, error):
                 self._moved = self._clock.monotonic()
-            follower.state, follower.error = view.state, "" if view.error is None else view.error.code
         if self._state.mistake is Mistake.PUBLISHED and seen.blocked is not None:
             self._take_in_block(seen.blocked)
 
@@ -176,26 +169,22 @@ class DemoRun:
             why = None if item.error is None else item.error.message
             raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", output=why)
         self._blocked = item
-        self._state.mistake = Mistake.BLOCKING
-        self._state.blocked_at_seconds = self._state.seconds
+        self._state.block()
         others = len(self._state.followers) - 1
         waiting = f"; {others} wait behind it" if others else ""
         self._tell(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
 
     def _act(self) -> None:
-        self._state.seconds = self._clock.monotonic() - self._began - self._state.began_at_seconds
+        self._state.pass_time(self._clock.monotonic() - self._began)
         for step, agent in list(decide_steps(self._state)):
             self._perform(step, agent)
 
     def _perform(self, step: NextStep, agent: DemoProcess) -> None:
         match step:
-            case NextStep.START:
+            case NextStep.START | NextStep.RESTART:
                 self._start(agent)
             case NextStep.KILL:
                 self._kill(agent)
-            case NextStep.RESTART:
-                agent.restarts += 1
-                self._start(agent)
             case _ if not self._is_asking:
                 self._is_asking = True
                 self._ask(step)
@@ -211,11 +200,10 @@ class DemoRun:
     def _start(self, agent: DemoProcess) -> None:
         command = self._plan.command(agent.name)
         self._children[agent.name] = Child(self._plan.home, agent.name, command, self._events)
-        agent.is_started = agent.is_running = True
+        agent.start()
 
     def _kill(self, agent: DemoProcess) -> None:
-        agent.is_running = agent.is_ready = False
-        self._state.killed_when_published = self._state.published
+        self._state.kill(agent)
         self._children.pop(agent.name).kill()
         self._tell(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
 

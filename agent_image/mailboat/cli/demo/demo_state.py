@@ -47,6 +47,13 @@ class SubscriberProgress:
     state: str = ""
     error: str = ""
 
+    def observe(self, next_offset: int | None, state: str, error: str) -> bool:
+        """Note what the status says of it; whether it went on."""
+        self.state, self.error = state, error
+        is_further = next_offset is not None and next_offset > self.position
+        self.position = max(self.position, next_offset or 0)
+        return is_further
+
 
 @dataclass(slots=True)
 class DemoProcess:
@@ -71,6 +78,15 @@ class DemoProcess:
     is_ready: bool = False
     restarts: int = 0
     note: str = ""
+
+    def start(self) -> None:
+        """Its process was started, for the first time or after a kill."""
+        self.restarts += self.is_started
+        self.is_started = self.is_running = True
+
+    def kill(self) -> None:
+        """Its process was killed."""
+        self.is_running = self.is_ready = False
 
     @property
     def slowest(self) -> int:
@@ -121,6 +137,38 @@ class DemoState:
     mistaken_package: str | None = None
     blocked_at_seconds: float | None = None
     killed_when_published: int | None = None
+
+    def be_ready(self, agent: DemoProcess, seconds: float) -> None:
+        """A process is ready, so many seconds after the demo began; the story's time begins with the last one."""
+        agent.is_ready = True
+        if all(other.is_ready for other in self.agents if other.is_running) and not self.published:
+            self.seconds, self.began_at_seconds = 0.0, seconds
+
+    def pass_time(self, seconds: float) -> None:
+        """So many seconds have passed since the demo began."""
+        self.seconds = seconds - self.began_at_seconds
+
+    def publish(self, package_bytes: int) -> None:
+        """A portion is published."""
+        self.published += 1
+        self.published_bytes += package_bytes
+
+    def err(self, package_id: str) -> None:
+        """The mistaken delete is published, as this package."""
+        self.mistake, self.mistaken_package = Mistake.PUBLISHED, package_id
+
+    def block(self) -> None:
+        """The mistake blocks golden."""
+        self.mistake, self.blocked_at_seconds = Mistake.BLOCKING, self.seconds
+
+    def clear(self) -> None:
+        """The mistake is dropped from golden's queue."""
+        self.mistake = Mistake.CLEARED
+
+    def kill(self, agent: DemoProcess) -> None:
+        """The victim's process was killed."""
+        agent.kill()
+        self.killed_when_published = self.published
 
     @property
     def has_story(self) -> bool:
