@@ -16,7 +16,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
-from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
+from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
 from mailboat.subscriber.commands import CommandListener, CommandSource
 from mailboat.telemetry.event_delivery import DeliveryPorts, EventDelivery, EventReceiver
 from mailboat.telemetry.package_events import PackageEvents
@@ -54,7 +54,7 @@ def log() -> MemoryJournal:
 
 def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixture) -> None:
     memory: Any = FailingMemory()
-    notifier = DistributedNotifier(EventSettings(AUTHOR, TOPIC), NotifierPorts(log(), memory, SkippingClock()))
+    notifier = DistributedNotifier(EventSettings(AUTHOR, TOPIC), EventPorts(log(), memory, SkippingClock()))
     notifier.start()
     assert memory.again.wait(PATIENCE_SECONDS)
     notifier.stop(PATIENCE_SECONDS)

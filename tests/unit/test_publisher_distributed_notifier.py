@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 from mailboat.errors import JournalUnavailableError
-from mailboat.failpoints import NoFailpoints
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import (
     DistributedEvent,
 )
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
-from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
+from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.event_world import SETTINGS, World
 
 
 def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:
-    ports = NotifierPorts(world.journal, memory or world.memory, world.clock, NoFailpoints(), **changes)  # type: ignore[arg-type]  # the tests' own keywords
-    return DistributedNotifier(SETTINGS, ports)
+    ports = EventPorts(world.journal, memory or world.memory, world.clock)
+    return DistributedNotifier(SETTINGS, ports, **changes)  # type: ignore[arg-type]  # the tests' own keywords
 
 
 def wait_in(world: World, condition: Callable[[], bool]) -> None:

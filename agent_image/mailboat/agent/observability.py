@@ -17,12 +17,11 @@ from mailboat.composition.configured_jobs import job_rules
 from mailboat.composition.event_receivers import event_filter, mail_sender, receiver_mistakes, webhook_sender
 from mailboat.config.decoder import ConfigInvalidError, invalid_config
 from mailboat.config.receivers import EventFilterConfig
-from mailboat.failpoints import NoFailpoints
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import JOB_TOPIC, TopicRole
 from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.publisher.distributed_notifier import DistributedNotifier, EventSettings, NotifierPorts
+from mailboat.publisher.distributed_notifier import DistributedNotifier, EventPorts, EventSettings
 from mailboat.queues.queue_state import Capability, QueueState
 from mailboat.retention.task import RetentionFigures
 from mailboat.telemetry.event_delivery import (
@@ -158,9 +157,7 @@ class Observability:
             delivery.start()  # before the first event is raised: it sends what comes from now on
             self._running.append(delivery)
         self._start_job_events(settings, workspace, memory)
-        notifier = DistributedNotifier(
-            settings, NotifierPorts(workspace.journal, memory, workspace.clock, NoFailpoints())
-        )
+        notifier = DistributedNotifier(settings, EventPorts(workspace.journal, memory, workspace.clock))
         meter.watch_events(lambda: notifier.statistics)
         notifier.start()
         self._running.append(notifier)

@@ -79,24 +79,19 @@ class EventStatistics:
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NotifierPorts:
-    """What the notifier works with; it closes none of it. `listener` receives events once they are durable."""
-
-    journal: Journal
-    memory: EventMemory
-    clock: Clock
-    failpoints: Failpoints = field(default_factory=NoFailpoints)
-    listener: Callable[[Sequence[DistributedEvent]], None] | None = None
-
-
 class DistributedNotifier:
     """Raises the events of one publisher between `start` and `stop`."""
 
-    def __init__(self, settings: EventSettings, ports: NotifierPorts) -> None:
-        """Nothing is read before `start`."""
+    def __init__(
+        self,
+        settings: EventSettings,
+        ports: EventPorts,
+        listener: Callable[[Sequence[DistributedEvent]], None] | None = None,
+    ) -> None:
+        """Nothing is read before `start`; `listener` receives events once they are durable."""
         self._settings = settings
         self._ports = ports
+        self._listener = listener
         self._statistics = EventStatistics()
         options = WorkerOptions(
             f"raising events of {settings.publisher}",
@@ -124,8 +119,7 @@ class DistributedNotifier:
         self._worker.stop(timeout_seconds)
 
     def _raise_until_stopped(self) -> None:
-        ports = self._ports
-        run = EventRun(self._settings, EventPorts(ports.journal, ports.memory, ports.clock, ports.failpoints))
+        run = EventRun(self._settings, self._ports)
         try:
             with self._worker.using(run):
                 while not self._worker.is_stopping:
@@ -143,8 +137,8 @@ class DistributedNotifier:
             raised=before.raised + len(events),
             missed=before.missed + sum(bool(event.missed) for event in events),
         )
-        if events and self._ports.listener is not None:
-            self._ports.listener(events)
+        if events and self._listener is not None:
+            self._listener(events)
 
     def _count_failure(self, _: Exception) -> None:
         self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
@@ -193,7 +187,7 @@ class EventPorts:
     journal: Journal
     memory: EventMemory
     clock: Clock
-    failpoints: Failpoints
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
 
 
 def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
