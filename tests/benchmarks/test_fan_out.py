@@ -74,7 +74,7 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
         return statistics.median(one[kind] for one in runs[many]) / statistics.median(one[kind] for one in runs[1])
 
     samples = bench.ratios(lambda: counted(1), lambda: counted(many), 2)
-    # it writes the same and opens and closes one pipe, whoever listens. What it reads more are pages of the journal:
+    # it writes the same and opens and closes one pipe. What it reads more are pages of the journal:
     # SQLite forgets them whenever another process has committed, here an announcement of a subscriber
     bench.report_count(
         "publisher-calls",

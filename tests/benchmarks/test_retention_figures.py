@@ -1,4 +1,4 @@
-"""What retention by consumption costs whoever decides: the head of the log for a thousand subscribers."""
+"""What a decision of retention by consumption costs: the head of the log for a thousand subscribers."""
 
 from __future__ import annotations
 

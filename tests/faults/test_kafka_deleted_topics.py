@@ -1,4 +1,4 @@
-"""Topics that somebody deletes while others read them, append to them, or delete them too; and what comes after."""
+"""Topics that are deleted while others read them, append to them, or delete them too; and what comes after."""
 
 from __future__ import annotations
 

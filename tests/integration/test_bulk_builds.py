@@ -1,4 +1,4 @@
-"""Bulk builds on a real Spark session: what is published equals the source, once, in order, whoever built it."""
+"""Bulk builds on a real Spark session: what is published equals the source, once, in order, with any number of workers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def test_a_position_that_fits_the_journal_is_no_error(followed: Any) -> None:
     assert state_of(followed) == ("stopped", 1, 1, None)
 
 
-def test_a_journal_that_lost_its_end_is_seen_before_anybody_runs(followed: Any, site: Path, tmp_path: Path) -> None:
+def test_a_journal_that_lost_its_end_is_seen_before_an_import(
+    followed: Any, site: Path, tmp_path: Path
+) -> None:
     shutil.copytree(followed.home, tmp_path / "kept", ignore=shutil.ignore_patterns("*.wake"))
     followed.do("publish", site, "/2.html")
     followed.do("subscribe", "web", "--until", "caught-up")
@@ -56,14 +58,14 @@ def test_a_journal_that_lost_its_end_is_seen_before_anybody_runs(followed: Any, 
     assert state_of(followed) == ("stopped", 3, None, "JournalShorter")
 
 
-def test_a_trimmed_journal_is_seen_before_anybody_runs(followed: Any, site: Path) -> None:
+def test_a_trimmed_journal_is_seen_before_a_subscriber_runs(followed: Any, site: Path) -> None:
     followed.do("publish", site, "/2.html")
     followed.do("journal", "truncate", "--before", "2", "--yes")
     assert state_of(followed) == ("stopped", 1, 2, "JournalTrimmed")
     assert "JournalTrimmed: web is at offset 1" in followed.do("status").out
 
 
-def test_another_journal_is_seen_before_anybody_runs(followed: Any, command_line: Any, tmp_path: Path) -> None:
+def test_another_journal_is_seen_before_a_subscriber_runs(followed: Any, command_line: Any, tmp_path: Path) -> None:
     other = command_line(tmp_path / "other")
     other.do("init")
     shutil.copytree(followed.home / "subscribers", other.home / "subscribers", dirs_exist_ok=True)

@@ -218,7 +218,7 @@ class TestClear:
             service.clear(AUTHOR, "edge")
         assert harbour.commands() == []
 
-    def test_what_became_of_a_command_can_be_asked_later_by_anybody(
+    def test_the_outcome_of_a_command_can_be_queried_later_by_any_client(
         self, harbour: Harbour, service: ControlService, edge: PlayedSubscriber
     ) -> None:
         sent = service.clear(AUTHOR, "edge", 1)
@@ -327,7 +327,7 @@ class TestErrors:
             assert [one.offset for one in service.errors(name).items] == [0]
 
     @pytest.mark.usefixtures("edge")
-    def test_nobodys_errors_are_asked_for_in_vain(self, service: ControlService) -> None:
+    def test_errors_of_an_unknown_subscriber_are_refused(self, service: ControlService) -> None:
         with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known; known: edge"):
             service.errors("nobody")
 

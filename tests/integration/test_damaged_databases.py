@@ -1,4 +1,4 @@
-"""Random damage to each SQLite file: whoever opens it hears of the damage by name, and never meets a foreign error."""
+"""Random damage to each SQLite file: opening it reports the damage by name, and never a foreign error."""
 
 from __future__ import annotations
 

@@ -636,7 +636,7 @@ def test_a_server_that_can_t_begin_to_serve_is_an_error(monkeypatch: pytest.Monk
 
 
 class Asked(FakeControl):
-    """A control port that tells when somebody asks for a distribution."""
+    """A control port that notes requests for distributions."""
 
     def __init__(self) -> None:
         super().__init__(FakeSubscriber("edge-1"))

@@ -139,7 +139,7 @@ def test_the_clusters_own_topics_are_not_listed(journal: KafkaJournal, topic: To
 
 
 def test_brokers_that_are_not_there_are_named() -> None:
-    with socket.socket() as nobody:  # bound but not listening: whoever connects is refused
+    with socket.socket() as nobody:  # bound but not listening: connections are refused
         nobody.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{nobody.getsockname()[1]}"
         with KafkaJournal(KafkaSettings(KafkaConfig((place,), request_seconds=0.5)), SystemClock()) as journal:

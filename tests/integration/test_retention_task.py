@@ -1,4 +1,4 @@
-"""Retention by consumption over a real journal: the head follows the slowest who matters, whoever applies it."""
+"""Retention by consumption over a real journal: the head follows the slowest subscriber that counts, in any process."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_the_ceiling_takes_packages_from_a_laggard_and_says_so(log: Log, caplog:
     keeper.close()
 
 
-def test_a_changed_policy_holds_from_the_first_turn_of_whoever_starts_with_it(log: Log) -> None:
+def test_a_changed_policy_holds_from_the_first_turn_after_a_start(log: Log) -> None:
     log.publish(10)
     log.announce("edge", 10)
     careful = log.keeper(replace(SETTINGS, config=retention_section(min_seconds=DAY)))

@@ -160,7 +160,7 @@ def test_a_reader_that_is_killed_leaves_nothing_behind(path: Path, processes: Ex
         left = sorted(folder.iterdir()) if folder.exists() else []
         for number in range(20):
             journal.append(TOPIC, [NewRecord(b"%d" % number)])
-    assert len(left) <= 1  # the topic's bell, whoever listens
+    assert len(left) <= 1  # the topic's bell
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def test_pieces_that_are_being_appended_stay_and_those_of_the_dead_go(boat: Any)
         assert whole_package_border(journal, topic, Offset(2), clock) == 2
 
 
-def test_whoever_was_overtaken_by_another_removal_moves_nothing(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_overtaken_by_another_removal_moves_nothing(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with Workspace(Home(boat.home)) as workspace:
         topic, journal = workspace.package_topic, workspace.journal
         journal.append(topic, [NewRecord(b"x")] * 4)
@@ -207,7 +207,7 @@ def test_an_agent_on_kafka_does_it_by_itself_and_counts_what_fails(
         raise JournalUnavailableError("away")
 
     monkeypatch.setattr(type(workspace.journal), "identity", fail)
-    assert workspace.clock.await_waiters(2)  # the worker, and whoever listens to the brokers
+    assert workspace.clock.await_waiters(2)  # the worker, and the listener to the brokers
     workspace.clock.advance(61)
     wait_until(lambda: worker.failures == 1, "the failure to be counted")
     assert worker.stop(10)

@@ -44,7 +44,7 @@ _WRAPPER = Path(__file__).resolve().with_name("runc-without-sys-resource")
 
 
 class Engine:
-    """An engine that runs already, whoever started it."""
+    """An engine that runs already."""
 
     can_pull = True
 

@@ -1,4 +1,4 @@
-"""What can't be meant is refused by the API server itself, with the field and the reason, before anybody acts on it."""
+"""Invalid objects are refused by the API server itself, with the field and the reason."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class FencedBroker:
 
 @pytest.fixture
 def silent() -> Iterator[list[str]]:
-    """Addresses where somebody takes connections and never says a word."""
+    """Addresses that accept connections and never answer."""
     with ExitStack() as sockets:
         made = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(JOURNALS // 2)]
         yield [f"127.0.0.1:{one.getsockname()[1]}" for one in made]

@@ -1,4 +1,4 @@
-"""The operator killed after each of its writes: whoever comes next brings everything to the same end."""
+"""The operator killed after each of its writes: the next one brings everything to the same end."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_journal_that_is_being_deleted_hears_of_each_topic_that_went() -> None
     assert told.hear("Topic", "one", "DELETED", topicName="one", **TOPIC) == ["Journal main"]
 
 
-def test_a_journal_hears_of_its_own_topic_that_somebody_deleted() -> None:
+def test_a_journal_hears_of_its_own_topic_that_was_deleted() -> None:
     told = Told()
     told.hear("Journal", "main", **JOURNAL)
     spec = {"journalRef": {"name": "main"}, "topicName": "one"}

@@ -346,7 +346,7 @@ def test_what_finished_goes_when_its_time_is_over() -> None:
     assert action.key == ("PackageBuild", "first")
 
 
-def test_a_name_that_is_somebody_else_s_is_left_alone() -> None:
+def test_a_child_of_another_owner_is_left_alone() -> None:
     _, application = started()
     foreign = {**application, "metadata": {**application["metadata"], "ownerReferences": []}}
     plan = plan_build(build(), seen(foreign))

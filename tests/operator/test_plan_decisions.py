@@ -458,7 +458,7 @@ def test_a_topic_is_lost_only_when_brokers_miss_it_twice() -> None:
     assert "topicId" not in second.status
 
 
-def test_a_topic_that_somebody_made_anew_is_reported() -> None:
+def test_a_topic_that_was_recreated_is_reported() -> None:
     wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
     plan = plan_found(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["TopicReplaced"]

@@ -196,7 +196,7 @@ def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> Non
     assert plan.status["conditions"][0]["reason"] == "ScalingDown"
 
 
-def test_pods_that_somebody_else_added_go_at_once_and_an_event_says_so() -> None:
+def test_pods_that_another_client_added_go_at_once_and_an_event_says_so() -> None:
     first = plan_pool(pool(), around())
     live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
     found = live[ChildKey("StatefulSet", "edge")]

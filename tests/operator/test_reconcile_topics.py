@@ -139,7 +139,7 @@ class Bench:
         return topic
 
     def create(self, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-        """As somebody else would, beside the operator."""
+        """As another client would."""
         self.admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result()
         eventually(lambda: self.has_topic(topic))
 
@@ -203,7 +203,7 @@ def test_a_topic_that_is_gone_is_made_anew_and_an_event_says_what_is_lost(bench:
     assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
 
 
-def test_a_topic_that_somebody_else_made_anew_is_left_alone_until_it_is_accepted(bench: Bench) -> None:
+def test_a_topic_that_was_recreated_is_left_alone_until_it_is_accepted(bench: Bench) -> None:
     topic = bench.make_topic("orders", config={"segment.ms": "3600000"})
     bench.remake(topic)
     bench.reconcile("Topic", "orders")
@@ -296,7 +296,7 @@ def test_a_topic_goes_with_its_object_where_that_was_asked_for(bench: Bench) -> 
     assert bench.reasons() == ["TopicDeleted"]
 
 
-def test_a_topic_that_somebody_else_made_anew_is_not_deleted(bench: Bench) -> None:
+def test_a_topic_that_was_recreated_is_not_deleted(bench: Bench) -> None:
     topic = bench.make_topic("orders", reclaimPolicy="Delete")
     bench.remake(topic)
     bench.delete("Topic", "orders")

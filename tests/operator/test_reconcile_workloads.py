@@ -239,7 +239,7 @@ def test_scaling_through_the_subresource_reaches_the_pods(boat: Bench) -> None:
         ("StatefulSet", "author", {"spec": {"replicas": 3}}),
     ],
 )
-def test_what_somebody_changed_is_put_right_and_an_event_says_so(
+def test_what_another_client_changed_is_put_right_and_an_event_says_so(
     boat: Bench, kind: str, name: str, change: dict[str, Any]
 ) -> None:
     before = boat.found(kind, name)
@@ -261,12 +261,12 @@ def test_an_event_that_repeats_is_counted_instead_of_written_again(boat: Bench) 
     assert event["message"] == "StatefulSet author: reverted a change by another client: .spec.replicas"
 
 
-def test_what_somebody_added_beside_is_theirs(boat: Bench) -> None:
+def test_what_another_client_added_stays(boat: Bench) -> None:
     boat.patch("Service", "edge", {"metadata": {"annotations": {"example.com/note": "mine"}}})
     assert boat.reconcile("SubscriberPool", "edge") == 0
 
 
-def test_a_child_that_somebody_deleted_comes_back(boat: Bench) -> None:
+def test_a_child_that_was_deleted_comes_back(boat: Bench) -> None:
     boat.http.delete(boat.url("Service", "edge")).raise_for_status()
     boat.reconcile("SubscriberPool", "edge")
     boat.found("Service", "edge")
@@ -279,7 +279,7 @@ def test_the_token_is_made_once(boat: Bench) -> None:
     assert boat.found("Secret", "author-token")["data"] == before
 
 
-def test_a_name_that_somebody_else_has_is_left_alone(bench: Bench) -> None:
+def test_a_child_of_another_owner_is_left_alone(bench: Bench) -> None:
     bench.make("Journal", "main", JOURNAL)
     bench.make("Publisher", "author", PUBLISHER)
     theirs = {"metadata": {"name": "author-config"}, "data": {"theirs": "yes"}}

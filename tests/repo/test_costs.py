@@ -11,7 +11,7 @@ import pytest
 from costs import excess, folders_beyond
 
 COSTLY_TESTS = 7
-"""Whoever marks another test makes one of these cheap."""
+"""To mark another test, make one of these cheap."""
 NOT_LIMITED = {"e2e"}
 """Runs where nothing else does."""
 

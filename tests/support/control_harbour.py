@@ -164,7 +164,7 @@ class Harbour:
         return service
 
     def append(self, role: TopicRole, message: Message) -> None:
-        """Write what anybody may write."""
+        """Write what every client may write."""
         headers, value = encode_message(message)
         self.workspace.journal.append(self.workspace.topic(role), [NewRecord(value, headers)])
 

@@ -1,4 +1,4 @@
-"""A publisher's log in memory, whoever speaks on it, and its run of distributed events, step by step.
+"""A publisher's log in memory, the subscribers that report on it, and its run of distributed events, step by step.
 
 For tests of when a package counts as distributed, whatever subscribers and processes do meanwhile.
 """
@@ -63,7 +63,7 @@ def name_of(subscriber: str) -> str:
 
 @dataclass
 class World:
-    """A publisher's log and whoever speaks on it."""
+    """A publisher's log and the subscribers that report on it."""
 
     folder: Path
     clock: ManualClock = field(default_factory=ManualClock)

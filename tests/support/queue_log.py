@@ -46,7 +46,7 @@ def package_record(
 
 
 def ping_record() -> NewRecord:
-    """Somebody who only wakes readers up."""
+    """A caller that only wakes readers."""
     headers, value = encode_message(PingMessage())
     return NewRecord(value, headers)
 

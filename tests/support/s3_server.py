@@ -184,7 +184,7 @@ class S3Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()  # a polite end takes seconds, and its data is of no use to anybody
+        self.kill()  # a polite end takes seconds, and its data is not needed
 
     def _arguments(self, data: Path, identities: Path) -> list[str]:
         said: dict[str, object] = {

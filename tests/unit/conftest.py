@@ -26,7 +26,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A publisher's log and whoever speaks on it."""
+    """A publisher's log and the subscribers that report on it."""
     made = World(tmp_path)
     yield made
     made.close()

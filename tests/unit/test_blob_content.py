@@ -1,4 +1,4 @@
-"""Content that is copied is proven once: by whoever copies it, or by the stream that it comes from."""
+"""Content that is copied is checked once: by the copier, or by the stream that it comes from."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_who_took_some_of_it_before_is_told_that_the_rest_is_not_the_content(tmp
 
 @pytest.mark.parametrize("data", [DATA[:-1] + b"?", DATA[:-1], DATA + b"?", b""])
 @pytest.mark.parametrize("is_checked", [False, True])
-def test_other_content_is_kept_out_whoever_proves_it(tmp_path: Path, data: bytes, *, is_checked: bool) -> None:
+def test_other_content_is_kept_out_by_copier_and_stream(tmp_path: Path, data: bytes, *, is_checked: bool) -> None:
     def opened() -> BinaryIO:
         return checked_stream(io.BytesIO(data), DIGEST, len(DATA)) if is_checked else io.BytesIO(data)
 

@@ -361,7 +361,7 @@ def test_a_build_of_some_paths_says_nothing_of_the_others(engine: Engine, site: 
     assert messages(engine)[-1].paths == ("/a/1.html",)
 
 
-def test_the_packages_of_a_build_have_the_same_bytes_and_ids_whoever_builds_them(site: Path, tmp_path: Path) -> None:
+def test_the_packages_of_a_build_have_the_same_bytes_and_ids_in_every_build(site: Path, tmp_path: Path) -> None:
     found = list[list[BuiltBin]]()
     for name in ("one", "two"):
         with memory_engine(tmp_path / name) as engine:
@@ -443,7 +443,7 @@ def test_a_claim_is_alive_while_it_is_renewed_and_its_process_is_there() -> None
 
 
 class LivingClock(SkippingClock):
-    """While somebody waits, something happens."""
+    """Something happens during a wait."""
 
     def __init__(self, happen: Callable[[], object]) -> None:
         super().__init__()

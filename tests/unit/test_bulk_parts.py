@@ -43,7 +43,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def is_held(file: Path) -> bool:
-    """Whether somebody holds a lock on the file."""
+    """Whether a process holds a lock on the file."""
     with file.open("a") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

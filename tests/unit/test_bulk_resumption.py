@@ -351,7 +351,7 @@ def test_a_build_that_says_nothing_of_the_age_of_what_it_stored_is_read(engine: 
 
 
 class Editor:
-    """Somebody who changes a page and publishes it by itself, beside a build."""
+    """A user who changes a page and publishes it alone during a build."""
 
     def __init__(self, engine: Engine, site: Path) -> None:
         self._engine = engine

@@ -225,7 +225,7 @@ def test_waiting_for_a_distribution_in_vain_is_an_exit_code(run: Any, words: tup
     assert run("distributions", "get", "r-1", *words)[0] == code
 
 
-def test_a_distribution_that_somebody_gave_up_is_a_failure_for_those_who_wait(run: Any, agent: Client) -> None:
+def test_a_distribution_that_a_subscriber_gave_up_is_a_failure_for_those_who_wait(run: Any, agent: Client) -> None:
     agent.give_up("edge-2", 2, FULL)
     code, lines = run("distributions", "get", "r-2", "--wait", 1)
     assert (code, lines[-1]) == (1, "given up   edge-2: StorageFull: /news/a: no space left on device")

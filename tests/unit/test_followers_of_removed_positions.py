@@ -1,4 +1,4 @@
-"""Whoever follows a topic begins anew when its place was removed; a journal that is away just then must not stop it."""
+"""A follower of a topic starts over when its position was removed, also if the journal is away at that moment."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def lose_place(journal: MemoryJournal) -> None:
 @pytest.mark.parametrize(
     "begin", [following_log, following_statuses, following_announcements, watching_golden], ids=lambda one: one.__name__
 )
-def test_a_journal_that_is_away_while_somebody_begins_anew_does_not_leave_it_behind_for_ever(
+def test_a_follower_starts_over_although_the_journal_was_away(
     begin: Callable[[Any, ManualClock], Step],
 ) -> None:
     clock = ManualClock()

@@ -322,7 +322,7 @@ def test_a_run_is_read_no_farther_than_its_last_piece(bench: Bench) -> None:
     assert looks == 1
 
 
-def test_pieces_with_another_digest_are_refused_before_anybody_parses_them(bench: Bench) -> None:
+def test_pieces_with_another_digest_are_refused_before_they_are_parsed(bench: Bench) -> None:
     message, offset = bench.append(b"x" * 35)
     with pytest.raises(PackageCorruptError, match="do not have the digest"):
         bench.open(message._replace(package_digest=bytes(32)), offset)

@@ -95,7 +95,7 @@ def request(name: str, action: Action = Action.DELETE) -> DistributionRequest:
 
 
 def in_line(counter: PublishBatcher, publisher: PlayedPublisher, pool: ThreadPoolExecutor) -> list[Future[Any]]:
-    """Somebody is at work; until the gate opens, others stand in line."""
+    """A batch is under way; until the gate opens, others wait."""
     publisher.gate.clear()
     publisher.entered.clear()
     first = pool.submit(counter.publish, request("first"), "first")

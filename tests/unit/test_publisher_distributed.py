@@ -55,7 +55,7 @@ def test_a_subscriber_that_took_leave_is_neither_waited_for_nor_named(world: Wor
     assert [one.missed for one in world.settle()] == [()]
 
 
-def test_a_package_waits_for_somebody_where_nobody_is_known(world: World) -> None:
+def test_a_package_waits_where_no_subscriber_is_known(world: World) -> None:
     world.publish()
     assert world.settle() == []
     world.announce("late", 1)

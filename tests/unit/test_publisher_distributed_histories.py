@@ -119,7 +119,7 @@ class History:
         missed = {one.subscriber: one.reason for one in event.missed}
         here = self.here()
         counted = {name: one for name, one in here.items() if one.since_ms <= appended_ms}
-        assert here, "an event without anybody to have it"
+        assert here, "an event without subscribers"
         assert any(one.position > event.offset for one in here.values())
         for name, one in counted.items():
             assert one.position > event.offset, f"{name} is at {one.position}, and not past {event.offset}"

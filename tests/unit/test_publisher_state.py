@@ -452,7 +452,7 @@ def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
 
 
 def is_held(file: Path) -> bool:
-    """Whether anybody has a lock on a file."""
+    """Whether a process has a lock on a file."""
     with file.open("r+") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

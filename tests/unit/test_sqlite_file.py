@@ -1,4 +1,4 @@
-"""Several processes may open a fresh database at once: whoever comes second waits instead of failing."""
+"""Several processes may open a fresh database at once: the second one waits instead of failing."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_foreign_records_on_the_status_topic_disturb_nobody(engine: Engine, stor
     assert [one for one in engine.statuses() if one.sub_agent_name == "edge"] == sent
 
 
-def test_an_entry_of_the_error_queue_is_imported_when_somebody_asks(engine: Engine, store: MemoryStore) -> None:
+def test_an_entry_of_the_error_queue_is_imported_on_request(engine: Engine, store: MemoryStore) -> None:
     publish(engine, "/a")
     publish(engine, "/b")
     run(engine, store, processors=Processors(before=Hook(failures=5)))

@@ -1,4 +1,4 @@
-"""Ports for the servers of tests: nobody is given what somebody else was given a moment ago."""
+"""Ports for the servers of tests: no port is given twice within a moment."""
 
 from __future__ import annotations
 

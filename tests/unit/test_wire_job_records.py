@@ -1,4 +1,4 @@
-"""Records of the job topic as bytes: both ways, and bounded whoever wrote them."""
+"""Records of the job topic as bytes: both ways, and bounded for every writer."""
 
 from __future__ import annotations
 

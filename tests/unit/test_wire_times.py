@@ -1,4 +1,4 @@
-"""Times in messages: what no clock can show is refused, so whoever shows a time need not doubt it."""
+"""Times in messages: what no clock can show is refused, so times are valid wherever they are shown."""
 
 from __future__ import annotations
 
