@@ -1,4 +1,4 @@
-"""Bulk builds on a real Spark session: what is published equals the source, once, in order, with any number of workers."""
+"""Bulk builds on a real Spark session: what is published equals the source, once and in order."""
 
 from __future__ import annotations
 
