@@ -47,9 +47,7 @@ def test_a_position_that_fits_the_journal_is_no_error(followed: Any) -> None:
     assert state_of(followed) == ("stopped", 1, 1, None)
 
 
-def test_a_journal_that_lost_its_end_is_seen_before_an_import(
-    followed: Any, site: Path, tmp_path: Path
-) -> None:
+def test_a_journal_that_lost_its_end_is_seen_before_an_import(followed: Any, site: Path, tmp_path: Path) -> None:
     shutil.copytree(followed.home, tmp_path / "kept", ignore=shutil.ignore_patterns("*.wake"))
     followed.do("publish", site, "/2.html")
     followed.do("subscribe", "web", "--until", "caught-up")
