@@ -1,4 +1,4 @@
-"""The dashboard and the API of an agent without a publisher: its own subscribers, read-only."""
+"""The dashboard and the API of an agent without a publisher: its own subscribers, and commands to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mailboat.control.service import ControlService
 from mailboat.http.agent_server import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from support.browser import barriers, chromium
 
 VERBS = {"viewer": Verb.VIEW, "worker": Verb.WORK}
@@ -44,10 +44,11 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
     for name in ("a", "b", "c"):
         (site / f"{name}.html").write_text(name)
     author = PublisherAgentConfig("author", str(site))
+    hook = ("test", "-e", str(folder / "mended"))
     subscribers = (
-        SubscriberAgentConfig("edge", f"files:{folder / 'edge'}", hooks=HooksConfig(before=("test", "-e", "/nothing"))),
+        SubscriberAgentConfig("edge", f"files:{folder / 'edge'}", hooks=HooksConfig(before=hook)),
         SubscriberAgentConfig("free", f"files:{folder / 'free'}", follow=("author",)),
-        SubscriberAgentConfig("staged", f"files:{folder / 'staged'}", staging=StagingConfig("ghost")),
+        SubscriberAgentConfig("staged", f"files:{folder / 'staged'}", editable=True, staging=StagingConfig("ghost")),
     )
     pauses = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longest_pause_seconds=0.1, max_retries=1)
     config = Config(agents=AgentsConfig(subscribers=subscribers), subscriber=pauses, http=http)
@@ -62,6 +63,11 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
         process.start()
         server = server_of(process)
         server.start()
+        own, history = process.own, process.history
+        assert own is not None
+        assert history is not None
+        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == [(0, 3), (0, 0), (3, 0)])
+        history.sample()  # as every ten seconds
         yield process, server.url
         server.stop(Deadline(SystemClock(), 5.0))
 
@@ -73,11 +79,6 @@ def bearer(name: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AgentProcess, str]]:
     with subscriber_agent(tmp_path_factory.mktemp("agent"), HttpConfig(port=0)) as made:
-        own, history = made[0].own, made[0].history
-        assert own is not None
-        assert history is not None
-        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == [(0, 3), (0, 0), (3, 0)])
-        history.sample()  # as every ten seconds
         yield made
 
 
@@ -85,41 +86,73 @@ def get(url: str, path: str, **headers: str) -> httpx2.Response:
     return httpx2.get(f"{url}{path}", headers=headers, timeout=PATIENCE_SECONDS)
 
 
-def test_subscribers_of_an_agent_without_a_publisher_are_shown(agent: tuple[AgentProcess, str]) -> None:
-    _, url = agent
-    with chromium() as browser:
+def confirm(page: Page, button: str, outcome: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text(outcome)
+
+
+def see_subscribers(page: Page, url: str) -> None:
+    main = page.get_by_role("main")
+    page.goto(url)
+    expect(main).to_contain_text("This agent has no publisher")
+    expect(page.get_by_role("navigation", name="Views")).to_have_text("OverviewErrors3 failed packagesStorage")
+    expect(page.get_by_role("region", name="Needs attention")).to_contain_text("edge ▲lacks content 3 packages")
+    expect(page.get_by_role("row", name="current free 0")).to_be_visible()
+    expect(page.get_by_role("row", name="waiting-for ghost staged 3")).to_be_visible()
+    assert barriers(page) == []
+    page.get_by_role("table", name="Subscribers").get_by_role("link", name="edge").click()
+    expect(page.get_by_role("img", name=re.compile("^Lag: now 0 packages"))).to_be_visible()
+    expect(main).to_contain_text("offset 0 of author, 2 attempts")
+    expect(main).to_contain_text("The queue is empty.")
+    page.goto(f"{url}/#/subscribers/staged")
+    expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(4)
+    assert barriers(page) == []
+    page.goto(f"{url}/#/errors")
+    expect(main).to_contain_text("ProcessorFailed the hook test ended with the exit code 1")
+    page.goto(f"{url}/#/storage")
+    expect(page.get_by_role("table", name="Memory accounts").get_by_role("row")).to_have_count(3)
+    assert barriers(page) == []
+    page.goto(f"{url}/#/packages")  # a view that this agent does not serve
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def command_subscribers(page: Page, url: str, folder: Path) -> None:
+    main = page.get_by_role("main")
+    page.goto(f"{url}/#/subscribers/free")
+    page.get_by_role("combobox", name="Suspend").select_option("for 8 hours")
+    page.get_by_role("button", name="Suspend imports…").click()
+    confirm(page, "Suspend", "free")
+    expect(page.get_by_role("region", name="Imports are suspended")).to_contain_text("until")
+    page.get_by_role("button", name="Resume imports").click()
+    expect(page.get_by_role("button", name="Suspend imports…")).to_be_visible()
+    page.goto(f"{url}/#/subscribers/staged")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    confirm(page, "Drop it", "done: 1 packages dropped")
+    page.get_by_role("button", name="Clear queue…").click()
+    confirm(page, "Drop them", "done: 2 packages dropped")
+    expect(main).to_contain_text("The queue is empty.")
+    (folder / "mended").touch()
+    page.goto(f"{url}/#/errors")
+    page.get_by_role("button", name="Redrive all 3…").click()
+    confirm(page, "Redrive", "edge: the package was imported")
+    expect(main).to_contain_text("No package is in an error queue.")
+    assert (folder / "edge" / "c.html").read_text() == "c"
+
+
+def test_subscribers_of_an_agent_without_a_publisher_are_shown_and_commanded(tmp_path: Path) -> None:
+    with subscriber_agent(tmp_path, HttpConfig(port=0)) as (_, url), chromium() as browser:
         page = browser.new_page()
         page.set_default_timeout(15_000)
-        page.goto(url)
-        main = page.get_by_role("main")
-        expect(main).to_contain_text("This agent has no publisher")
-        expect(page.get_by_role("navigation", name="Views")).to_have_text("OverviewErrors3 failed packagesStorage")
-        expect(page.get_by_role("region", name="Needs attention")).to_contain_text("edge ▲lacks content 3 packages")
-        expect(page.get_by_role("row", name="current free 0")).to_be_visible()
-        expect(page.get_by_role("row", name="waiting-for ghost staged 3")).to_be_visible()
-        assert barriers(page) == []
-        page.get_by_role("table", name="Subscribers").get_by_role("link", name="edge").click()
-        expect(page.get_by_role("img", name=re.compile("^Lag: now 0 packages"))).to_be_visible()
-        expect(main).to_contain_text("offset 0 of author, 2 attempts")
-        expect(main).to_contain_text("The queue is empty.")
-        page.goto(f"{url}/#/subscribers/staged")
-        expect(page.get_by_role("table", name="Queue of author").get_by_role("row")).to_have_count(4)
-        expect(page.get_by_role("button", name=re.compile("Redrive|Clear|Suspend|Remove"))).to_have_count(0)
-        assert barriers(page) == []
-        page.goto(f"{url}/#/errors")
-        expect(main).to_contain_text("ProcessorFailed the hook test ended with the exit code 1")
-        page.goto(f"{url}/#/storage")
-        expect(page.get_by_role("table", name="Memory accounts").get_by_role("row")).to_have_count(3)
-        assert barriers(page) == []
-        page.goto(f"{url}/#/packages")  # a view that this agent does not serve
-        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        see_subscribers(page, url)
+        command_subscribers(page, url, tmp_path)
 
 
 def test_queue_of_a_waiting_subscriber_is_read_page_by_page(agent: tuple[AgentProcess, str]) -> None:
     _, url = agent
     path = "/api/v1/publishers/author/queues/staged"
     first = get(url, f"{path}?max_items=2").json()
-    assert (first["queue"]["count"], first["queue"]["exact"], first["queue"]["capabilities"]) == (3, False, [])
+    assert (first["queue"]["count"], first["queue"]["exact"]) == (3, False)
+    assert first["queue"]["capabilities"] == ["clearable", "removable"]
     assert [(one["path"], one["state"]) for one in first["items"]] == [("/a.html", "queued"), ("/b.html", "queued")]
     last = get(url, f"{path}?max_items=2&from_offset={first['next_offset']}").json()
     assert ([one["path"] for one in last["items"]], last["next_offset"]) == (["/c.html"], None)
@@ -130,7 +163,9 @@ def test_queue_of_a_waiting_subscriber_is_read_page_by_page(agent: tuple[AgentPr
 def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: tuple[AgentProcess, str]) -> None:
     _, url = agent
     links = re.findall(r'href="([^"]+)"', get(url, "/api/docs").text)
-    assert [get(url, link).status_code for link in links] == [200] * len(links)
+    answers = {link: get(url, link).status_code for link in links}
+    assert answers.pop("/readyz") in {200, 503}, "`staged` is ready once it was idle for a while"
+    assert set(answers.values()) == {200}
     assert get(url, "/api/v1/caller").json() == {"name": "local", "verbs": sorted(Verb), "scope": "subscribers"}
     samples = get(url, "/api/v1/subscribers/free/history").json()["samples"]
     assert samples[-1]["lag"] == 0
@@ -158,6 +193,7 @@ def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: t
         ("/api/v1/errors?max_items=-1", 400, "query.max_items: expected a number from 0 to 1000, not '-1'"),
         ("/api/v1/errors?pages=2", 400, "the query has an unknown parameter 'pages'"),
         ("/api/v1/publishers/news/queues/free", 404, "free does not follow news"),
+        ("/api/v1/errors?max_items=x", 400, "query.max_items: expected a number from 0 to 1000, not 'x'"),
         ("/api/v1/jobs", 404, "this agent serves nothing at '/api/v1/jobs'"),
     ],
 )
@@ -183,8 +219,45 @@ def test_access_rules_are_those_of_every_agent(tmp_path: Path) -> None:
         assert get(url, "/api/v1/caller", **bearer("viewer")).json()["verbs"] == ["view"]
         posted = httpx2.post(f"{url}/api/v1/status", headers=bearer("viewer"), timeout=PATIENCE_SECONDS)
         assert posted.status_code == 405
+        for path in ("subscribers/free/suspend", "subscribers/free/resume", "errors/redrive"):
+            refused = httpx2.post(f"{url}/api/v1/{path}", headers=bearer("viewer"), timeout=PATIENCE_SECONDS)
+            assert refused.status_code == 403, path
 
 
 def test_pages_of_other_hosts_are_kept_out(agent: tuple[AgentProcess, str]) -> None:
     assert get(agent[1], "/api/v1/status", host="rebound.example").status_code == 403
     assert get(agent[1], "/api/v1/status", origin="http://other.example").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "order", "status", "detail"),
+    [
+        ("publishers/author/queues/free/clear", {}, 409, "free does not take commands"),
+        ("subscribers/free/suspend", {"seconds": "x"}, 400, "body.seconds: unexpected str"),
+        ("subscribers/free/suspend", {"second": 1}, 400, "body.second: there is no such member"),
+        ("subscribers/free/suspend", {"seconds": -1}, 400, "a suspension lasts 1 second to 366 days, not -1 s"),
+        ("subscribers/free/resume", {"wait_seconds": 61}, 400, "wait_seconds: expected 0 to 60 seconds"),
+        ("errors/redrive", {"subscriber": "edge", "offsets": [7]}, 400, "edge has no error-queue entry and no failed"),
+        (
+            "errors/redrive",
+            {"subscriber": "edge", "offsets": ["0"]},
+            400,
+            "body.offsets: expected at most 1000",
+        ),
+        ("errors/redrive", [], 400, "body: expected an object"),
+    ],
+)
+def test_invalid_commands_are_refused(
+    path: str, order: object, status: int, detail: str, agent: tuple[AgentProcess, str]
+) -> None:
+    answer = httpx2.post(f"{agent[1]}/api/v1/{path}", json=order, timeout=PATIENCE_SECONDS)
+    assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
+
+
+def test_commands_of_forms_and_of_later_packages_are_refused(agent: tuple[AgentProcess, str]) -> None:
+    form = httpx2.post(
+        f"{agent[1]}/api/v1/subscribers/free/suspend", content="{}", headers={"content-type": "text/plain"}
+    )
+    assert form.json()["detail"] == "the body must be JSON, but the header Content-Type is 'text/plain'"
+    removed = httpx2.delete(f"{agent[1]}/api/v1/publishers/author/queues/staged/items?id=package-0@1")
+    assert (removed.status_code, removed.json()["title"]) == (400, "RemovalRefused")

@@ -1,15 +1,17 @@
-"""Status, queues and error queues of the subscribers of one process, for its dashboard where it has no publisher.
+"""The subscribers of one process for its dashboard, where it has no publisher: status, queues, errors and commands.
 
 Everything comes from the subscribers themselves, their targets and bounded reads of the journal: no topic is followed,
 so it needs no thread and little memory. Subscribers of other processes are missing, and its lags count every message
-after a position, also those of publishers that are not followed. Called by the HTTP server, from any thread.
+after a position, also those of publishers that are not followed. Commands travel on the command topic, as those of a
+publisher do, and the status topic is read from there on until they are answered. Called by the HTTP server, from any
+thread.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
@@ -17,8 +19,8 @@ from typing import Final
 from mailboat.agent.tasks import SubscriberTask, TaskReport
 from mailboat.api.records import (
     BuildProgressView,
+    CommandView,
     GivenUpPage,
-    GivenUpView,
     JournalView,
     PublisherView,
     QueuePage,
@@ -30,9 +32,17 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import SubscriberAgentConfig
 from mailboat.content.locations import opened_ledger
 from mailboat.control.builds import BuildProgress
-from mailboat.control.journal_state import journal_view
-from mailboat.control.page_tokens import Key, page_of
-from mailboat.control.queue_service import view_of_given_up, view_of_item
+from mailboat.control.command_sender import Command, CommandSender, nothing_to_clear
+from mailboat.control.journal_state import CommandAnswers, journal_view
+from mailboat.control.page_tokens import page_of
+from mailboat.control.queue_service import (
+    GivenUpPlace,
+    key_of_place,
+    package_at,
+    places_in,
+    view_of_item,
+    view_of_place,
+)
 from mailboat.control.subscriber_directory import STOPPED, SubscriberStatus, announced_member, status_view
 from mailboat.discovery.topology import AgentKey, KnownSubscriber, Rate
 from mailboat.errors import (
@@ -40,15 +50,18 @@ from mailboat.errors import (
     JournalUnavailableError,
     PositionOutOfRangeError,
     QueueMissingError,
+    QueueNotClearableError,
     SourceMissingError,
+    UsageError,
 )
-from mailboat.journal.port import ReadLimits
-from mailboat.model.identifiers import AgentName, Offset, natural_key, parse_agent_name
-from mailboat.model.messages import DiscoveryMessage
+from mailboat.journal.port import Edge, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.queues.entries import Entry, decode_entries
 from mailboat.queues.queue_names import EntryId
 from mailboat.queues.queue_state import decide_item_state, decide_queue_state
-from mailboat.queues.subscriber_queue import QueueItem
+from mailboat.queues.statuses import StatusFollower
+from mailboat.queues.subscriber_queue import QueueItem, RemovalRefusedError
 from mailboat.subscriber.figures import SubscriberPhase
 
 MAX_READ_RECORDS: Final = 5_000
@@ -57,6 +70,26 @@ MAX_READ_RECORDS: Final = 5_000
 _READ: Final = ReadLimits(max_records=500)
 _READ_SECONDS: Final = 5.0
 """For what is known to be there; a log with a network between may need a moment."""
+
+
+class SentCommands:
+    """Commands that were sent together, and what their subscribers answered. Used by one thread at a time."""
+
+    def __init__(self, views: Callable[[], list[CommandView]], follower: StatusFollower | None) -> None:
+        """Read nothing yet; `follower` brings the answers, None if none is needed."""
+        self._views = views
+        self._follower = follower
+
+    def look(self) -> list[CommandView]:
+        """The commands with the answers that are there. Raises: JournalUnavailableError."""
+        while self._follower is not None and self._follower.follow(0.0):
+            pass
+        return self._views()
+
+    def close(self) -> None:
+        """Release the reader."""
+        if self._follower is not None:
+            self._follower.close()
 
 
 class OwnSubscribers:
@@ -97,9 +130,10 @@ class OwnSubscribers:
     def failed(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
         """A page of the error queues. Raises: AgentMissingError; UsageError for a token of another list."""
         members = self._members() if subscriber is None else [self._find(subscriber)]
-        found = [view for member in members for view in _given_up_of(member)]
-        shown, following = page_of(found, _key_of, token, max_items)
-        return GivenUpPage(tuple(shown), following)
+        places = [place for member in members for place in _places_of(member)]
+        shown, following = page_of(places, key_of_place, token, max_items)
+        views = (view_of_place(self._workspace, place) for place in shown)
+        return GivenUpPage(tuple(view for view in views if view is not None), following)
 
     def queue(self, publisher: str, name: str, from_offset: int, max_items: int) -> QueuePage:
         """A page of the packages of a publisher that a subscriber has still to import; their number is at most that.
@@ -118,6 +152,7 @@ class OwnSubscribers:
             subscriber=member.name,
             state=str(decide_queue_state(count, member.attempts)),
             count=count,
+            capabilities=tuple(sorted(map(str, standing.capabilities))),
             exact=not count,
         )
         first = max(member.pending_from or 0, journal.earliest_offset)
@@ -135,6 +170,61 @@ class OwnSubscribers:
             for entry, count in zip(entries, attempts, strict=True)
         ]
         return QueuePage(queue, tuple(map(view_of_item, items)), following)
+
+    def suspend(self, name: str, seconds: float | None) -> SentCommands:
+        """Suspend imports, for at most so long. Raises: AgentMissingError, UsageError."""
+        queue_name = self._find(name).queue_name
+        return self._send(lambda sender: [sender.suspend(queue_name, seconds)])
+
+    def resume(self, name: str) -> SentCommands:
+        """Resume imports. Raises: AgentMissingError."""
+        queue_name = self._find(name).queue_name
+        return self._send(lambda sender: [sender.resume(queue_name)])
+
+    def redrive(self, name: str, offsets: Sequence[int]) -> SentCommands:
+        """Import failed packages again. Raises: AgentMissingError, UsageError."""
+        known = {place.offset: place for place in _places_of(self._find(name))}
+        missing = [offset for offset in offsets if offset not in known]
+        if missing or not offsets:
+            raise UsageError(f"{name} has no error-queue entry and no failed hook call at offset {(*missing, '?')[0]}")
+        wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
+        packages = [(one, None if one.publisher else package_at(self._workspace, one.offset)) for one in wanted]
+        named = [
+            (one.publisher or (message.pub_agent_name if message else None), one.queue_name, one.offset)
+            for one, message in packages
+        ]
+        return self._send(lambda sender: sender.redrive(named))
+
+    def clear(self, publisher: str, name: str, item_id: str | None = None) -> SentCommands:
+        """Drop what a publisher has published until now, or the first package, which `item_id` names.
+
+        Raises: AgentMissingError, QueueMissingError, QueueNotClearableError; RemovalRefusedError: it is not the first.
+        """
+        member, author = self._find(name), parse_agent_name(publisher)
+        if not member.is_editable:
+            raise QueueNotClearableError(f"{member.name} does not take commands", queue=str(member.queue_name))
+        page = self.queue(author, name, 0, 1)
+        end = self._workspace.journal.bounds(self._workspace.package_topic).next_offset
+        last = end - 1 if item_id is None else next((item.offset for item in page.items if item.id == item_id), None)
+        if last is None:
+            raise RemovalRefusedError(
+                f"{(item_id or '')[:120]} is not the first entry of {member.queue_name}",
+                next_step=f"mailboat queues show {member.queue_name}",
+            )
+        if not page.queue.count:
+            return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)], None)
+        return self._send(lambda sender: [sender.clear(author, member.queue_name, Offset(last))])
+
+    def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:
+        answers, journal = CommandAnswers(), self._workspace.journal
+        # opened before anything is sent: the answer must not lie before the first status that is read
+        follower = StatusFollower((answers,), journal, self._workspace.topic(TopicRole.STATUS), self._clock, Edge.NEXT)
+        try:
+            sender = CommandSender(self._workspace, answers)
+            return SentCommands(sender.views_of(send(sender)), follower)
+        except BaseException:
+            follower.close()
+            raise
 
     def _entries(
         self, publisher: AgentName, begin: Offset, end: int, max_items: int
@@ -209,12 +299,9 @@ def _lag(member: SubscriberStatus, end: int) -> int | None:
     return None if start is None else member.queued + max(0, end - start)
 
 
-def _given_up_of(member: SubscriberStatus) -> Iterator[GivenUpView]:
-    """The error queue in a subscriber's target; nothing before there is a target."""
+def _places_of(member: SubscriberStatus) -> list[GivenUpPlace]:
+    """The error queue in a subscriber's target; empty before there is a target."""
     if member.target is not None:
         with suppress(SourceMissingError), opened_ledger(member.target) as ledger:
-            yield from [view_of_given_up(member.name, entry) for entry in ledger.given_up()]
-
-
-def _key_of(view: GivenUpView) -> Key:
-    return natural_key(view.subscriber), view.subscriber, view.offset
+            return places_in(ledger, member.queue_name)
+    return []

@@ -14,8 +14,8 @@ from typing import Final, TypeGuard
 from mailboat.api.records import CommandView
 from mailboat.clock import milliseconds_now
 from mailboat.composition.workspace import Workspace
-from mailboat.control.journal_state import JournalState
-from mailboat.errors import CommandMissingError
+from mailboat.control.journal_state import CommandAnswers
+from mailboat.errors import CommandMissingError, UsageError
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import (
@@ -32,6 +32,7 @@ from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import encode_message
 
 MAX_SEARCHED_RECORDS: Final = 20_000
+MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_REMEMBERED: Final = 10_000
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
@@ -42,10 +43,10 @@ Command = CommandMessage | RedriveMessage | SuspendMessage
 class CommandSender:
     """Sends commands, and finds their answers. Safe to use from several threads."""
 
-    def __init__(self, workspace: Workspace, journal_state: JournalState, chance: random.Random | None = None) -> None:
-        """Send nothing yet; `chance` makes the ids."""
+    def __init__(self, workspace: Workspace, answers: CommandAnswers, chance: random.Random | None = None) -> None:
+        """Send nothing yet; `answers` is kept up to date by others, `chance` makes the ids."""
         self._workspace = workspace
-        self._journal_state = journal_state
+        self._answers = answers
         self._chance = random.SystemRandom() if chance is None else chance
         self._lock = threading.Lock()
         self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
@@ -75,9 +76,12 @@ class CommandSender:
         self._send(commands)
         return commands
 
-    def suspend(self, queue_name: QueueName, until_ms: int | None) -> Command:
-        """Command a subscriber to suspend its imports, at the latest until then."""
-        return self._suspend(queue_name, until_ms, suspended=True)
+    def suspend(self, queue_name: QueueName, seconds: float | None) -> Command:
+        """Command a subscriber to suspend its imports, for at most so long. Raises: UsageError for a bad duration."""
+        if seconds is not None and not 0 < seconds <= MAX_SUSPENDED_SECONDS:
+            raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
+        now_ms = milliseconds_now(self._workspace.clock)
+        return self._suspend(queue_name, None if seconds is None else now_ms + int(seconds * 1000), suspended=True)
 
     def resume(self, queue_name: QueueName) -> Command:
         """Command a subscriber to resume its imports."""
@@ -124,9 +128,9 @@ class CommandSender:
             offset=_offset_of(command),
         )
         queue_name = QueueName(command.sub_sling_id, command.sub_agent_name)
-        answer = self._journal_state.answers.find(command.command_id or "", queue_name)
-        if answer is None and self._journal_state.answers.dropped_count:
-            dropped = f"{self._journal_state.answers.dropped_count} answers were dropped to bound the agent's memory"
+        answer = self._answers.find(command.command_id or "", queue_name)
+        if answer is None and self._answers.dropped_count:
+            dropped = f"{self._answers.dropped_count} answers were dropped to bound the agent's memory"
             return replace(view, message=f"no answer is known; {dropped}, perhaps this one")
         if answer is None:
             return view

@@ -13,7 +13,7 @@ from mailboat.api.records import CauseView, GivenUpPage, GivenUpView, QueueItemV
 from mailboat.clock import Clock, moment_of
 from mailboat.composition.places import opened_ledger
 from mailboat.composition.workspace import Workspace
-from mailboat.content.port import GivenUp
+from mailboat.content.port import GivenUp, Ledger
 from mailboat.control.journal_state import JournalState
 from mailboat.control.page_tokens import Key, page_of
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
@@ -189,7 +189,7 @@ class GivenUpPackages:
             AgentMissingError: No subscriber of that name is known.
             UsageError: The token is not one of this list.
         """
-        shown, following = page_of(self.places(subscriber), _key_of, token, max_items)
+        shown, following = page_of(self.places(subscriber), key_of_place, token, max_items)
         views = tuple(view for item in shown if (view := self._view(item)) is not None)
         return GivenUpPage(views, following, self._journal_state.failed.forgotten_count)
 
@@ -197,7 +197,7 @@ class GivenUpPackages:
         """Who published the package; None where that is not known."""
         if place.publisher is not None or place.call is None:
             return place.publisher
-        message = self._message(place.offset)
+        message = package_at(self._workspace, place.offset)
         return None if message is None else message.pub_agent_name
 
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
@@ -220,17 +220,7 @@ class GivenUpPackages:
             if any(member.queue_name == queue_name for member in members):
                 try:
                     with opened_ledger(known.target) as ledger:
-                        told[queue_name] = [
-                            GivenUpPlace(queue_name, entry.pub_agent_name, entry.offset, entry)
-                            for entry in ledger.given_up()
-                        ]
-                        calls = [
-                            *ledger.hook_calls.calls(MAX_CALLS),
-                            *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True),
-                        ]
-                        told[queue_name] += [
-                            GivenUpPlace(queue_name, None, call.offset, call=call) for call in calls if call.attempts
-                        ]
+                        told[queue_name] = places_in(ledger, queue_name)
                 except MailboatError:
                     continue  # its target can't be asked; statuses still show it
         return told
@@ -245,11 +235,8 @@ class GivenUpPackages:
 
     def _view(self, place: GivenUpPlace) -> GivenUpView | None:
         """The package as people see it; None when it has left the queue since."""
-        entry = place.entry
-        if place.call is not None:
-            return self._view_of_call(place, place.call)
-        if entry is not None:
-            return view_of_given_up(place.queue_name.agent_name, entry)
+        if place.call is not None or place.entry is not None:
+            return view_of_place(self._workspace, place)
         failed = (
             None
             if place.publisher is None
@@ -270,33 +257,51 @@ class GivenUpPackages:
             path_count=len(paths),
         )
 
-    def _view_of_call(self, place: GivenUpPlace, call: AfterCall) -> GivenUpView:
-        message = self._message(place.offset)
-        paths = () if message is None else message.paths
-        return GivenUpView(
-            subscriber=place.queue_name.agent_name,
-            publisher="" if message is None else message.pub_agent_name or "",
-            offset=place.offset,
-            package_id=None if message is None else message.package_id,
-            attempts=call.attempts,
-            given_up_at=None,
-            paths=first_paths(paths),
-            error=cause_view(call.cause),
-            path_count=len(paths),
-            kind="hook" if call.is_set_aside else "hook-retrying",
-        )
-
     def _paths(self, offset: Offset) -> tuple[str, ...]:
-        message = self._message(offset)
+        message = package_at(self._workspace, offset)
         return () if message is None else message.paths
 
-    def _message(self, offset: Offset) -> PackageMessage | None:
-        record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
-        message = None if record is None else readable(record)
-        return message if isinstance(message, PackageMessage) else None
+
+def places_in(ledger: Ledger, queue_name: QueueName) -> list[GivenUpPlace]:
+    """What a target says of its error queue, and of the calls of the hook `after` that failed."""
+    calls = [*ledger.hook_calls.calls(MAX_CALLS), *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True)]
+    return [
+        *(GivenUpPlace(queue_name, entry.pub_agent_name, entry.offset, entry) for entry in ledger.given_up()),
+        *(GivenUpPlace(queue_name, None, call.offset, call=call) for call in calls if call.attempts),
+    ]
 
 
-def view_of_given_up(subscriber: AgentName, entry: GivenUp) -> GivenUpView:
+def view_of_place(workspace: Workspace, place: GivenUpPlace) -> GivenUpView | None:
+    """What a target, or an announcement, said of a package; None where neither did."""
+    if place.entry is not None:
+        return _view_of_entry(place.queue_name.agent_name, place.entry)
+    return None if place.call is None else _view_of_call(place, place.call, package_at(workspace, place.offset))
+
+
+def package_at(workspace: Workspace, offset: Offset) -> PackageMessage | None:
+    """The message of a package; None where the log does not hold it any more."""
+    record = workspace.journal.record_at(workspace.package_topic, offset)
+    message = None if record is None else readable(record)
+    return message if isinstance(message, PackageMessage) else None
+
+
+def _view_of_call(place: GivenUpPlace, call: AfterCall, message: PackageMessage | None) -> GivenUpView:
+    paths = () if message is None else message.paths
+    return GivenUpView(
+        subscriber=place.queue_name.agent_name,
+        publisher="" if message is None else message.pub_agent_name or "",
+        offset=place.offset,
+        package_id=None if message is None else message.package_id,
+        attempts=call.attempts,
+        given_up_at=None,
+        paths=first_paths(paths),
+        error=cause_view(call.cause),
+        path_count=len(paths),
+        kind="hook" if call.is_set_aside else "hook-retrying",
+    )
+
+
+def _view_of_entry(subscriber: AgentName, entry: GivenUp) -> GivenUpView:
     """A package in the error queue of a target."""
     return GivenUpView(
         subscriber=subscriber,
@@ -318,7 +323,8 @@ def _announced_calls(members: Iterable[SubscriberStatus]) -> Iterator[GivenUpPla
             yield GivenUpPlace(member.queue_name, None, call.offset, call=call)
 
 
-def _key_of(place: GivenUpPlace) -> Key:
+def key_of_place(place: GivenUpPlace) -> Key:
+    """The order of error queues: by subscriber and offset."""
     name = place.queue_name.agent_name
     return (
         natural_key(name),

@@ -108,7 +108,6 @@ class OtherPublishers:
 
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
-MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_LISTED: Final = 100
 MAX_ERRORS: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
@@ -147,7 +146,7 @@ class ControlService:
         self._distributions = Distributions(workspace, self._journal_state, self._directory)
         self._progress = BuildProgress(workspace)
         self._builds = BuildsSeen(workspace, self._journal_state, self._directory)
-        self._commands = CommandSender(workspace, self._journal_state)
+        self._commands = CommandSender(workspace, self._journal_state.answers)
         self._given_up = GivenUpPackages(workspace, self._journal_state, self._directory)
         chance = random.Random()  # noqa: S311  # it spreads the records of workers
         self.jobs = JobService(lambda: workspace.journal, workspace.clock, chance)
@@ -307,12 +306,8 @@ class ControlService:
         )
 
     def suspend(self, subscriber: str, seconds: float | None = None, wait_seconds: float = 0.0) -> CommandView:
-        if seconds is not None and not 0 < seconds <= MAX_SUSPENDED_SECONDS:
-            raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
         found = self._subscriber(subscriber)
-        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
-        until_ms = None if seconds is None else now_ms + int(seconds * 1000)
-        return self._answers_to([self._commands.suspend(found.queue_name, until_ms)], wait_seconds)[0]
+        return self._answers_to([self._commands.suspend(found.queue_name, seconds)], wait_seconds)[0]
 
     def resume(self, subscriber: str, wait_seconds: float = 0.0) -> CommandView:
         found = self._subscriber(subscriber)

@@ -31,7 +31,7 @@ from mailboat.http.gate import Gate
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
-from mailboat.http.refusals import HANDLERS, answer_error
+from mailboat.http.refusals import HANDLERS, answer_error, undeclared_body
 from mailboat.http.routes import (
     builds,
     distributions,
@@ -138,7 +138,7 @@ async def _answer_mistakes(request: Request, error: Exception) -> Response:
     found = cast("RequestValidationError", error).errors()
     kind = request.headers.get("content-type", "")
     if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
-        return await answer_error(request, _undeclared(kind))
+        return await answer_error(request, undeclared_body(kind))
     texts = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(texts)
     message = "; ".join(texts) + (f"; and {more} more" if more else "")
@@ -159,11 +159,3 @@ def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str
     known = [field.name for field in fields(record)]
     near = difflib.get_close_matches(str(unknown["loc"][-1]), known, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
-
-
-def _undeclared(kind: str) -> UsageError:
-    said = repr(kind[:_SHOWN_KIND]) if kind else "missing"
-    return UsageError(
-        f"the body must be JSON, but the header Content-Type is {said}",
-        next_step="send the header Content-Type: application/json",
-    )

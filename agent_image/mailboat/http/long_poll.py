@@ -7,19 +7,34 @@ by the routes that take `wait`.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.http.ports import ApiPorts
+from mailboat.clock import Clock
 
 T = TypeVar("T")
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
-async def settled(ports: ApiPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait_seconds: float) -> T:
+class WaitingPorts(Protocol):
+    """What a wait needs of the process."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set when waiting calls should answer with what they know."""
+
+
+async def settled(
+    ports: WaitingPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait_seconds: float
+) -> T:
     """What `look` gives once it is settled, or when the time is over, or the agent stops. Raises: as `look`."""
     ends = ports.clock.monotonic() + wait_seconds
     pause = _FIRST_PAUSE_SECONDS

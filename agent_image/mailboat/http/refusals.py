@@ -20,11 +20,12 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from mailboat.api.problems import plain_problem, problem_of, status_of
-from mailboat.errors import AccessDeniedError, MailboatError
+from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import Call
 from mailboat.http.gate import incident_of
 
+_SHOWN_KIND: Final = 80
 _SHOWN_PATH: Final = 200
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -36,6 +37,15 @@ async def answer_error(request: Request, error: Exception) -> Response:
     if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
         return problem_answer(plain_problem(status_of(known)))
     return problem_answer(problem_of(known))
+
+
+def undeclared_body(kind: str) -> UsageError:
+    """The refusal of a body that its `Content-Type` does not call JSON: a form of another site may be one."""
+    said = repr(kind[:_SHOWN_KIND]) if kind else "missing"
+    return UsageError(
+        f"the body must be JSON, but the header Content-Type is {said}",
+        next_step="send the header Content-Type: application/json",
+    )
 
 
 async def _answer_status(request: Request, error: Exception) -> Response:

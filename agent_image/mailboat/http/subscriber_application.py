@@ -1,14 +1,20 @@
-"""The API of an agent without a publisher: probes, and what its dashboard reads of its own subscribers.
+"""The API of an agent without a publisher: probes, and what its dashboard needs of its own subscribers.
 
 A part of the whole API, with the same paths, records and access rules, and without the framework that describes it,
-which costs 19 MB. It changes nothing: commands are sent by the agent of a publisher, or by the command line.
+which costs 19 MB.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -17,11 +23,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from mailboat.agent.own_subscribers import OwnSubscribers
+from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
 from mailboat.api.dashboard_files import DASHBOARD_FILES, accepts_gzip
-from mailboat.api.records import CallerView, document_of
-from mailboat.clock import SystemClock
+from mailboat.api.records import CallerView, CommandView, document_of
+from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import Verb
+from mailboat.control.command_sender import are_answered
 from mailboat.control.event_feed import EventFeed
 from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
 from mailboat.control.lag_history import LagHistory
@@ -32,17 +39,20 @@ from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.dashboard import dashboard
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
+from mailboat.http.long_poll import settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
-from mailboat.http.refusals import HANDLERS
+from mailboat.http.refusals import HANDLERS, undeclared_body
 
 if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
 
 SCOPE: Final = "subscribers"
 MAX_PAGE: Final = 1000
+_MAX_WAIT_SECONDS: Final = 60.0
 _LONGEST_NUMBER: Final = 19
 _API: Final = "/api/v1"
+_QUEUE: Final = "/publishers/{publisher}/queues/{name}"
 _LINKS: Final = (
     ("/", "Dashboard of the subscribers of this agent."),
     (f"{_API}/status", "Journal and subscribers of this agent."),
@@ -52,7 +62,67 @@ _LINKS: Final = (
     (f"{_API}/memory", "Memory of this agent."),
     *PROBE_LINKS,
 )
+Asked = Mapping[str, Any]
 Read = Callable[[Request], object]
+_WAIT: Final = "wait_seconds"
+
+
+class _Command(NamedTuple):
+    """A command to subscribers: how it is asked for, and what sends it.
+
+    Attributes:
+        method: The request's method; a DELETE says in its query what it asks for.
+        path: The request's path.
+        members: What may be asked for, with the types of each.
+        send: Sends it, by what the path and the request say.
+    """
+
+    method: str
+    path: str
+    members: Mapping[str, tuple[type, ...]]
+    send: Callable[[OwnSubscribers, Mapping[str, str], Asked], SentCommands]
+
+
+_COMMANDS: Final = (
+    _Command(
+        "POST",
+        "/subscribers/{name}/suspend",
+        MappingProxyType({"seconds": (int, float, type(None))}),
+        lambda own, place, asked: own.suspend(place["name"], asked.get("seconds")),
+    ),
+    _Command(
+        "POST",
+        "/subscribers/{name}/resume",
+        MappingProxyType({}),
+        lambda own, place, _: own.resume(place["name"]),
+    ),
+    _Command(
+        "POST",
+        "/errors/redrive",
+        MappingProxyType({"subscriber": (str,), "offsets": (list,)}),
+        lambda own, _, asked: own.redrive(asked.get("subscriber", ""), asked.get("offsets", [])),
+    ),
+    _Command(
+        "POST",
+        f"{_QUEUE}/clear",
+        MappingProxyType({}),
+        lambda own, place, _: own.clear(place["publisher"], place["name"]),
+    ),
+    _Command(
+        "DELETE",
+        f"{_QUEUE}/items",
+        MappingProxyType({"id": (str,)}),
+        lambda own, place, asked: own.clear(place["publisher"], place["name"], asked.get("id", "")),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """See `WaitingPorts`."""
+
+    clock: Clock
+    stopping: threading.Event
 
 
 def subscriber_application(
@@ -60,11 +130,13 @@ def subscriber_application(
 ) -> ASGIApp:
     """The application of a started process without publishers. Raises: as `Gate`."""
     clock, config = SystemClock(), process.config.http
-    feed = EventFeed(own.status, uuid.uuid4().hex[:8])
-    streams = EventStreams(feed, clock, process.stopping, max(1, config.max_connections // 2))
+    streams = EventStreams(
+        EventFeed(own.status, uuid.uuid4().hex[:8]), clock, process.stopping, max(1, config.max_connections // 2)
+    )
     memory = process.observability.memory
     streams.account_for(memory)
     memory.add("history", lambda: history.size_bytes, MAX_HISTORY_BYTES)
+    waiting = _Waiting(clock, process.stopping)
     routes = [
         *(Route(path, dashboard) for path in DASHBOARD_FILES),
         Route("/api/docs", _list_paths),
@@ -76,9 +148,8 @@ def subscriber_application(
         _read("/memory", lambda _: memory.view()),
         _read("/subscribers/{name}/history", lambda request: _history_of(history, request), "instance"),
         _read("/errors", lambda request: _failed(own, request), "subscriber", "page", "max_items"),
-        _read(
-            "/publishers/{publisher}/queues/{name}", lambda request: _queue(own, request), "from_offset", "max_items"
-        ),
+        _read(_QUEUE, lambda request: _queue(own, request), "from_offset", "max_items"),
+        *(_command(own, waiting, command) for command in _COMMANDS),
     ]
     app = Starlette(routes=routes, exception_handlers={**HANDLERS})
     recorder = process.observability.requests
@@ -89,16 +160,34 @@ def _read(path: str, read: Read, *parameters: str) -> Route:
     """A route that answers callers with the verb `view`. `read` runs in a thread: it may ask targets and journal."""
 
     async def answer(request: Request) -> Response:
-        _admit(request, route, parameters)
+        _admit(request, route, Verb.VIEW, parameters)
         return json_answer(document_of(await run_in_threadpool(read, request)))
 
     route = Route(f"{_API}{path}", answer)
     return route
 
 
+def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route:
+    """A route that sends a command, and answers when its subscriber has, or the time to wait is over."""
+
+    async def answer(request: Request) -> Response:
+        is_delete = command.method == "DELETE"
+        call = _admit(request, route, Verb.CLEAR, ("id", "wait") if is_delete else ())
+        asked = _query_of(request) if is_delete else await _body_of(request)
+        seconds = _checked(asked, {**command.members, _WAIT: (int, float)})
+        with closing(await run_in_threadpool(command.send, own, request.path_params, asked)) as sent:
+            views = await settled(waiting, sent.look, are_answered, seconds)
+        call.concerns(_subject_of(views))
+        document = document_of(views)
+        return json_answer(document if "offsets" in command.members else document[0], HTTPStatus.ACCEPTED)
+
+    route = Route(f"{_API}{command.path}", answer, methods=[command.method])
+    return route
+
+
 def _events(streams: EventStreams) -> Route:
     async def follow(request: Request) -> Response:
-        call = _admit(request, route, ("follow",))
+        call = _admit(request, route, Verb.VIEW, ("follow",))
         is_packed = accepts_gzip(request.headers.get("accept-encoding", ""))
         is_followed = request.query_params.get("follow", "true").lower() not in {"false", "0", "no"}
         last_id = request.headers.get("last-event-id")
@@ -108,11 +197,11 @@ def _events(streams: EventStreams) -> Route:
     return route
 
 
-def _admit(request: Request, route: Route, parameters: tuple[str, ...]) -> Call:
-    """The call. Raises: AccessDeniedError without the verb `view`; UsageError for an unknown parameter."""
+def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ...]) -> Call:
+    """The call. Raises: AccessDeniedError without the verb; UsageError for an unknown parameter."""
     call: Call = request.state.call
     request.scope["route"] = route  # what metrics name the request by: the template, never the path that was sent
-    if not call.admits(Verb.VIEW):
+    if not call.admits(verb):
         raise AccessDeniedError("")
     unknown = next((name for name in request.query_params if name not in parameters), None)
     if unknown is not None:
@@ -151,3 +240,46 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER and int(text) <= most):
         raise UsageError(f"query.{name}: expected a number from 0 to {most}, not {text[:40]!r}")
     return int(text)
+
+
+def _query_of(request: Request) -> Asked:
+    """What a DELETE asks for, as a body would. Raises: UsageError."""
+    wait = _number(request, "wait", 0, int(_MAX_WAIT_SECONDS))
+    return {"id": request.query_params.get("id", ""), _WAIT: wait}
+
+
+async def _body_of(request: Request) -> Asked:
+    """The object in the body; empty without a body. Raises: UsageError."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "")
+    if body and "json" not in kind.lower():
+        raise undeclared_body(kind)
+    try:
+        document = json.loads(body) if body else {}
+    except ValueError as error:
+        raise UsageError(f"body: {error}") from error
+    if not isinstance(document, dict):
+        raise UsageError("body: expected an object")
+    return document
+
+
+def _checked(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> float:
+    """The seconds to wait. Raises: UsageError for a member that is unknown, or has another type."""
+    for name, value in asked.items():
+        if name not in members:
+            raise UsageError(f"body.{name[:200]}: there is no such member", next_step=f"it takes {', '.join(members)}")
+        if isinstance(value, bool) or not isinstance(value, members[name]):
+            raise UsageError(f"body.{name}: unexpected {type(value).__name__}")
+    offsets = asked.get("offsets", [])
+    if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):
+        raise UsageError(f"body.offsets: expected at most {MAX_PAGE} offsets")
+    seconds = float(asked.get(_WAIT, 0.0))
+    if not 0.0 <= seconds <= _MAX_WAIT_SECONDS:
+        raise UsageError(f"{_WAIT}: expected 0 to {_MAX_WAIT_SECONDS:g} seconds")
+    return seconds
+
+
+def _subject_of(views: list[CommandView]) -> dict[str, object]:
+    """What the audit line says of commands."""
+    first = views[0]
+    return {"verb": first.verb, "subscriber": first.subscriber, "command": first.id, "commands": len(views)}

@@ -22,8 +22,8 @@ from mailboat.api.records import (
     SubscriberStatusView,
 )
 from mailboat.config.document import Verb
+from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS
 from mailboat.control.page_tokens import Key
-from mailboat.control.service import MAX_SUSPENDED_SECONDS
 from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams

@@ -38,6 +38,6 @@ function failure(app, item) {
     item.error ? cause(app, item.error, first) : muted("The cause is no longer known."));
 }
 
-const redrive = (app, subscriber, items, label, text) => app.fleet.scope === "agent" && actionButton(app, { verb: "clear", label, kind: "small",
+const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",
   question: [items.length > 1 ? "Import them again?" : "Import it again?", text, "Redrive", false],
   action: async () => outcome(await call("POST", "/errors/redrive", { subscriber, offsets: items.map((item) => item.offset), wait_seconds: 10 })) });

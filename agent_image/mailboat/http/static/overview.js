@@ -14,7 +14,7 @@ export function overview(app) {
   const samples = joined(fleet.scope === "fleet" ? null : app.loaded("history", "/history", 30_000).data, fleet.total);
   return [
     h("h1", null, "Overview"),
-    fleet.scope === "subscribers" ? muted("This agent has no publisher: it shows its own subscribers. The agent of a publisher shows all, and takes commands.") : null,
+    fleet.scope === "subscribers" ? muted("This agent has no publisher: it shows its own subscribers. The agent of a publisher shows all.") : null,
     attention(fleet, all),
     h("section", { "aria-labelledby": "topology" }, h("h2", { id: "topology" }, "Topology"), counts(all), topology(fleet, all)),
     h("div", { class: "grid" },

@@ -27,7 +27,7 @@ function subscriberParts(app, known) {
     h("h1", null, known.name, state(known.state)),
     known.suspended_at ? h("section", { class: "attention", "aria-labelledby": "suspended" }, h("h2", { id: "suspended" }, "Imports are suspended"),
       h("p", null, "Since ", time(known.suspended_at), known.suspended_until ? [", until ", time(known.suspended_until), "."] : ", until they are resumed.", ` ${count(known.lag ?? 0, "package")} behind.`),
-      scope === "agent" && actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
+      scope !== "fleet" && actionButton(app, { verb: "clear", label: "Resume imports", kind: "main", action: async () => outcome(await call("POST", `/subscribers/${part(addressOf(known))}/resume`, { wait_seconds: 10 })) })) : null,
     known.error ? h("section", { class: "problem", "aria-labelledby": "blocked" },
       h("h2", { id: "blocked" }, known.state === "retrying" ? "What is retried" : "What blocks it"), cause(app, known.error)) : null,
     h("div", { class: "grid" },
@@ -43,8 +43,8 @@ function subscriberParts(app, known) {
         QUIET.has(known.state) ? fact("Announced", time(known.announced_at)) : null, fact("Instance", known.sling_id ?? "–")))),
     calls?.error ? h("section", { class: "attention" }, h("h2", null, "Failed call of the hook after"), cause(app, calls.error)) : null,
     h("div", { class: "grid" }, h("section", null, plot("Lag", samples, "lag", " packages")), h("section", null, plot("Throughput", samples, "rate", "/s"))),
-    scope === "fleet" ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.") : [errorQueue(app, known), queues(app, known)],
-    scope === "agent" ? [imports(app, known), forget(app, known)] : null,
+    scope === "fleet" ? muted("Queues, errors and actions are on the dashboard of the publisher's agent.") : [errorQueue(app, known), queues(app, known), imports(app, known)],
+    scope === "agent" ? forget(app, known) : null,
   ].filter(Boolean);
 }
 
@@ -71,7 +71,7 @@ function queueParts(app, known, path, { queue, items, next_offset: next }, place
     item.user_id || "–", index === 0 && places.length === 1 && canClear ? remove(item) : item.attempts ? `${item.attempts} attempts` : ""] }));
   return [
     h("div", { class: "tools" }, h("span", { class: "grow" }, `${queue.exact ? "" : "at most "}${count(queue.count, "package")}, ${queue.state}`),
-      app.fleet.scope === "agent" && actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
+      actionButton(app, { verb: "clear", label: "Clear queue…", kind: "danger", isDisabled: !canClear,
         hint: queue.capabilities.length ? undefined : "this subscriber takes no commands: it is not editable",
         question: [`Clear the queue of ${known.name}?`, `Drop ${count(queue.count, "package")} of ${queue.publisher}: ${known.name} will not import ${queue.count === 1 ? "it" : "them"}.`, "Drop them"],
         action: async () => outcome(await call("POST", `${path}/clear`, { wait_seconds: 10 })) })),
