@@ -223,7 +223,7 @@ class JobService:
             again = []
             for job in jobs:
                 _check_job(topic.fold, job)
-                state, new = topic.fold.table.state(job), topic.job(job)
+                state, new = topic.fold.table.state(job), topic.added_job(job)
                 if state is None or not state.final or new is None:
                     shown = shown_state(topic.fold, job, self._now_ms(topic.fold))
                     raise UsageError(f"job {show_job_id(job)} is {shown}; only jobs that ended can be retried")

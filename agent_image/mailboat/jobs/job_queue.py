@@ -120,6 +120,7 @@ class Queue:
         self._max_parallel = settings.max_parallel
         self._percent = settings.parallel_percent
         self._rate = settings.rate
+        self._is_limited = _is_limited(settings)
 
     # Limits
 
@@ -153,6 +154,8 @@ class Queue:
         """How many calls may start now: 0 while suspended, at the limit of calls, or at the rate."""
         if self.is_suspended(now_ms):
             return 0
+        if not self._is_limited:
+            return _NO_LIMIT
         limit = self.limit
         room = _NO_LIMIT if limit is None else limit - self.running
         if self._rate:
@@ -211,6 +214,7 @@ class Queue:
         self.settings = settings
         self._has_order = _has_order(settings)
         self._max_parallel, self._percent, self._rate = settings.max_parallel, settings.parallel_percent, settings.rate
+        self._is_limited = _is_limited(settings)
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains = {}
         for job in unfinished:
@@ -394,6 +398,11 @@ class Queue:
             ready.push_last(job)
         else:
             ready.push(job)
+
+
+def _is_limited(settings: QueueSettings) -> bool:
+    """Whether calls may have to wait for others to end, or for time to pass."""
+    return settings.max_parallel >= 0 or settings.parallel_percent > 0 or settings.rate > 0
 
 
 def _has_order(settings: QueueSettings) -> bool:

@@ -40,9 +40,14 @@ def plan_claims(fold: JobFold, worker: str, free_slots: int) -> Proposal:
     """Choose up to `free_slots` calls for a worker of the fold; queues take turns."""
     if worker not in fold.workers or free_slots <= 0:
         return Proposal((), ())
+    queues = [queue for queue in fold.all_queues() if queue.queued > queue.delayed]
+    free = [name for name, other in fold.workers.items() if other.running < other.slots and name != worker]
+    if len(queues) == 1 and not free:
+        # No other worker is to be asked: without it, ranks and turns are a tenth of what a claim costs.
+        return Proposal(_only_calls(fold, queues[0], worker, free_slots), ())
     preferred: list[Sequence[JobId]] = []
     others: list[tuple[int, Sequence[JobId]]] = []
-    turns = [_calls(fold, queue, worker, free_slots) for queue in fold.all_queues() if queue.queued > queue.delayed]
+    turns = [_calls(fold, queue, worker, free, free_slots) for queue in queues]
     for rank, group in turns[0] if len(turns) == 1 else _in_turns(turns):
         if rank:
             others.append((rank, group))
@@ -66,11 +71,35 @@ def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tu
         turns = left
 
 
-def _calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> Iterator[tuple[int, Sequence[JobId]]]:
+def _only_calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> list[Sequence[JobId]]:
+    """The first calls of one queue that may start and that this worker takes, the only one with free slots."""
+    state, table = fold.workers[worker], fold.table
+    room = min(MAX_EXAMINED, queue.room(fold.now_ms))
+    takes: dict[int, bool] = {}
+    found: list[Sequence[JobId]] = []
+    examined, most = 0, min(room, free_slots)
+    while examined < most:
+        groups = queue.ready(fold.now_ms, most)
+        for group in groups[examined:] if examined else groups:
+            topic = table.topic(group[0])
+            if topic not in takes:
+                takes[topic] = state.takes(fold.topic(group[0]))
+            if takes[topic]:
+                found.append(group)
+                if len(found) == free_slots:
+                    return found
+        if len(groups) < most:
+            break
+        examined, most = most, room
+    return found
+
+
+def _calls(
+    fold: JobFold, queue: Queue, worker: str, free: Sequence[str], free_slots: int
+) -> Iterator[tuple[int, Sequence[JobId]]]:
     """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
     state = fold.workers[worker]
     room = min(MAX_EXAMINED, queue.room(fold.now_ms))
-    free = [name for name, other in fold.workers.items() if other.running < other.slots and name != worker]
     able_of: dict[str, Sequence[str]] = {}  # a backlog has few topics and many jobs
     # Each worker is preferred for as many calls as the others: mostly, so many hold enough for this one.
     examined, most = 0, min(room, free_slots * (2 * len(free) + 1))

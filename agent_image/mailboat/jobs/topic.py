@@ -47,6 +47,7 @@ from mailboat.wire.job_records import (
     check_columns,
     decode_checkpoint,
     decode_job_record,
+    decode_payloads,
     encode_checkpoint,
     encode_job_record,
 )
@@ -104,7 +105,7 @@ class JobTopic:
         self._records_since_checkpoint = 0
         self._bytes_since_checkpoint = 0
         self._previous_checkpoint: Offset | None = None
-        self._recent: OrderedDict[Offset, tuple[JobsAdded, int]] = OrderedDict()
+        self._recent: OrderedDict[Offset, tuple[Sequence[NewJob], int]] = OrderedDict()
         self._recent_bytes = 0
         self._log = ""
         self._unsupported: UnknownRequiredFeatureError | None = None
@@ -173,23 +174,30 @@ class JobTopic:
             raise self._unsupported
 
     def job(self, job: JobId) -> NewJob | None:
-        """Read a job as it was added, with its payload; None when the topic no longer holds it."""
+        """Read topic, payload and key of a job of the fold; None when the topic no longer holds it.
+
+        The other fields may be defaults: what they decide is in the fold, and reading them takes most of the time.
+        """
         offset, index = Offset(job // MAX_BATCH), job % MAX_BATCH  # not by `offset_of`: a call that is not compiled
         recent = self._recent.get(offset)
         if recent is not None:
-            return recent[0].jobs[index]
+            return recent[0][index]
         record = self._journal.record_at(self._topic, offset)
-        if record is None:
-            return None
-        added = decode_job_record(record.headers, record.value)
-        if not isinstance(added, JobsAdded):
+        jobs = None if record is None else decode_payloads(record.headers, record.value)
+        if record is None or jobs is None:
             return None
         # Neighbours of a backlog start one after another: without this, each of them decodes the whole record again.
-        self._keep(offset, added, len(record.value))
-        return added.jobs[index] if index < len(added.jobs) else None
+        self._keep(offset, jobs, len(record.value))
+        return jobs[index] if index < len(jobs) else None
 
-    def _keep(self, offset: Offset, added: JobsAdded, size: int) -> None:
-        self._recent[offset] = added, size
+    def added_job(self, job: JobId) -> NewJob | None:
+        """Read a job as it was added, with all fields; None when the topic no longer holds it."""
+        record = self._journal.record_at(self._topic, Offset(job // MAX_BATCH))
+        added = None if record is None else decode_job_record(record.headers, record.value)
+        return added.jobs[job % MAX_BATCH] if isinstance(added, JobsAdded) else None
+
+    def _keep(self, offset: Offset, jobs: Sequence[NewJob], size: int) -> None:
+        self._recent[offset] = jobs, size
         self._recent_bytes += size
         while self._recent_bytes > _CACHED_BYTES:
             self._recent_bytes -= self._recent.popitem(last=False)[1][1]
@@ -358,7 +366,7 @@ class JobTopic:
             _LOG.warning("offset %d of topic %s is ignored: %s", record.offset, self._topic, error)
             return Applied(self.fold.advance(record.appended_ms))
         if isinstance(decoded, JobsAdded):
-            self._keep(record.offset, decoded, len(record.value))
+            self._keep(record.offset, decoded.jobs, len(record.value))
         elif isinstance(decoded, CheckpointPart) and decoded.part == decoded.parts - 1:
             self._note_checkpoint(decoded.as_of, decoded.parts * len(decoded.content))  # of another process
         return self.fold.apply(record.offset, record.appended_ms, decoded)

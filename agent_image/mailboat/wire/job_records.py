@@ -109,6 +109,13 @@ def decode_job_record(headers: Headers, value: bytes) -> JobRecord:
         raise MessageCorruptError(f"a job record holds an invalid value: {error}") from error
 
 
+def decode_payloads(headers: Headers, value: bytes) -> Sequence[NewJob] | None:
+    """Topic, payload and key of the jobs of a record that the fold has taken; None of another kind of record."""
+    if message_type_of(headers) != kinds.JOBS_ADDED:
+        return None
+    return [NewJob(job.topic, job.payload, job.key) for job in parse(pb.JobsAdded, value).jobs]
+
+
 def _encode_added(record: JobsAdded) -> pb.JobsAdded:
     jobs = [pb.JobsAdded.Job(**_present(job._asdict())) for job in record.jobs]
     firing = None if record.firing is None else pb.JobsAdded.Firing(**_present(record.firing._asdict()))
