@@ -152,8 +152,8 @@ class JobFold:
 
     # Checkpoints
 
-    def capture(self, as_of: Offset) -> JobCheckpoint:
-        """The whole state, before the record at this offset is applied."""
+    def capture(self, as_of: Offset, *, has_rows: bool = True) -> JobCheckpoint:
+        """The whole state, before the record at this offset is applied; its rows are large, and may be left out."""
         leases = {(lease.token, lease.jobs[0]): lease for lease in self.leases.values()}
         return JobCheckpoint(
             as_of,
@@ -165,7 +165,7 @@ class JobFold:
             ],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
             [lease.capture() for lease in leases.values()],
-            self.table.capture(),
+            dict(self.table.columns()) if has_rows else {},
             pack_digests(self._unique),
             pack_digests(self._requests),
             dict(self.results),

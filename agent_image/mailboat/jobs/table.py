@@ -255,10 +255,11 @@ class JobTable:
             if state != _FREE:
                 yield JobId(job), state, due_ms, queue
 
-    def capture(self) -> Mapping[str, bytes]:
-        """All rows, column by column, little-endian."""
+    def columns(self) -> Iterator[tuple[str, bytes]]:
+        """All rows, column by column, little-endian. To be read before a row changes."""
         self._compact()
-        return {name: _little_endian(array(code, getattr(self, "_" + name))) for name, code in _COLUMNS}
+        for name, code in _COLUMNS:
+            yield name, _little_endian(array(code, getattr(self, "_" + name)))
 
     def restore(self, columns: Mapping[str, bytes], topics: int, queues: int) -> None:
         """Replace all rows by captured ones. Raises: ValueError: they were not made by `capture`."""

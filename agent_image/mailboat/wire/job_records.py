@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, TypeVar, cast
@@ -328,8 +328,10 @@ def _decode_worker(value: bytes) -> WorkerSeen:
     return WorkerSeen(name(message.worker), message.slots, _patterns(message.topics))
 
 
-def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
-    """The checkpoint in parts of at most `MAX_PART_BYTES`, to be appended in this order."""
+def encode_checkpoint(
+    checkpoint: JobCheckpoint, columns: Iterable[tuple[str, bytes]] | None = None
+) -> Sequence[CheckpointPart]:
+    """The checkpoint in parts of at most `MAX_PART_BYTES`, to be appended in this order; `columns` replace its own."""
     message = pb.JobCheckpoint(
         now_ms=checkpoint.now_ms,
         topics=checkpoint.topics,
@@ -344,7 +346,7 @@ def encode_checkpoint(checkpoint: JobCheckpoint) -> Sequence[CheckpointPart]:
     )
     content, cut = bytearray(message.SerializeToString()), []
     # Messages that follow each other are one. So only one column at a time is there more than twice.
-    for column, values in checkpoint.columns.items():
+    for column, values in checkpoint.columns.items() if columns is None else columns:
         content += pb.JobCheckpoint(columns={column: values}).SerializeToString()
         while len(content) > MAX_PART_BYTES:
             cut.append(bytes(content[:MAX_PART_BYTES]))
