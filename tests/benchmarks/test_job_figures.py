@@ -402,15 +402,31 @@ def measure_latency(count: int, folder: Path, servers: str = "") -> dict[str, fl
     return figures | {"ratio": figures["median_ms"] / figures["bare_ms"]}
 
 
+class Counted:
+    """A journal that counts its appends, and the reads of its readers."""
+
+    def __init__(self, inner: Any, calls: list[str]) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name in ("append", "read"):
+            self._calls.append(name)
+        return (lambda *how: Counted(found(*how), self._calls)) if name == "reader" else found
+
+
 def measure_idle(seconds: int, folder: Path, servers: str = "") -> dict[str, float]:
-    """What a worker without jobs costs: the whole process, as `mailboat worker run` has it."""
+    """What a worker without jobs does: calls of its journal, and CPU of its process."""
     clock, ended = SystemClock(), threading.Event()
     with (
         KafkaJournal(KafkaSettings(KafkaConfig((servers,))), clock)
         if servers
         else SqliteJournal.create(folder / "journal.db", clock)
     ) as journal:
-        source = source_of(open_job_topic(journal, topic=new_topic_name()))
+        calls: list[str] = []
+        counted: Any = Counted(journal, calls)
+        source = source_of(open_job_topic(counted, topic=new_topic_name()))
         worker = JobWorker(
             source, WorkerSettings("w", 4, {"**": lambda _: None}), clock, random.Random(1), NoFailpoints()
         )
@@ -423,13 +439,15 @@ def measure_idle(seconds: int, folder: Path, servers: str = "") -> dict[str, flo
         thread = threading.Thread(target=run)
         thread.start()
         ended.wait(2.0)  # it connects, announces itself, and reaches the end
+        calls.clear()
         begin, cpu = time.perf_counter(), time.process_time()
         ended.wait(seconds)
+        count = len(calls)
         idle = (time.process_time() - cpu) / (time.perf_counter() - begin)
         ended.set()
         worker.wake()
         thread.join()
-    return {"idle_percent": idle * 100}
+    return {"calls": count, "idle_percent": idle * 100}
 
 
 MEASURED: dict[str, Callable[..., dict[str, float]]] = {
@@ -514,17 +532,24 @@ def test_few_jobs_of_one_key_start_within_two_rounds(bench: Any) -> None:
 
 def test_an_idle_worker_starts_a_job_at_once_and_costs_nothing(bench: Any) -> None:
     report_latency(bench, "embedded", figure(bench, "latency", bench.length(60, 300)), target_ms=5)
-    report_idle(bench, "jobs-idle-worker", figure(bench, "idle", bench.length(3, 60)))
+    report_idle(bench, "jobs-idle-worker", bench.length(3, 60))
 
 
 def test_a_job_on_an_idle_kafka_topic_starts_within_few_round_trips(bench: Any, kafka_broker: KafkaBroker) -> None:
     servers = kafka_broker.bootstrap_servers
     report_latency(bench, "kafka", figure(bench, "latency", bench.length(40, 300), servers), target_ms=15)
-    report_idle(bench, "jobs-idle-worker-kafka", figure(bench, "idle", bench.length(6, 60), servers))
+    report_idle(bench, "jobs-idle-worker-kafka", bench.length(6, 60), servers)
 
 
-def report_idle(bench: Any, name: str, found: dict[str, float]) -> None:
-    bench.report_count(name, found["idle_percent"], target=0.1, gate=0.3, unit="% of a core")
+def report_idle(bench: Any, name: str, seconds: int, *servers: str) -> None:
+    """The share of a core depends on the machine, and on clients that this process cannot count: the gate is a count.
+
+    A worker that waits calls its journal three times to announce itself, once in 30 seconds.
+    """
+    found = figure(bench, "idle", seconds, *servers)
+    most = 3 * -(-seconds // 30)
+    facts = {"seconds": seconds, "percent_of_a_core": found["idle_percent"], "target_percent": 0.1}
+    bench.report_count(name, found["calls"], target=most, unit="calls of the journal", **facts)
 
 
 def report_latency(bench: Any, journal: str, found: dict[str, float], target_ms: float) -> None:
