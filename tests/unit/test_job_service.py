@@ -434,3 +434,25 @@ def test_a_checkpoint_of_a_writer_that_stood_still_does_not_hide_a_later_one(log
         writer.append(*late)
     with closing(JobTopic(log.another_handle(), JOB_TOPIC)) as restored:
         assert restored.next_offset > bounds.earliest_offset
+
+
+def test_a_queued_job_has_its_position_and_the_time_it_should_start(jobs: JobService, clock: ManualClock) -> None:
+    jobs.set_queue(QueueSettings("line", ("line",), QueueKind.ORDERED))
+    added = [parse_job_id(each.job) for each in jobs.add([NewJob("line")] * 6 + [NewJob("line", delay_ms=60_000)])]
+    offer = Offer("w-1", 1, ("**",))
+
+    def shown() -> list[tuple[int | None, float | None]]:
+        seen = [jobs.show(job) for job in added if jobs.show(job).view.state in ("queued", "unassigned")]
+        starts = [None if each.starts_at is None else (each.starts_at - clock.now()).total_seconds() for each in seen]
+        return [(each.position, start) for each, start in zip(seen, starts, strict=True)]
+
+    assert shown() == [(0, None), (1, None), (2, None), (3, None), (4, None), (5, None), (None, None)]
+    for _ in range(3):
+        call = next(each.call for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed)
+        clock.advance(2.0)
+        jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], [])
+        added.remove(call.job)
+    assert [each.call.job for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed][0] == added[0]
+    assert shown() == [(1, 4.0), (2, 6.0), (None, None)], "a call ended every two seconds, and one runs"
+    clock.advance(6.0)
+    assert shown()[0] == (1, 10.0), "a pace that is lost is seen"

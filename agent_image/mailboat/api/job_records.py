@@ -56,7 +56,8 @@ class JobDetailView:
         key: Order, fairness and merging are by key.
         data: The payload: its JSON value, else a string.
         retries: How often a failed attempt is repeated; -1 is without limit.
-        position: How many ready calls of the queue are before it; null for a job that is not ready.
+        position: How many calls of the queue, or jobs of its key, start before it; null for a job that is not due.
+        starts_at: When it should start, at the pace of the last calls of its queue; null if that is unknown.
         worker: The worker that runs it.
         token: The fencing token of the running attempt.
         started_at: When the running attempt started.
@@ -72,6 +73,7 @@ class JobDetailView:
     data: Any = None
     retries: int = 0
     position: int | None = None
+    starts_at: Moment | None = None
     worker: str | None = None
     token: int | None = None
     started_at: Moment | None = None

@@ -39,7 +39,7 @@ from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.progress import decode_progress, eta_ms
 from mailboat.jobs.schedules import plan_schedule
-from mailboat.jobs.selection import position, shown_state, why_pending
+from mailboat.jobs.selection import expected_start_ms, position, shown_state, why_pending
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, Listener, open_job_topic
 from mailboat.journal.port import Journal
@@ -191,13 +191,16 @@ class JobService:
             topic = source.topic
             fold = topic.fold
             _check_job(fold, job)
-            new, lease = topic.job(job), fold.leases.get(job)
+            new, lease, now_ms = topic.job(job), fold.leases.get(job), self._now_ms(fold)
+            waits = fold.table.is_queued(job)
+            starts_ms = expected_start_ms(fold, job, now_ms) if waits else None
             view = JobDetailView(
-                _view(topic, job, self._now_ms(fold)),
+                _view(topic, job, now_ms),
                 "" if new is None else new.key,
                 None if new is None else payload_value(new.payload),
                 fold.table.retries(job),
-                position(fold, job) if fold.table.is_queued(job) else None,
+                position(fold, job) if waits else None,
+                None if starts_ms is None else moment_of(min(starts_ms, MAX_MS)),
             )
             return view if lease is None else _with_attempt(view, lease, min(map(fold.table.lease_ms, lease.jobs)))
 

@@ -442,7 +442,7 @@ class JobFold:
     ) -> None:
         """Take the lease from all jobs of a call, and decide for each whether it runs again."""
         queue = lease.queue
-        queue.end_call()
+        queue.end_call(self.now_ms)
         if (worker := self.workers.get(lease.worker)) is not None:
             worker.end_call()
         ran_ms = self.now_ms - lease.started_ms

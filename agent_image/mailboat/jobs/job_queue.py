@@ -20,6 +20,9 @@ _CHUNK: Final = 256
 _MOST_RIPENING: Final = 64
 """Keys that are examined for a merge at once; the next ones follow when these have started."""
 
+_PACE_CALLS: Final = 64
+"""Calls that ended last: how fast the queue is, for people. Not in checkpoints, as nothing is decided by it."""
+
 _MOST_COUNTED: Final = 2_000
 """Keys with a due job that are counted: reading them takes a millisecond."""
 
@@ -114,6 +117,7 @@ class Queue:
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
         self._starts: deque[int] = deque()
+        self._ends: deque[int] = deque(maxlen=_PACE_CALLS)
         self._slots = 0
         self._has_order = _has_order(settings)
         # The fold asks for these at each claim: fields of a named tuple are not compiled.
@@ -260,9 +264,10 @@ class Queue:
         """Count a call that runs."""
         self.running += 1
 
-    def end_call(self) -> None:
+    def end_call(self, now_ms: int) -> None:
         """Count a call that ended."""
         self.running -= 1
+        self._ends.append(now_ms)
 
     def count_given_up(self, change: int) -> None:
         """Count jobs that used up their retries and came into the history, or left it."""
@@ -324,6 +329,19 @@ class Queue:
         if not chain or chain[0] == job or self.settings.merge > 1 or not self._is_chained(self._order_key(job)):
             return None
         return chain[0]
+
+    def jobs_before(self, job: JobId, most: int) -> int | None:
+        """How many jobs of the same key are before this one, up to so many; None if it waits for none of them."""
+        if self.before(job) is None:
+            return None
+        chain = self._chains[self._order_key(job)]
+        return next((place for place, other in enumerate(chain) if other == job or place == most), None)
+
+    def pace_ms(self, now_ms: int) -> float | None:
+        """Milliseconds between two ends of calls lately; None if no call runs, or too few have ended."""
+        if not self.running or len(self._ends) < 2:
+            return None
+        return (now_ms - self._ends[0]) / (len(self._ends) - 1)
 
     def ready(self, now_ms: int, most: int) -> list[Sequence[JobId]]:
         """Up to so many calls that may start, in the order in which they should."""

@@ -143,13 +143,30 @@ def shown_state(fold: JobFold, job: JobId, now_ms: int) -> str:
 
 
 def position(fold: JobFold, job: JobId) -> int | None:
-    """How many calls of the queue are ready before this job, up to `MAX_POSITION`; None for a job that is not ready."""
+    """How many calls of the queue start before this job, up to `MAX_POSITION`; None for a job that is not due.
+
+    Of a job that waits for others of its key, these are counted: a fair queue may start those of other keys, too.
+    """
+    if not fold.table.is_ready(job, fold.now_ms):
+        return None
+    before = fold.queue(job).jobs_before(job, MAX_POSITION)
+    if before is not None:
+        return before
     for place, group in enumerate(fold.queue(job).ready(fold.now_ms, MAX_POSITION + 1)):
         if place == MAX_POSITION:
-            return place if fold.table.is_ready(job, fold.now_ms) else None
+            return place
         if job in group:
             return place
     return None
+
+
+def expected_start_ms(fold: JobFold, job: JobId, now_ms: int) -> int | None:
+    """When a queued job should start, at the pace at which calls of its queue ended lately; None if that is unknown."""
+    queue, place = fold.queue(job), position(fold, job)
+    pace_ms = queue.pace_ms(now_ms)
+    if place is None or pace_ms is None or queue.is_suspended(now_ms) or not fold.is_served(fold.topic(job)):
+        return None
+    return now_ms + int((place + 1) * pace_ms)
 
 
 def why_pending(fold: JobFold, job: JobId, now_ms: int) -> str:
