@@ -452,7 +452,7 @@ def test_a_queued_job_has_its_position_and_the_time_it_should_start(jobs: JobSer
         clock.advance(2.0)
         jobs.report(offer, [JobResult(call.job, call.token, Outcome.OK)], [])
         added.remove(call.job)
-    assert [each.call.job for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed][0] == added[0]
+    assert next(each.call.job for _ in range(2) for each in jobs.poll(offer, 1, ()).claimed) == added[0]
     assert shown() == [(1, 4.0), (2, 6.0), (None, None)], "a call ended every two seconds, and one runs"
     clock.advance(6.0)
     assert shown()[0] == (1, 10.0), "a pace that is lost is seen"

@@ -131,7 +131,7 @@ class Workers(Frozen):
     max: Annotated[
         int,
         Field(
-            "Maximum number of workers. `maxParallel` ÷ `slots`, rounded up, limits them, too.",
+            "Maximum number of workers; `maxParallel` ÷ `slots` limits it.",
             minimum=1,
             maximum=1000,
         ),
@@ -140,7 +140,7 @@ class Workers(Frozen):
     backlog_per_worker: Annotated[
         int,
         Field(
-            "Due calls per worker: more of them start another worker, up to `max`. At most `rate.starts` are due.",
+            "Due calls per worker: more start another worker.",
             minimum=1,
             maximum=_MOST,
         ),
