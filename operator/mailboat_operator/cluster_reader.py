@@ -27,7 +27,13 @@ from mailboat_operator.kinds.publisher.manifests import token_secret_name
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.registry import Resource
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.plan.child_manifest import (
+    APACHE_APPLICATION,
+    KUBEFLOW_APPLICATION,
+    ChildKey,
+    Manifest,
+    digest_of,
+)
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.configuration import TOKEN_KEY, journal_mounts
@@ -233,7 +239,10 @@ class ClusterReader:
         found = await self.credentials(namespace, name)
         if found is None:
             return None
-        return SecretFound(found["metadata"]["resourceVersion"], frozenset(found.get("data") or {}))
+        data = found.get("data") or {}
+        # Not the resource version: a new label would roll all pods. The uid is a salt that readers of pods do not know:
+        # the digest goes into an annotation, and must not confirm a guessed password.
+        return SecretFound(digest_of([found["metadata"]["uid"], data]), frozenset(data))
 
     async def surroundings(
         self,

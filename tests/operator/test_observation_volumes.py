@@ -1,4 +1,4 @@
-"""Claims that may not grow: how often the API server is asked."""
+"""Claims that may not grow: how often the API server is asked; and when a Secret counts as another one."""
 
 from __future__ import annotations
 
@@ -107,3 +107,28 @@ def test_after_an_hour_the_class_may_have_changed(bench: Bench) -> None:
     bench.now += timedelta(hours=1)
     bench.cluster.is_refusing = False
     assert bench.look() == (None, [("content-edge-0", "8Gi"), ("content-edge-1", "8Gi")])
+
+
+def test_a_secret_is_another_one_by_its_content_alone() -> None:
+    """A label, or another tool's annotation, must not roll the pods of all pools."""
+    secret: dict[str, Any] = {"metadata": {"uid": "u-1", "resourceVersion": "7"}, "data": {"password": "c2VjcmV0"}}
+    labelled = {**secret, "metadata": {"uid": "u-1", "resourceVersion": "8", "labels": {"team": "web"}}}
+    rotated = {**labelled, "data": {"password": "bmV3"}}
+    made_again = {**secret, "metadata": {"uid": "u-2", "resourceVersion": "9"}}
+    answers = iter([secret, labelled, rotated, made_again])
+
+    class Secrets:
+        async def get(self, *_: str) -> dict[str, Any]:
+            return next(answers)
+
+    cluster: Any = Secrets()
+    nothing: Any = None
+    reader = ClusterReader(cluster, nothing, AgentImage("mailboat:1"), Systems(), lambda: datetime.now(UTC))
+
+    async def versions() -> list[str]:
+        found = [await reader.secret("shop", "login") for _ in range(4)]
+        return [one.version for one in found if one is not None]
+
+    first, second, third, fourth = asyncio.run(versions())
+    assert first == second
+    assert len({first, third, fourth}) == 3

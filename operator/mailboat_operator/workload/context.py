@@ -50,7 +50,7 @@ class SecretFound(Frozen):
     """A Secret, without what it holds.
 
     Attributes:
-        version: Changes with its content.
+        version: Changes with its content, and with nothing else of it.
         keys: The names of its entries.
     """
 
