@@ -104,6 +104,18 @@ def test_where_nobody_can_be_asked_what_was_known_stays() -> None:
         assert {one["type"] for one in status["conditions"] if one["status"] == "True"} >= {"Lagging", "Blocked"}
 
 
+@pytest.mark.parametrize(("minutes", "lag", "status"), [(4, 500, "True"), (5, None, "Unknown")])
+def test_figures_go_when_no_publisher_is_ready_for_minutes(minutes: int, lag: int | None, status: str) -> None:
+    first = status_after(fleet(member(0, 500), member(1, attempts=3, error=CauseView("StorageFull", "full"))))
+    silent = around(unanswered_since=NOW - timedelta(minutes=minutes))
+    found = plan_pool(pool(first), silent).status or first
+    assert (found.get("maxLag"), found.get("blocked") is None) == (lag, lag is None)
+    conditions = {one["type"]: one["status"] for one in found["conditions"]}
+    assert (conditions["Lagging"], conditions["Blocked"]) == (status, status)
+    again = plan_pool(pool(found), silent).status
+    assert again is None or again == found
+
+
 def test_figures_are_asked_for_soon_after_it_is_ready_and_less_often_while_no_agent_answers() -> None:
     since, pauses = NOW - timedelta(seconds=50), (0, 10, 50, 3600)
     asked = [pause_before_asking(None, since, since + timedelta(seconds=one)) for one in pauses]

@@ -86,6 +86,7 @@ class WorkloadContext(Frozen):
         has_keda: Whether KEDA is installed.
         pools: The pools on a publisher's journal.
         publishers: Names of the Publishers on a pool's journal.
+        unanswered_since: Since when none of them is ready to be asked for figures; None if one is.
         pods: Those of the workload; none while all are ready.
         claims: Those of the workload; none unless its volumes were enlarged since it was made.
         shared_claim: The claim that all members of a pool mount; None if absent, or none was asked for.
@@ -104,6 +105,7 @@ class WorkloadContext(Frozen):
     has_keda: bool = False
     pools: Sequence[SubscriberPool] = ()
     publishers: frozenset[str] = frozenset()
+    unanswered_since: datetime | None = None
     pods: Pods = field(default_factory=Pods)
     claims: Claims = field(default_factory=Claims)
     shared_claim: Manifest | None = None

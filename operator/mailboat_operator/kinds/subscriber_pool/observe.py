@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.findings import is_ready
+from mailboat_operator.plan.findings import READY, is_ready
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
 from mailboat_operator.workload.context import GoldenPool, WorkloadContext, is_paused
 
 _LONGEST_CHAIN: Final = 20
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadContext:
@@ -27,7 +30,8 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
     pods = await reader.pods(namespace, around.children, pool.metadata.name)
     around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(reader, pool)
-    around = replace(around, publishers=frozenset(publisher.metadata.name for publisher in publishers))
+    names = frozenset(publisher.metadata.name for publisher in publishers)
+    around = replace(around, publishers=names, unanswered_since=_unanswered_since(publishers))
     ready = [publisher for publisher in publishers if is_ready(publisher.status.conditions)]
     if is_paused(pool.metadata, suspend=pool.spec.suspend):
         return around
@@ -46,6 +50,14 @@ async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[P
     """The publishers of its journal in its namespace; any ready one can be asked for all members."""
     found = await reader.publishers(pool.metadata.namespace)
     return [one for one in found if one.spec.journal_ref == pool.spec.journal_ref]
+
+
+def _unanswered_since(publishers: Sequence[Publisher]) -> datetime | None:
+    """Since when none of them is ready to be asked; None if one is."""
+    found = [one for publisher in publishers for one in publisher.status.conditions if one.type == READY]
+    if any(one.status is ConditionStatus.TRUE for one in found):
+        return None
+    return max((one.last_transition_at for one in found), default=_EVER)
 
 
 async def _chain(reader: ClusterReader, namespace: str, name: str) -> Mapping[str, GoldenPool]:

@@ -145,7 +145,8 @@ def _plan(
     pool: SubscriberPool, around: WorkloadContext, actions: Sequence[Action], findings: Sequence[Finding]
 ) -> Plan:
     metadata, live = pool.metadata, around.children
-    health = health_of(pool, around.fleet)
+    unanswered = None if around.unanswered_since is None else around.now - around.unanswered_since
+    health = health_of(pool, around.fleet, unanswered)
     gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
     volume = pool.spec.target.store.volume
     ready_count, replicas = count_of(live, metadata.name, "readyReplicas"), count_of(live, metadata.name, "replicas")

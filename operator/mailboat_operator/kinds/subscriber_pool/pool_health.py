@@ -1,7 +1,7 @@
 """How a pool's members, autoscaler and publishers are, as conditions and Events.
 
 Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
-has its whole backlog left, which `CaughtUp` shows. If no agent answers, the last findings stay.
+has its whole backlog left, which `CaughtUp` shows. If no agent answers, the last findings stay for five minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from datetime import timedelta
 from typing import Final
 
 from mailboat.api.records import StatusView, SubscriberStatusView
@@ -34,6 +35,8 @@ LAG_FIGURE: Final = "pool_lag_packages"
 BLOCKED_FIGURE: Final = "pool_blocked_members"
 PUBLISHERS_FOUND: Final = "PublishersFound"
 _SHOWN: Final = 5
+_KEPT: Final = timedelta(minutes=5)
+"""A publisher that is rolled or moved is back before; after that the last figures would mislead."""
 _LONGEST_ERROR: Final = 400
 
 
@@ -59,10 +62,20 @@ class Health(Frozen):
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
-    """What the announcements of a pool's members say of it."""
+def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timedelta | None = None) -> Health:
+    """What the announcements of a pool's members say of it.
+
+    Args:
+        pool: Which.
+        fleet: All subscribers of the journal; None where no agent answered.
+        unanswered: For how long there has been no publisher to ask; None if there is one.
+    """
     before = pool.status
     known = [condition for condition in before.conditions if condition.type in {LAGGING, BLOCKED}]
+    if fleet is None and unanswered is not None and unanswered >= _KEPT:
+        text = "no Publisher of the Journal in this namespace is ready to be asked"
+        outdated = tuple(Finding(one.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for one in known)
+        return Health(None, None, None, None, outdated, ())
     if fleet is None:
         kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
         return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
