@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
@@ -217,6 +218,18 @@ def test_pods_that_another_client_added_go_at_once_and_an_event_says_so() -> Non
     [corrected] = [one for one in plan.actions if isinstance(one, Correct)]
     assert (corrected.difference, corrected.manifest["spec"]["replicas"]) == (".spec.replicas", 3)
     assert correction_report(corrected, corrected.manifest).reason == "DriftCorrected"
+
+
+def test_children_of_a_pool_that_was_deleted_and_made_again_are_waited_for() -> None:
+    first = plan_pool(pool(), around())
+    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    renewed = replace(pool(), metadata=replace(pool().metadata, uid="uid-new"))
+    plan = plan_pool(renewed, around(children=live))
+    assert plan.status is not None
+    found, text = plan.status["conditions"], "waits for the deletion of ConfigMap edge-config, of an earlier"
+    assert [(one["status"], one["reason"]) for one in found[:2]] == [("False", "FormerChildExists"), ("True", ANY)]
+    assert found[0]["message"] == f"{text} SubscriberPool of this name"
+    assert plan.actions == ()
 
 
 def test_a_field_that_a_webhook_changes_again_is_not_called_corrected() -> None:

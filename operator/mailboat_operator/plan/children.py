@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
+from mailboat_operator.plan.findings import Finding, stalled, under_way
 from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.configuration import TOKEN_KEY
 
@@ -69,12 +70,18 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
             yield deletion(key, live)
 
 
-def taken_name(live: Live, wanted: Iterable[Manifest], owner_uid: str) -> ChildKey | None:
-    """The first wanted name that belongs to an object of another owner: it is never taken over."""
-    return next(
-        (key for key in map(key_of, wanted) if key in live and controller_uid(live[key]) != owner_uid),
-        None,
-    )
+def name_conflict(wanted: Sequence[Manifest], live: Live, owner_uid: str) -> Sequence[Finding] | None:
+    """A finding if a name belongs to another owner, from whom it is never taken; None if all are free or ours."""
+    taken = next((one for one in wanted if controller_uid(live.get(key_of(one), one)) != owner_uid), None)
+    if taken is None:
+        return None
+    key, theirs, ours = key_of(taken), _controller(live[key_of(taken)]), _controller(taken)
+    # an object that is deleted and made again at once finds its children until the cluster has collected them
+    if (theirs.get("kind"), theirs.get("name")) == (ours["kind"], ours["name"]):
+        text = f"waits for the deletion of {key.kind} {key.name}, of an earlier {ours['kind']} of this name"
+        return under_way("FormerChildExists", text)
+    message = f"{key.kind} {key.name} exists and belongs to another owner; it is not changed. Use another name"
+    return stalled("NameTaken", message)
 
 
 def deletion(key: ChildKey, live: Live) -> Delete:
@@ -84,8 +91,12 @@ def deletion(key: ChildKey, live: Live) -> Delete:
 
 def controller_uid(manifest: Manifest) -> str | None:
     """The UID of the controlling owner of an object; None if absent."""
+    return _controller(manifest).get("uid")
+
+
+def _controller(manifest: Manifest) -> Mapping[str, Any]:
     references: Sequence[Mapping[str, Any]] = manifest["metadata"].get("ownerReferences") or ()
-    return next((reference["uid"] for reference in references if reference.get("controller")), None)
+    return next((reference for reference in references if reference.get("controller")), {})
 
 
 def _asked_for(manifest: Manifest) -> Manifest:

@@ -16,7 +16,7 @@ from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
-from mailboat_operator.plan.children import Live, taken_name
+from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import (
     CONFLICTS,
     READY,
@@ -201,15 +201,6 @@ def _missing_entries(mounts: Sequence[SecretMount], found: Mapping[str, SecretFo
 def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> str:
     """Changes with the content of the Secrets, so that agents are restarted with new credentials."""
     return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
-
-
-def name_conflict(wanted: Sequence[Manifest], around: WorkloadContext, uid: str) -> Sequence[Finding] | None:
-    """A finding if a name belongs to another owner; None if all are free or ours."""
-    taken = taken_name(around.children, wanted, uid)
-    if taken is None:
-        return None
-    message = f"{taken.kind} {taken.name} exists and belongs to another owner; it is not changed. Use another name"
-    return stalled("NameTaken", message)
 
 
 def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> Sequence[Finding]:

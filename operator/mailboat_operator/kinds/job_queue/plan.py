@@ -34,7 +34,7 @@ from mailboat_operator.plan.actions import (
     SuspendQueue,
 )
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
-from mailboat_operator.plan.children import Live, plan_children, plan_unwanted, taken_name
+from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
     conditions_after,
@@ -146,10 +146,9 @@ def plan_job_queue(queue: JobQueue, seen: JobQueueObservation) -> Plan:
 def _plan_kept(queue: JobQueue, seen: JobQueueObservation) -> Plan:
     workers, live, uid = queue.spec.workers, seen.children, queue.metadata.uid
     children = [] if workers is None else _children(queue, workers, seen)
-    taken = taken_name(live, children, uid)
-    if taken is not None:
-        message = f"{taken.kind} {taken.name} exists and belongs to another owner; it is not changed. Use another name"
-        return _plan(queue, seen, (), stalled("NameTaken", message))
+    conflict = name_conflict(children, live, uid)
+    if conflict is not None:
+        return _plan(queue, seen, (), conflict)
     view = _view(queue, seen)
     changes = [*_changes(queue, view)]
     around = _around(queue, seen)

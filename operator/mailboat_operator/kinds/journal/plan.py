@@ -18,7 +18,7 @@ from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec
 from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 from mailboat_operator.plan.actions import Hold, Plan
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
-from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
+from mailboat_operator.plan.children import Live, controller_uid, deletion, name_conflict, plan_children
 from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
     CONFLICTS,
@@ -101,10 +101,9 @@ def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetim
     if not journal.spec.topics.manage:
         return _plan(journal, brokers, live, _unmanaged(brokers), now)
     wanted = list(_topics(journal))
-    taken = taken_name(live, wanted, journal.metadata.uid)
-    if taken is not None:
-        message = f"Topic {taken.name} exists and belongs to another owner; it is not changed"
-        return _plan(journal, brokers, live, stalled("NameTaken", message), now)
+    conflict = name_conflict(wanted, live, journal.metadata.uid)
+    if conflict is not None:
+        return _plan(journal, brokers, live, conflict, now)
     count = _ready_count(live)
     findings = ready(f"{count} of {len(wanted)} topics ready")
     if count < len(wanted):

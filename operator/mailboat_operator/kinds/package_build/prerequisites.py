@@ -25,9 +25,10 @@ from mailboat_operator.kinds.package_build.manifests import (
 from mailboat_operator.kinds.package_build.spec import PackageBuild, SparkOperator
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, ChildKey, Manifest
+from mailboat_operator.plan.children import name_conflict
 from mailboat_operator.plan.findings import Finding, stalled
 from mailboat_operator.workload.configuration import CONFIG_ENDING
-from mailboat_operator.workload.context import WorkloadContext, hindrance, name_conflict
+from mailboat_operator.workload.context import WorkloadContext, hindrance
 from mailboat_operator.workload.pods import AgentImage
 
 APPLICATIONS: Final = MappingProxyType(
@@ -127,7 +128,7 @@ def ground_of(build: PackageBuild, seen: BuildObservation) -> BuildContext | Seq
     ground = BuildContext(build, publisher, journal.spec, source, image)
     attempt = build.status.attempt or 1
     wanted = [ground.config, *(ground.application(number) for number in (attempt, attempt + 1))]
-    return name_conflict(wanted, seen.around, build.metadata.uid) or ground
+    return name_conflict(wanted, seen.around.children, build.metadata.uid) or ground
 
 
 def _lacking(publisher: Publisher, journal: Journal, *, has_source: bool) -> tuple[str, str]:

@@ -19,13 +19,12 @@ from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, Publish
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
-from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.children import name_conflict, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
 from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.context import (
     WorkloadContext,
     hindrance,
-    name_conflict,
     pause_before_start,
     roll_out,
 )
@@ -67,7 +66,7 @@ def plan_publisher(publisher: Publisher, around: WorkloadContext) -> Plan:
     children = publisher_children(publisher, journal, around)
     owner = owner_of_publisher(publisher)
     secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
-    findings = name_conflict([*secrets, *children], around, metadata.uid)
+    findings = name_conflict([*secrets, *children], around.children, metadata.uid)
     if findings is not None:
         return _plan(publisher, around, (), findings)
     live = around.children

@@ -21,7 +21,7 @@ from mailboat_operator.kinds.subscriber_pool.pool_health import (
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
-from mailboat_operator.plan.children import Live, is_applied, plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
@@ -30,7 +30,6 @@ from mailboat_operator.workload.context import (
     WorkloadContext,
     count_of,
     hindrance,
-    name_conflict,
     pause_before_start,
     roll_out,
 )
@@ -76,7 +75,7 @@ def plan_pool(pool: SubscriberPool, around: WorkloadContext) -> Plan:
     if step.replicas != spec.replicas:
         children = pool_children(pool, journal, around, step.replicas)
     secret = token_secret(owner_of_pool(pool))
-    findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
+    findings = name_conflict([secret, *children], live, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
         return _plan(pool, around, (), findings)
     actions = [
