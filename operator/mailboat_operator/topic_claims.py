@@ -6,9 +6,9 @@ Journals, of two namespaces too, count as one where they lead to the same broker
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mailboat.errors import UntrustedInputError
 from mailboat.frozen import Frozen
@@ -20,6 +20,7 @@ from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.plan import CompetingTopics, topic_name
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 
+K = TypeVar("K", bound=Hashable)
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 Place = tuple[str, str]
 """Namespace and name of an object."""
@@ -115,8 +116,16 @@ class TopicClaims:
             self._leads.pop(place, None)
         elif manifest["kind"] == "Topic" and place in self._claims:
             claim = self._claims.pop(place)
-            self._by_last_name[claim.last_name].discard(place)
-            self._reclaimed.get(claim.journal, set()).discard(place)
+            _drop(self._by_last_name, claim.last_name, place)
+            _drop(self._reclaimed, claim.journal, place)
+
+
+def _drop(index: dict[K, set[Place]], key: K, place: Place) -> None:
+    """Take a place out of an index, and its entry with the last one: names come and go for as long as we run."""
+    places = index.get(key, set())
+    places.discard(place)
+    if not places:
+        index.pop(key, None)
 
 
 def _claim_of(topic: Topic) -> _Claim:

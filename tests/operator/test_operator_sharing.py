@@ -160,3 +160,14 @@ def test_publishers_hear_of_pools_that_come_and_go_and_of_no_change_between() ->
     assert told.hear("SubscriberPool", "edge") == ["Publisher author", "SubscriberPool edge"]
     assert told.hear("SubscriberPool", "edge", is_going=True) == ["SubscriberPool edge"]
     assert told.hear("SubscriberPool", "edge", "DELETED") == ["Publisher author"]
+
+
+def test_topics_that_come_and_go_leave_nothing_in_memory() -> None:
+    claims = TopicClaims()
+    for number in range(10):
+        metadata = {"name": f"t{number}", "namespace": f"ci-{number}", "uid": str(number), "resourceVersion": "1"}
+        spec = {**TOPIC, "topicName": f"orders-{number}"}
+        body = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Topic", "metadata": metadata, "spec": spec}
+        claims.saw(body)
+        claims.saw(body, is_gone=True)
+    assert [index for index in vars(claims).values() if index] == []
