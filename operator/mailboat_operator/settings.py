@@ -8,12 +8,15 @@ import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 from mailboat_operator.fleet_page import SHORTEST_TOKEN
+
+_LARGEST: Final = 1e6
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class OperatorSettings(Frozen):
@@ -68,14 +71,14 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
     def text(name: str) -> str | None:
         return environment.get(f"MAILBOAT_OPERATOR_{name}") or None
 
-    def number(name: str, default: float, smallest: float) -> float:
+    def number(name: str, default: float, smallest: float, largest: float = _LARGEST) -> float:
         said = text(name)
         try:
             value = default if said is None else float(said)
         except ValueError as error:
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, but must be a number") from error
-        if not value >= smallest:
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, the smallest allowed is {smallest:g}")
+        if not smallest <= value <= largest:
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, but must be from {smallest:g} to {largest:g}")
         return value
 
     def peers(name: str) -> tuple[Mapping[str, Any], ...] | None:
@@ -108,10 +111,16 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         requests_per_second=number("REQUESTS_PER_SECOND", 100.0, 1.0),
         open_metrics=text("OPEN_METRICS") == "true",
         agent_ingress=peers("AGENT_INGRESS"),
-        port=int(number("PORT", 8081, 0)),
+        port=int(number("PORT", 8081, 0, 65_535)),
         dashboard_token=_checked_token(text("DASHBOARD_TOKEN")),
-        log_level=(text("LOG_LEVEL") or "info").upper(),
+        log_level=_checked_level((text("LOG_LEVEL") or "info").upper()),
     )
+
+
+def _checked_level(level: str) -> str:
+    if level not in _LEVELS:
+        raise UsageError(f"MAILBOAT_OPERATOR_LOG_LEVEL is {level!r}, but must be one of {', '.join(_LEVELS)}")
+    return level
 
 
 def _checked_token(token: str | None) -> str | None:

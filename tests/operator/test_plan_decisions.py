@@ -539,9 +539,16 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
     assert (found.agent_image, found.namespaces, found.workers) == ("m:1", ("a", "b"), 4)
     assert found.broker_seconds == 8.0
     assert read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}BROKER_SECONDS": "30"}).broker_seconds == 30.0
-    for value, problem in [("x", "must be a number"), ("1", "smallest allowed is 3")]:
+    for name, value, problem in [
+        ("LEASE_SECONDS", "x", "must be a number"),
+        ("LEASE_SECONDS", "1", "must be from 3 to"),
+        ("LEASE_SECONDS", "nan", "must be from 3 to"),
+        ("WORKERS", "inf", "must be from 1 to"),
+        ("PORT", "65536", "must be from 0 to 65535"),
+        ("LOG_LEVEL", "verbose", "must be one of DEBUG, INFO"),
+    ]:
         with pytest.raises(UsageError, match=problem):
-            read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}LEASE_SECONDS": value})
+            read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}{name}": value})
 
 
 def test_the_roles_of_topics_are_those_of_packages_and_that_of_jobs() -> None:
