@@ -28,6 +28,7 @@ from mailboat.publisher.distributed import AwaitedSubscribers
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.queue_names import QueueName
+from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
 from support.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
 
@@ -268,6 +269,19 @@ def test_announcements_are_noted_also_while_nothing_happens(world: World) -> Non
     world.settle()
     discovery = world.journal.identity(TopicName("discovery"))
     assert world.memory.heard_to(discovery) == 2001
+
+
+def test_a_subscriber_is_not_silent_because_the_clock_of_the_brokers_is_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.journal, "_clock", ManualClock())
+    world.clock.advance(2 * SILENT)
+    world.publish()
+    for next_offset in (0, 0, 1):
+        world.announce("a", next_offset)
+        world.clock.advance(10)
+        found = world.settle()
+    assert [event.missed for event in found] == [()]
 
 
 def test_what_is_said_of_the_past_counts_nobody(world: World) -> None:
