@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,16 @@ def hours_of(workspace: Workspace, work: Callable[[], None], done: list[int]) ->
         assert isinstance(workspace.clock, ManualClock)
         workspace.clock.advance(HOUR_SECONDS)
     return hours
+
+
+def test_upkeep_is_due_after_the_clock_was_years_ahead(workspace: Workspace) -> None:
+    maintain(workspace, is_sweeping=False)
+    marks = list(workspace.home.publishers_path.glob(".maintained"))
+    ahead = workspace.clock.now().timestamp() + 10 * 365 * 86_400
+    for mark in marks:
+        os.utime(mark, (ahead, ahead))
+    maintain(workspace, is_sweeping=False)
+    assert [mark.stat().st_mtime for mark in marks] == [workspace.clock.now().timestamp()]
 
 
 def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(

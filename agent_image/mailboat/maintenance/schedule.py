@@ -122,7 +122,8 @@ def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[]
     mark = workspace.home.publishers_path / name
     now = workspace.clock.now().timestamp()
     # two processes may both pass this check: expiring is idempotent, and two sweeps exclude each other
-    if mark.exists() and now - mark.stat().st_mtime < seconds:
+    # a mark from the future was set while the clock was wrong, and may lie years ahead
+    if mark.exists() and 0 <= now - mark.stat().st_mtime < seconds:
         return
     # marked before the work, one hour short of done: a failure is retried after an hour, not by every start
     _set_mark(mark, now - max(0.0, seconds - MAINTENANCE_SECONDS))
