@@ -14,7 +14,7 @@ import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec, ReferenceRefusedError
 from mailboat.clock import SystemClock
-from mailboat.errors import BlobCorruptError, BlobMissingError, LimitExceededError, PackageCorruptError
+from mailboat.errors import BlobCorruptError, BlobMissingError, LimitExceededError, PackageCorruptError, RetryableError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
@@ -22,6 +22,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.subscriber.failures import is_infrastructure
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceStore
@@ -68,6 +69,20 @@ def test_a_large_package_is_fetched_to_the_disk_of_the_spool_folder(store: Notin
     with fetch(payloads, stored(store, b"x" * (SPOOL_BYTES + 1))) as stream:
         assert Path(f"/proc/self/fd/{stream.fileno()}").readlink().parent == tmp_path
     payloads.close()
+
+
+def test_a_machine_without_threads_uses_up_no_attempt_of_a_package(
+    payloads: Payloads, store: NotingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    one = stored(store, b"package")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RetryableError, match="can't start new thread") as caught:
+            fetch(payloads, one)
+    assert is_infrastructure(caught.value)
 
 
 def fetch(payloads: Payloads, one: PackageMessage) -> BinaryIO:

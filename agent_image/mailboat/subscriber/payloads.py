@@ -16,7 +16,13 @@ from typing import BinaryIO, Final, cast
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.content.foreign_failures import TranslatedFailures, discard
-from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError, PackageCorruptError
+from mailboat.errors import (
+    BlobMissingError,
+    LimitExceededError,
+    MailboatError,
+    PackageCorruptError,
+    RetryableError,
+)
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
@@ -197,7 +203,10 @@ class Fetch:
     """
 
     def __init__(self, fetch: Callable[[Callable[[], None]], BinaryIO], name: str) -> None:
-        """Begin. `fetch` is called in the other thread, with a check to call now and then: it ends a dropped fetch."""
+        """Begin. `fetch` is called in the other thread, with a check to call now and then: it ends a dropped fetch.
+
+        Raises: RetryableError: No thread could be started.
+        """
         self._fetch = fetch
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -205,7 +214,10 @@ class Fetch:
         self._error: BaseException | None = None
         self._is_dropped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # this machine has no more threads, which is no failure of the package
+            raise RetryableError(f"the fetch of a package could not begin: {error}") from error
 
     @property
     def is_running(self) -> bool:
