@@ -18,6 +18,7 @@ from mailboat.content.locations import open_source, open_target
 from mailboat.content.port import GivenUp
 from mailboat.content.snapshot_format import (
     MAGIC,
+    MAX_DOCUMENT_BYTES,
     SnapshotCorruptError,
     SnapshotHead,
     SnapshotTail,
@@ -27,6 +28,7 @@ from mailboat.content.snapshot_format import (
 from mailboat.content.views import TargetView
 from mailboat.errors import (
     BlobMissingError,
+    LimitExceededError,
     PackageCorruptError,
     SourceChangedError,
     SourceMissingError,
@@ -268,6 +270,15 @@ def test_a_snapshot_whose_head_is_nested_without_end_is_refused_by_name(tmp_path
     file.write_bytes(body + hashlib.sha256(body).digest())
     with pytest.raises(SnapshotCorruptError, match=r"nested\.snap"), opened_snapshot(file):
         pass
+
+
+def test_a_snapshot_that_could_not_be_restored_is_not_written(tmp_path: Path) -> None:
+    cause = FailureCause("PackageCorrupt", "x" * MAX_DOCUMENT_BYTES)
+    entry = GivenUp(Offset(0), PackageId("p"), None, (), cause, 1, 0)
+    head = SnapshotHead(Position(IDENTITY, Offset(1)), (entry,), "sqlite:edge.db", 0)
+    with pytest.raises(LimitExceededError, match="the error queue of sqlite:edge"):
+        write_snapshot(tmp_path / "snap", head, lambda _: SnapshotTail(0, 0, ""))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_snapshot_with_a_tail_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:

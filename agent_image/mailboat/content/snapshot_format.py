@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, cast
 from mailboat.content.foreign_failures import TranslatedFailures
 from mailboat.content.port import GivenUp
 from mailboat.durable_file import replaced_file
-from mailboat.errors import UntrustedInputError, UsageError
+from mailboat.errors import LimitExceededError, UntrustedInputError, UsageError
 from mailboat.folder_handle import open_regular_file
 from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
@@ -95,14 +95,22 @@ def write_snapshot(file: Path, head: SnapshotHead, write_package: Callable[[Bina
         write_package: Writes the package, front to back, into the stream that it is given.
 
     Raises:
+        LimitExceededError: The error queue is larger than a snapshot may hold.
         StorageFullError, StorageReadOnlyError, StorageFailedError; what `write_package` raises.
     """
+    document = _encode_head(head)
+    if len(document) > MAX_DOCUMENT_BYTES:  # no version would read it
+        raise LimitExceededError(
+            f"the error queue of {head.target} takes {len(document)} bytes, a snapshot holds {MAX_DOCUMENT_BYTES}",
+            next_step="mailboat errors redrive NAME --all, then take the snapshot",
+            limit=MAX_DOCUMENT_BYTES,
+        )
     with TranslatedFailures(str(file)), replaced_file(file) as stream:
         hashed = _HashedWriter(stream)
-        hashed.write(MAGIC + _framed(_encode_head(head)))
+        hashed.write(MAGIC + _framed(document))
         tail = write_package(cast("BinaryIO", hashed))
-        document = json.dumps(asdict(tail)).encode()
-        hashed.write(document + _LENGTH.pack(len(document)))
+        end = json.dumps(asdict(tail)).encode()
+        hashed.write(end + _LENGTH.pack(len(end)))
         stream.write(hashed.digest())
     return tail
 
