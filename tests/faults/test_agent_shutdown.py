@@ -14,9 +14,9 @@ from mailboat.api.client import HttpControl
 from mailboat.api.records import DistributionView
 from mailboat.errors import AgentUnreachableError, RetryableError
 from mailboat.model.requests import parse_request
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
-SHUTDOWN_SECONDS = 20.0
+SHUTDOWN_SECONDS = 60.0
 CALLERS = 4
 ENOUGH = 40
 EDGES = {"edge-1", "edge-2"}
@@ -28,7 +28,7 @@ agents:
     - {{name: edge-1, target: "files:{folder}/edge-1", editable: true}}
     - {{name: edge-2, target: "sqlite:{folder}/edge-2.db"}}
 http: {{port: 0, requests_per_second: 10000, burst_requests: 10000}}
-subscriber: {{shutdown_seconds: 20, announce_seconds: 0.2}}
+subscriber: {{shutdown_seconds: 60, announce_seconds: 0.2}}
 """
 
 
@@ -45,7 +45,7 @@ class Load:
 
     def join(self) -> None:
         for one in self._threads:
-            one.join(60.0)
+            one.join(PATIENCE_SECONDS)
             assert not one.is_alive()
 
     def _publish(self, caller: int) -> None:
@@ -99,7 +99,7 @@ def config(tmp_path: Path) -> Path:
 def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(config: Path, tmp_path: Path) -> None:
     process, url = started(config, tmp_path / "home")
     load = Load(url)
-    assert load.enough.wait(60.0)
+    assert load.enough.wait(PATIENCE_SECONDS)
     errors = ended(process)
     load.join()
     assert "Traceback" not in errors

@@ -21,7 +21,7 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscriber import Until
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
 from support import crash_scenario
 from support.engines import (
@@ -249,7 +249,7 @@ def test_packages_arrive_while_it_runs_and_it_stops_when_it_is_told_from_another
             wait_until(lambda number=number: subscriber.statistics().imported > number, "the package is imported")
     finally:
         subscriber.stop()
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert subscriber.statistics().imported == 3
     target.close()

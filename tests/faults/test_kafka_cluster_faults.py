@@ -38,8 +38,6 @@ from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import BrokerSettings, with_section
 from support.kafka_cluster import KafkaCluster
 
-FAIL_OVER_SECONDS = 60.0
-
 
 @pytest.fixture(scope="module")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
@@ -78,7 +76,7 @@ def in_sync(admin: AdminClient, topic: TopicName) -> set[int]:
 
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what brokers agree on, which takes them seconds."""
-    look, patience = threading.Event(), Deadline(SystemClock(), FAIL_OVER_SECONDS)
+    look, patience = threading.Event(), Deadline(SystemClock(), PATIENCE_SECONDS)
     while True:
         # A request that went to the broker that dies is answered by none: it is asked again.
         with suppress(KafkaException):
@@ -105,7 +103,7 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
         return [offset for batch in batches for offset in journal.append(topic, batch)]
 
     def read_all() -> None:
-        patience = Deadline(SystemClock(), FAIL_OVER_SECONDS)
+        patience = Deadline(SystemClock(), PATIENCE_SECONDS)
         while len(seen) < len(expected) and not patience.is_over():
             with suppress(JournalUnavailableError):
                 seen.extend(reader.read(ReadLimits(), 1.0).records)
@@ -114,8 +112,8 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
     with in_background(read_all) as reading, in_background(append_all) as appending:
         wait_until(lambda: len(seen) > 1000, "the first records")
         cluster.brokers[killed].kill()
-        offsets = appending.result(FAIL_OVER_SECONDS)
-        reading.result(FAIL_OVER_SECONDS)
+        offsets = appending.result(PATIENCE_SECONDS)
+        reading.result(PATIENCE_SECONDS)
     until(lambda: leader(admin, topic) not in {killed, -1}, "all brokers know of the new leader")
     for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
         assert values_of(found) == expected
@@ -159,7 +157,7 @@ def test_jobs_end_once_each_when_the_leader_of_their_topic_dies(
             finally:
                 is_over.set()
                 worker.wake()
-            working.result(FAIL_OVER_SECONDS)
+            working.result(PATIENCE_SECONDS)
     assert ended == dict.fromkeys(jobs, 1)
     revive(cluster, killed)
 
@@ -177,11 +175,11 @@ def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
             impatient.append(topic, some_records(1, "refused"))
         assert refused.value.next_step is not None
     with (
-        KafkaJournal(with_section(settings, append_seconds=FAIL_OVER_SECONDS), SystemClock()) as patient,
+        KafkaJournal(with_section(settings, append_seconds=PATIENCE_SECONDS), SystemClock()) as patient,
         in_background(lambda: patient.append(topic, some_records(2, "patient"))) as appending,
     ):
         revive(cluster, *killed)
-        assert len(appending.result(FAIL_OVER_SECONDS)) == 2
+        assert len(appending.result(PATIENCE_SECONDS)) == 2
         found = values_of(read_to_end(patient.reader(topic, Edge.EARLIEST)))
     assert found == [b"before-0", b"patient-0", b"patient-1"]
 

@@ -131,11 +131,12 @@ def test_records_in_hand_are_kept_while_the_brokers_do_not_say_whose_they_are(
 ) -> None:
     doubting = replace(with_section(settings, request_seconds=2.0), identity_check_seconds=0.0)
     with KafkaJournal(doubting, SystemClock()) as journal:
-        journal.append(topic, some_records(5))
+        once_available(lambda: journal.append(topic, some_records(5)))
         reader = once_available(lambda: journal.reader(topic, Edge.EARLIEST))
         assert len(patient_read(reader, 5)) == 5
-        journal.append(topic, some_records(5, "held"))
-        assert values_of(reader.read(ReadLimits(max_records=1), PATIENCE_SECONDS).records) == [b"held-0"]
+        once_available(lambda: journal.append(topic, some_records(5, "held")))
+        held = once_available(lambda: reader.read(ReadLimits(max_records=1), PATIENCE_SECONDS))
+        assert values_of(held.records) == [b"held-0"]
         with stopped(kafka_broker), pytest.raises(JournalUnavailableError):
             reader.read(ReadLimits(), 0.0)
         assert values_of(patient_read(reader, 4)) == [b"held-1", b"held-2", b"held-3", b"held-4"]
@@ -164,7 +165,7 @@ def test_a_look_up_while_the_broker_stands_still_says_so_and_works_afterwards(
     kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
 ) -> None:
     with KafkaJournal(with_section(settings, request_seconds=2.0), SystemClock()) as journal:
-        (offset,) = journal.append(topic, [NewRecord(b"kept")])
+        (offset,) = once_available(lambda: journal.append(topic, [NewRecord(b"kept")]))
         with stopped(kafka_broker), pytest.raises(JournalUnavailableError):
             journal.record_at(topic, offset)
         found = once_available(lambda: journal.record_at(topic, offset))

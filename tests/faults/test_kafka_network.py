@@ -58,7 +58,7 @@ def journal(proxy: TcpProxy) -> Iterator[KafkaJournal]:
 @pytest.fixture
 def impatient(proxy: TcpProxy) -> Iterator[KafkaJournal]:
     """Gives up soon, and remembers topics for so long that an append asks for nothing before it."""
-    settings = KafkaSettings(KafkaConfig((f"{LOOPBACK}:{proxy.port}",), append_seconds=5.0, request_seconds=5.0))
+    settings = KafkaSettings(KafkaConfig((f"{LOOPBACK}:{proxy.port}",), append_seconds=8.0, request_seconds=8.0))
     settings = replace(settings, topic_memory_seconds=LONG_WAIT_SECONDS)
     with KafkaJournal(settings, SystemClock()) as impatient:
         yield impatient

@@ -27,7 +27,7 @@ from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, St
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.journal_inspection import records_of
-from mailboat.testing.wait import wait_until
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source
 
@@ -47,7 +47,7 @@ def home(tmp_path: Path) -> Home:
     hooks = HooksConfig(before=("sh", "-c", GATE, str(tmp_path)))
     edge = SubscriberAgentConfig(name="edge", target="files:edge", editable=True, hooks=hooks)
     config = Config(
-        subscriber=SubscriberConfig(max_batch_records=2, shutdown_seconds=10.0),
+        subscriber=SubscriberConfig(max_batch_records=2, shutdown_seconds=60.0),
         agents=AgentsConfig(subscribers=(edge,)),
         http=HttpConfig(port=0),
     )
@@ -117,7 +117,7 @@ def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_
     wait_until(lambda: position(home) > 0, "the first commit")
     process.send_signal(signal.SIGTERM)
     open_gate(home)
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors.decode()
     reached = position(home)
     assert 0 < reached < PACKAGES, "it was to be stopped in the midst"
