@@ -349,6 +349,12 @@ def test_a_utf8_flag_in_one_header_only_is_refused_for_a_name_beyond_ascii() -> 
     assert read_all(plain[:7] + b"\x08" + plain[8:]) == {"jcr_root/a": b"text"}
 
 
+def test_a_name_in_utf8_needs_no_flag() -> None:
+    payload = bytearray(zipped(("jcr_root/\u00e4", b"text")))
+    payload[7] = payload[payload.index(b"PK\x01\x02") + 9] = 0
+    assert read_all(bytes(payload)) == {"jcr_root/\u00e4": b"text"}
+
+
 def test_an_entry_that_needs_a_later_version_of_the_format_is_refused() -> None:
     payload = bytearray(zipped(("a", b"text")))
     payload[payload.index(b"PK\x01\x02") + 6] = 64

@@ -1,7 +1,7 @@
 """A zip reader that trusts nothing: central directory, local headers and data must agree.
 
 `zipfile` costs 28 µs a package before the first byte is read, and believes much; this reader costs a fifth of it. What
-it accepts, `zipfile` and Java's `ZipInputStream` read alike; everything else is refused with the entry and the limit:
+it accepts, Java's `ZipFile` and `ZipInputStream` read alike; everything else is refused with the entry and the limit:
 encryption, other methods than stored and deflate, links, names that lead elsewhere, names that come twice, entries that
 overlap, sizes and sums that differ. All entries are checked before the first is read, and nothing is unpacked beyond
 its declared size. Called by `reader.py`, `source.py` and `inspection.py`.
@@ -322,7 +322,7 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
     if signature != CENTRAL_SIGNATURE or end > len(directory) or disk not in (0, 0xFFFF):
         raise PackageCorruptError("the central directory is broken")
     raw_name = directory[start : start + name_length]
-    name = _checked_name(raw_name, flags)
+    name = _checked_name(raw_name)
     if _WIDE in (size, packed, offset):
         extra = directory[start + name_length : start + name_length + extra_length]
         size, packed, offset = wide_sizes(extra, (size, packed, offset))
@@ -337,10 +337,10 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
     return Entry(name, raw_name, flags, method, crc, packed, size, offset), end
 
 
-def _checked_name(raw: bytes, flags: int) -> str:
+def _checked_name(raw: bytes) -> str:
     try:
-        # Without the flag a name is in CP437 (APPNOTE D.1) or any other code page: only ASCII is read alike by all.
-        name = raw.decode("utf-8" if flags & _UTF8_FLAG else "ascii")
+        # Java and the zips of macOS take names for UTF-8 also without the flag, where APPNOTE D.1 has CP437.
+        name = raw.decode()
     except UnicodeDecodeError as error:
         raise PathRefusedError(f"the entry name {raw[:80]!r} is not in UTF-8", entry=repr(raw[:80])) from error
     if len(raw) > _SHORT_NAME:
