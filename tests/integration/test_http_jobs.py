@@ -22,6 +22,7 @@ from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.control.job_service import JobService
 from mailboat.errors import UsageError
+from mailboat.http.ports import MAX_WAIT_SECONDS
 from mailboat.journal.memory import MemoryJournal
 from mailboat.model.jobs import (
     JobAction,
@@ -63,7 +64,7 @@ def client(journal: MemoryJournal, serve: Any) -> Iterator[HttpControl]:
 
 
 def claim(client: HttpControl, free: int = 4, held: tuple[tuple[Token, JobId], ...] = ()) -> TurnView:
-    return ask(client, free, dict.fromkeys(held, False), PATIENCE_SECONDS)
+    return ask(client, free, dict.fromkeys(held, False), MAX_WAIT_SECONDS)
 
 
 def ask(client: HttpControl, free: int, held: dict[tuple[Token, JobId], bool], wait_seconds: float = 0.0) -> TurnView:
@@ -218,9 +219,11 @@ def test_a_job_goes_on_while_its_agent_is_started_again(journal: MemoryJournal, 
         assert after.jobs.show(job).view.state == "succeeded"
 
 
-def test_a_worker_that_left_claims_nothing(client: HttpControl) -> None:
-    ask(client, 4, {})
+def test_a_worker_that_left_claims_nothing_and_has_given_its_calls_back(client: HttpControl) -> None:
+    (added,) = client.jobs.add([NewJob("work")])
+    claim(client)  # whose answer was lost
     client.jobs.leave(WORKER[0])
+    assert (client.jobs.show(parse_job_id(added.job)).view.state, client.jobs.queues()[0].active) == ("unassigned", 0)
     client.jobs.add([NewJob("work")])
     assert ask(client, 4, {}) == TurnView()
     assert client.jobs.queues()[0].workers == 0
