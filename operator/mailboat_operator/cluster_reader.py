@@ -10,6 +10,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -38,7 +39,7 @@ from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.workload.context import SecretFound, WorkloadContext, is_checked, is_rolled_out
-from mailboat_operator.workload.pod_failures import Pods, present, subject_uid
+from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
 from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small
@@ -200,17 +201,17 @@ class ClusterReader:
             return Pods()
         try:
             labels = workload["spec"]["selector"]["matchLabels"]
-            found = present(await self.cluster.list("Pod", namespace, labels=labels))
-            uid = subject_uid(workload, found)
+            pods = observed(await self.cluster.list("Pod", namespace, labels=labels))
+            uid = subject_uid(workload, pods.found)
             events = await self.cluster.list("Event", namespace, fields={"involvedObject.uid": uid}) if uid else []
         except ClusterRefusedError as error:  # rights of an older chart: everything else works without them
             _LOG.info("%s: %s", name, error)
             return Pods()
-        return Pods(found, events)
+        return replace(pods, events=events)
 
     async def pods_of(self, namespace: str, labels: Mapping[str, str]) -> Pods:
         """The pods with these labels, in order of their names."""
-        return Pods(present(await self.cluster.list("Pod", namespace, labels=labels)))
+        return observed(await self.cluster.list("Pod", namespace, labels=labels))
 
     async def claim(self, namespace: str, name: str) -> Manifest | None:
         """A claim of the user's. Operators may list claims, and not get one."""

@@ -13,7 +13,7 @@ from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.findings import READY, STALLED
 from mailboat_operator.workload.context import WorkloadContext
-from mailboat_operator.workload.pod_failures import Pods, present, subject_uid, trouble_of
+from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid, trouble_of
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -62,7 +62,7 @@ def said(plan: Any) -> tuple[str, bool, str]:
 
 def planned(*pods: dict[str, Any], at: datetime = NOW, before: Any = None, events: Any = ()) -> Any:
     around = WorkloadContext(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
-    around = replace(around, pods=Pods(present(pods), events))
+    around = replace(around, pods=replace(observed(pods), events=events))
     return plan_pool(stored("SubscriberPool", "edge", POOL, before), around)
 
 
@@ -203,6 +203,33 @@ def test_agents_that_wait_for_silent_brokers_are_reported_with_the_journal() -> 
 
 def test_pods_that_are_being_deleted_or_that_wait_for_nothing_are_no_trouble() -> None:
     going = pod(0, waiting("ImagePullBackOff"))
-    going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:00Z"
-    assert trouble_of(Pods(present([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)])), NOW) is None
-    assert [one["metadata"]["name"] for one in present([going, pod(10), pod(2)])] == ["edge-2", "edge-10"]
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:01Z"
+    assert trouble_of(observed([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)]), NOW) is None
+    assert [one["metadata"]["name"] for one in observed([going, pod(10), pod(2)]).found] == ["edge-2", "edge-10"]
+
+
+def test_a_pod_whose_node_does_not_confirm_its_end_is_named() -> None:
+    """A node that is off: the StatefulSet makes no other pod of that name."""
+    lost = pod(1)
+    lost["metadata"]["deletionTimestamp"] = "2026-11-21T11:58:30Z"
+    lost["spec"] = {"nodeName": "node-7"}
+    reason, is_stalled, message = said(planned(pod(0, READY_AGENT), lost))
+    assert (reason, is_stalled) == ("PodNotStopped", False)
+    text = "edge-1 should have ended at 11:58:30 UTC, which its node node-7 has not confirmed: if that node is off, "
+    assert message == f"0 of 2 members ready; {text}`kubectl delete pod edge-1 --force`"
+    lost["metadata"]["finalizers"] = ["example.com/audit"]
+    assert said(planned(lost))[2].endswith(
+        "edge-1 should have ended at 11:58:30 UTC; kept by its finalizers example.com/audit"
+    )
+
+
+@pytest.mark.parametrize("missing", ["not created", "on a node that is off"])
+def test_a_missing_member_has_the_deadline_while_others_run(missing: str) -> None:
+    lost = pod(1)
+    lost["metadata"]["deletionTimestamp"] = "2026-11-21T11:58:30Z"
+    pods = (pod(0, READY_AGENT, age=60), *([lost] if missing != "not created" else []))
+    events = [] if lost in pods else [event("FailedCreate", "exceeded quota: compute")]
+    first = planned(*pods, events=events)
+    assert said(first)[1] is False
+    later = planned(*pods, events=events, at=NOW + timedelta(minutes=10), before=first.status)
+    assert said(later)[:2] == ("ProgressDeadlineExceeded", True)

@@ -220,7 +220,9 @@ def roll_out(resource: Publisher | SubscriberPool, around: WorkloadContext) -> S
     text = text if cause is None else f"{text}; {cause}"
     if trouble is not None and trouble.reason == MISCONFIGURED:
         return stalled(*trouble._replace(message=text))
-    if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=is_pool):
+    # the members that there are may catch up for as long as they need; one that is missing has the deadline
+    can_catch_up = is_pool and trouble is None
+    if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=can_catch_up):
         return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
     if trouble is not None:
         return under_way(*trouble._replace(message=text))

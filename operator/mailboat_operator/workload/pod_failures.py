@@ -19,12 +19,21 @@ from mailboat_operator.workload.template import AGENT_CONTAINER
 PROGRESS_DEADLINE: Final = timedelta(minutes=10)
 STABLE: Final = timedelta(minutes=5)
 """A container that has run for so long since a crash is not crashing: kubelets restart one after 5 minutes at most."""
+_CONFIRMATION: Final = timedelta(minutes=1)
 DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 MISCONFIGURED: Final = "ContainerMisconfigured"
 
-_IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
+_IMAGE_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "SignatureValidationFailed"}
+)
 _CONFIG_REASONS: Final = frozenset(
-    {"CreateContainerConfigError", "CreateContainerError", "InvalidImageName", "RunContainerError"}
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ImageInspectError",
+        "InvalidImageName",
+        "RunContainerError",
+    }
 )
 _CREATING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _VOLUME_EVENTS: Final = frozenset({"FailedAttachVolume", "FailedMount", "FailedMapVolume"})
@@ -38,10 +47,12 @@ class Pods(Frozen):
     Attributes:
         found: The pods, without those that are being deleted, in order of their ordinals.
         events: Warnings about the subject (see `subject_uid`).
+        going: The pods that are being deleted.
     """
 
     found: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
+    going: Sequence[Manifest] = ()
 
     @property
     def ready_names(self) -> Sequence[str]:
@@ -61,11 +72,12 @@ class PodProblem(NamedTuple):
     message: str
 
 
-def present(pods: Iterable[Manifest]) -> Sequence[Manifest]:
-    """The pods that are not being deleted, in order of their ordinals."""
-    kept = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+def observed(pods: Iterable[Manifest]) -> Pods:
+    """The pods, in order of their ordinals; without Events."""
     # by length first: `pool-10` comes after `pool-9`
-    return sorted(kept, key=lambda one: (len(one["metadata"]["name"]), one["metadata"]["name"]))
+    known = sorted(pods, key=lambda one: (len(one["metadata"]["name"]), one["metadata"]["name"]))
+    going = [pod for pod in known if "deletionTimestamp" in pod["metadata"]]
+    return Pods([pod for pod in known if "deletionTimestamp" not in pod["metadata"]], going=going)
 
 
 def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
@@ -85,7 +97,8 @@ def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
 def trouble_of(pods: Pods, now: datetime) -> PodProblem | None:
     """The first cause found; None where pods run, or where it is too early to know."""
     found = (_pod_trouble(one, now) for one in pods.found)
-    return next((one for one in found if one is not None), None) or _event_trouble(pods.events)
+    problems = (*found, *(_stop_trouble(one, now) for one in pods.going))
+    return next((one for one in problems if one is not None), None) or _event_trouble(pods.events)
 
 
 def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, can_catch_up: bool) -> bool:
@@ -126,6 +139,22 @@ def _pod_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found = (_container_trouble(name, container, now) for container in containers if not container.get("ready"))
     return next((one for one in found if one is not None), None)
+
+
+def _stop_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
+    """Of one that is being deleted: its node has to confirm its end, and a new pod waits for that."""
+    metadata = pod["metadata"]
+    due_at = _moment(metadata["deletionTimestamp"])  # the end of the grace period
+    if due_at is None or now - due_at < _CONFIRMATION:
+        return None
+    name, text = metadata["name"], f"{metadata['name']} should have ended at {due_at:%H:%M:%S} UTC"
+    if metadata.get("finalizers"):
+        return PodProblem("PodNotStopped", f"{text}; kept by its finalizers {', '.join(metadata['finalizers'])}")
+    node = (pod.get("spec") or {}).get("nodeName")
+    return PodProblem(
+        "PodNotStopped",
+        f"{text}, which its node {node} has not confirmed: if that node is off, `kubectl delete pod {name} --force`",
+    )
 
 
 def _container_trouble(pod: str, container: Mapping[str, Any], now: datetime) -> PodProblem | None:
