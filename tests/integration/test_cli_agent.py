@@ -271,7 +271,7 @@ def test_a_home_runs_its_own_configuration(new_boat: Any, site: Path, tmp_path: 
     line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_SECONDS)
-    assert line.startswith("ready: publisher author; API at http://127.0.0.1:")
+    assert line.startswith("ready: publisher author; dashboard and API at http://127.0.0.1:")
     assert line.endswith(f"; home {new_boat.home}; pid {process.pid}\n")
     assert process.returncode == 130
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from mailboat.agent.process import AgentProcess
+from mailboat.api.client import HttpControl
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
@@ -27,6 +28,7 @@ from mailboat.config.document import (
 )
 from mailboat.config.storage import Secret
 from mailboat.control.service import ControlService
+from mailboat.errors import AgentMissingError, CommandMissingError
 from mailboat.http.agent_server import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
@@ -194,7 +196,7 @@ def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: t
         ("/api/v1/errors?pages=2", 400, "the query has an unknown parameter 'pages'"),
         ("/api/v1/publishers/news/queues/free", 404, "free does not follow news"),
         ("/api/v1/errors?max_items=x", 400, "query.max_items: expected a number from 0 to 1000, not 'x'"),
-        ("/api/v1/jobs", 404, "this agent serves nothing at '/api/v1/jobs'"),
+        ("/api/v1/jobs", 404, "this agent has no publisher, and serves nothing at '/api/v1/jobs'"),
     ],
 )
 def test_what_an_agent_without_a_publisher_does_not_have(
@@ -261,3 +263,21 @@ def test_commands_of_forms_and_of_later_packages_are_refused(agent: tuple[AgentP
     assert form.json()["detail"] == "the body must be JSON, but the header Content-Type is 'text/plain'"
     removed = httpx2.delete(f"{agent[1]}/api/v1/publishers/author/queues/staged/items?id=package-0@1")
     assert (removed.status_code, removed.json()["title"]) == (400, "RemovalRefused")
+
+
+def test_commands_of_the_command_line_are_sent_and_their_outcome_is_found(tmp_path: Path) -> None:
+    with subscriber_agent(tmp_path, HttpConfig(port=0)) as (_, url), HttpControl(url) as control:
+        assert control.suspend("free", 60.0, wait_seconds=PATIENCE_SECONDS).message == "imports are suspended"
+        assert control.resume("free", wait_seconds=PATIENCE_SECONDS).state == "done"
+        assert control.clear("author", "staged", 1, wait_seconds=PATIENCE_SECONDS).removed == 1
+        items = [item.id for item in control.queue("author", "staged").items]
+        assert control.remove("author", "staged", items, wait_seconds=PATIENCE_SECONDS).removed == 2
+        assert control.clear("author", "staged").message == "the queue was empty"
+        refused = control.redrive("edge", [0], wait_seconds=PATIENCE_SECONDS)
+        assert [one.state for one in refused] == ["refused"], "its hook still fails"
+        [author] = control.status().publishers
+        assert author.last_published_at is not None
+        with pytest.raises(CommandMissingError):
+            control.command(None, "unknown")
+        with pytest.raises(AgentMissingError, match="this agent has no publisher"):
+            control.queues("author")

@@ -82,7 +82,7 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
     assert "dropped    1: golden" in run(*commands[1], folder=tmp_path).stdout
     agent = subprocess.Popen([*PROGRAM, *commands[3]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert agent.stdout is not None
-    assert agent.stdout.readline().startswith("ready: publisher author; API at ")
+    assert agent.stdout.readline().startswith("ready: publisher author; dashboard and API at ")
     looked = run(*[word for word in commands[4] if word != "--watch"], folder=tmp_path)
     agent.terminate()
     agent.communicate(timeout=60)

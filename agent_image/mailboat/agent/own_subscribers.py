@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from mailboat.agent.tasks import SubscriberTask, TaskReport
@@ -32,7 +33,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import SubscriberAgentConfig
 from mailboat.content.locations import opened_ledger
 from mailboat.control.builds import BuildProgress
-from mailboat.control.command_sender import Command, CommandSender, nothing_to_clear
+from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
 from mailboat.control.journal_state import CommandAnswers, journal_view
 from mailboat.control.page_tokens import page_of
 from mailboat.control.queue_service import (
@@ -47,6 +48,7 @@ from mailboat.control.subscriber_directory import STOPPED, SubscriberStatus, ann
 from mailboat.discovery.topology import AgentKey, KnownSubscriber, Rate
 from mailboat.errors import (
     AgentMissingError,
+    CommandMissingError,
     JournalUnavailableError,
     PositionOutOfRangeError,
     QueueMissingError,
@@ -57,6 +59,7 @@ from mailboat.errors import (
 from mailboat.journal.port import Edge, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.queues.entries import Entry, decode_entries
 from mailboat.queues.queue_names import EntryId
 from mailboat.queues.queue_state import decide_item_state, decide_queue_state
@@ -67,29 +70,40 @@ from mailboat.subscriber.figures import SubscriberPhase
 MAX_READ_RECORDS: Final = 5_000
 """Messages that one page of a queue reads at most; the next page begins where it ended."""
 
+MAX_REMOVED_ITEMS: Final = 1_000
+MAX_REMEMBERED: Final = 100
+"""Commands whose outcome can be asked for later; the oldest are forgotten first."""
+
 _READ: Final = ReadLimits(max_records=500)
 _READ_SECONDS: Final = 5.0
 """For what is known to be there; a log with a network between may need a moment."""
 
 
 class SentCommands:
-    """Commands that were sent together, and what their subscribers answered. Used by one thread at a time."""
+    """Commands that were sent together, and what their subscribers answered. Safe to use from several threads."""
 
     def __init__(self, views: Callable[[], list[CommandView]], follower: StatusFollower | None) -> None:
         """Read nothing yet; `follower` brings the answers, None if none is needed."""
         self._views = views
         self._follower = follower
+        self._lock = threading.Lock()
 
     def look(self) -> list[CommandView]:
         """The commands with the answers that are there. Raises: JournalUnavailableError."""
-        while self._follower is not None and self._follower.follow(0.0):
-            pass
-        return self._views()
+        with self._lock:
+            while self._follower is not None and self._follower.follow(0.0):
+                pass
+            views = self._views()
+        if are_answered(views):
+            self.close()
+        return views
 
     def close(self) -> None:
-        """Release the reader."""
-        if self._follower is not None:
-            self._follower.close()
+        """Release the reader; the commands stay as they are known."""
+        with self._lock:
+            follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
 
 
 class OwnSubscribers:
@@ -106,6 +120,8 @@ class OwnSubscribers:
         self._journal: JournalView | None = None
         self._lock = threading.Lock()
         self._rates = defaultdict[AgentKey, Rate](Rate)
+        self._sent = dict[str, SentCommands]()
+        self._published: tuple[int, Mapping[AgentName, datetime]] = (-1, {})
 
     def status(self) -> StatusView:
         """Journal, followed publishers and subscribers. Raises: JournalUnavailableError if it was never reached."""
@@ -114,14 +130,18 @@ class OwnSubscribers:
         try:
             journal = journal_view(self._workspace)
             progress = self._builds.of(members)
+            self._published = self._last_published(journal.next_offset)
         except JournalUnavailableError:
             # a subscriber that waits for the journal is what people look for then
             if journal is None:
                 raise
-        self._journal = journal
+        self._journal, published = journal, self._published[1]
         return StatusView(
             journal=journal,
-            publishers=tuple(PublisherView(name) for name in sorted(self._publishers())),
+            publishers=tuple(
+                PublisherView(name, last_published_at=published.get(AgentName(name)))
+                for name in sorted(self._publishers() | published.keys())
+            ),
             subscribers=tuple(
                 status_view(member, _lag(member, journal.next_offset), progress.get(member.key)) for member in members
             ),
@@ -195,25 +215,55 @@ class OwnSubscribers:
         ]
         return self._send(lambda sender: sender.redrive(named))
 
-    def clear(self, publisher: str, name: str, item_id: str | None = None) -> SentCommands:
-        """Drop what a publisher has published until now, or the first package, which `item_id` names.
+    def clear(self, publisher: str, name: str, max_items: int | None = None) -> SentCommands:
+        """Drop the first packages of a publisher, or all that it has published until now.
 
-        Raises: AgentMissingError, QueueMissingError, QueueNotClearableError; RemovalRefusedError: it is not the first.
+        Raises: AgentMissingError, QueueMissingError, QueueNotClearableError, UsageError.
         """
-        member, author = self._find(name), parse_agent_name(publisher)
-        if not member.is_editable:
-            raise QueueNotClearableError(f"{member.name} does not take commands", queue=str(member.queue_name))
-        page = self.queue(author, name, 0, 1)
+        if max_items is not None and max_items < 1:
+            raise UsageError(f"a clear drops at least one package, not {max_items}")
+        member, page = self._clearable(publisher, name, max_items or 1)
         end = self._workspace.journal.bounds(self._workspace.package_topic).next_offset
-        last = end - 1 if item_id is None else next((item.offset for item in page.items if item.id == item_id), None)
-        if last is None:
-            raise RemovalRefusedError(
-                f"{(item_id or '')[:120]} is not the first entry of {member.queue_name}",
-                next_step=f"mailboat queues show {member.queue_name}",
-            )
-        if not page.queue.count:
+        last = end - 1 if max_items is None else max((item.offset for item in page.items), default=-1)
+        author = AgentName(page.queue.publisher)
+        if not page.queue.count or last < 0:
             return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)], None)
         return self._send(lambda sender: [sender.clear(author, member.queue_name, Offset(last))])
+
+    def remove(self, publisher: str, name: str, item_ids: Sequence[str]) -> SentCommands:
+        """Drop the first package, or all up to the last one named. Raises: as `clear`; RemovalRefusedError."""
+        member, page = self._clearable(publisher, name, MAX_REMOVED_ITEMS)
+        offsets = {item.id: item.offset for item in page.items[: 1 if len(item_ids) == 1 else None]}
+        unknown = next((item_id for item_id in item_ids if item_id not in offsets), None)
+        if unknown is not None or not item_ids:
+            raise RemovalRefusedError(
+                f"{(unknown or 'no entry')[:120]!r} is not the first entry of {member.queue_name}, or not in it",
+                next_step=f"mailboat queues show {member.name}",
+            )
+        last = Offset(max(offsets[item_id] for item_id in item_ids))
+        return self._send(lambda sender: [sender.clear(AgentName(page.queue.publisher), member.queue_name, last)])
+
+    def command(self, command_id: str) -> SentCommands:
+        """A command that was sent a short time ago, with those of the same request. Raises: CommandMissingError."""
+        with self._lock:
+            found = self._sent.get(command_id)
+        if found is None:
+            raise CommandMissingError(f"no command {command_id[:80]!r} was sent lately by this agent")
+        return found
+
+    def close(self) -> None:
+        """Release the readers of commands that are not answered."""
+        with self._lock:
+            unanswered = list(self._sent.values())
+            self._sent.clear()
+        for sent in unanswered:
+            sent.close()
+
+    def _clearable(self, publisher: str, name: str, max_items: int) -> tuple[SubscriberStatus, QueuePage]:
+        member = self._find(name)
+        if not member.is_editable:
+            raise QueueNotClearableError(f"{member.name} does not take commands", queue=str(member.queue_name))
+        return member, self.queue(publisher, name, 0, max_items)
 
     def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:
         answers, journal = CommandAnswers(), self._workspace.journal
@@ -221,10 +271,17 @@ class OwnSubscribers:
         follower = StatusFollower((answers,), journal, self._workspace.topic(TopicRole.STATUS), self._clock, Edge.NEXT)
         try:
             sender = CommandSender(self._workspace, answers)
-            return SentCommands(sender.views_of(send(sender)), follower)
+            commands = send(sender)
         except BaseException:
             follower.close()
             raise
+        sent = SentCommands(sender.views_of(commands), follower)
+        with self._lock:
+            self._sent |= {command.command_id or "": sent for command in commands}
+            forgotten = [self._sent.pop(next(iter(self._sent))) for _ in range(len(self._sent) - MAX_REMEMBERED)]
+        for old in forgotten:
+            old.close()
+        return sent
 
     def _entries(
         self, publisher: AgentName, begin: Offset, end: int, max_items: int
@@ -276,6 +333,12 @@ class OwnSubscribers:
             rate = self._rates[key]
             rate.apply(now_ms, (message.reads_next or 0) - 1)
             return rate.per_second()
+
+    def _last_published(self, end: int) -> tuple[int, Mapping[AgentName, datetime]]:
+        """When publishers appended their newest of the last messages, with the end of the log: read once for each."""
+        if self._published[0] == end:
+            return self._published
+        return end, recent_publishers(self._workspace.journal, self._workspace.package_topic)
 
     def _publishers(self) -> set[str]:
         """Those that are followed by name, and those of which a package was read."""

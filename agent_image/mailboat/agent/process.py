@@ -275,6 +275,8 @@ class AgentProcess:
         self.stop(self.deadline())
         if self._control is not None:
             self._control.close()
+        if self._own is not None:
+            self._own.close()
         # last: the control service and the workers read through the journal and the blob store of the workspace
         self.workspace.__exit__(kind, error, trace)
 

@@ -199,7 +199,7 @@ def ready_text(document: dict[str, Any]) -> str:
     else:
         parts.append(f"{count_text(len(subscribers), 'subscriber')} {subscribers[0]} … {subscribers[-1]}")
     parts += [f"{name} stopped ({reason})" for name, reason in document.get("stopped", {}).items()]
-    api = "API" if publishers else "probes"
     return printable(
-        f"ready: {', '.join(parts)}; {api} at {document['url']}; home {document['home']}; pid {document['pid']}"
+        f"ready: {', '.join(parts)}; dashboard and API at {document['url']}; home {document['home']}; "
+        f"pid {document['pid']}"
     )

@@ -7,10 +7,10 @@ which costs 19 MB.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from mailboat.control.command_sender import are_answered
 from mailboat.control.event_feed import EventFeed
 from mailboat.control.lag_history import MAX_BYTES as MAX_HISTORY_BYTES
 from mailboat.control.lag_history import LagHistory
-from mailboat.errors import AccessDeniedError, UsageError
+from mailboat.errors import AccessDeniedError, AgentMissingError, UsageError
 from mailboat.http.access import LOCAL
 from mailboat.http.answers import json_answer
 from mailboat.http.audit import AuditTrail, Call
@@ -42,7 +42,7 @@ from mailboat.http.gate import Gate
 from mailboat.http.long_poll import settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
-from mailboat.http.refusals import HANDLERS, undeclared_body
+from mailboat.http.refusals import HANDLERS, answer_error, undeclared_body
 
 if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
@@ -51,6 +51,7 @@ SCOPE: Final = "subscribers"
 MAX_PAGE: Final = 1000
 _MAX_WAIT_SECONDS: Final = 60.0
 _LONGEST_NUMBER: Final = 19
+_SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,20})?", re.ASCII)
 _API: Final = "/api/v1"
 _QUEUE: Final = "/publishers/{publisher}/queues/{name}"
 _LINKS: Final = (
@@ -105,14 +106,14 @@ _COMMANDS: Final = (
     _Command(
         "POST",
         f"{_QUEUE}/clear",
-        MappingProxyType({}),
-        lambda own, place, _: own.clear(place["publisher"], place["name"]),
+        MappingProxyType({"max_items": (int, type(None))}),
+        lambda own, place, asked: own.clear(place["publisher"], place["name"], asked.get("max_items")),
     ),
     _Command(
         "DELETE",
         f"{_QUEUE}/items",
-        MappingProxyType({"id": (str,)}),
-        lambda own, place, asked: own.clear(place["publisher"], place["name"], asked.get("id", "")),
+        MappingProxyType({"id": (list,)}),
+        lambda own, place, asked: own.remove(place["publisher"], place["name"], asked["id"]),
     ),
 )
 
@@ -150,8 +151,10 @@ def subscriber_application(
         _read("/errors", lambda request: _failed(own, request), "subscriber", "page", "max_items"),
         _read(_QUEUE, lambda request: _queue(own, request), "from_offset", "max_items"),
         *(_command(own, waiting, command) for command in _COMMANDS),
+        _sent(own, waiting, "/commands/{command_id}"),
+        _sent(own, waiting, "/publishers/{publisher}/commands/{command_id}"),
     ]
-    app = Starlette(routes=routes, exception_handlers={**HANDLERS})
+    app = Starlette(routes=routes, exception_handlers={**HANDLERS, HTTPStatus.NOT_FOUND: _answer_unserved})
     recorder = process.observability.requests
     return Gate(with_ports(app, probes), config, process.workspace.home.path, clock, AuditTrail(clock), recorder)
 
@@ -175,13 +178,27 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
         call = _admit(request, route, Verb.CLEAR, ("id", "wait") if is_delete else ())
         asked = _query_of(request) if is_delete else await _body_of(request)
         seconds = _checked(asked, {**command.members, _WAIT: (int, float)})
-        with closing(await run_in_threadpool(command.send, own, request.path_params, asked)) as sent:
-            views = await settled(waiting, sent.look, are_answered, seconds)
+        sent = await run_in_threadpool(command.send, own, request.path_params, asked)
+        views = await settled(waiting, sent.look, are_answered, seconds)
         call.concerns(_subject_of(views))
         document = document_of(views)
         return json_answer(document if "offsets" in command.members else document[0], HTTPStatus.ACCEPTED)
 
     route = Route(f"{_API}{command.path}", answer, methods=[command.method])
+    return route
+
+
+def _sent(own: OwnSubscribers, waiting: _Waiting, path: str) -> Route:
+    """A route that answers with a command that was sent before."""
+
+    async def answer(request: Request) -> Response:
+        _admit(request, route, Verb.VIEW, ("wait",))
+        seconds = _wait_of(request)
+        command_id = request.path_params["command_id"]
+        views = await settled(waiting, own.command(command_id).look, are_answered, seconds)
+        return json_answer(document_of(next(view for view in views if view.id == command_id)))
+
+    route = Route(f"{_API}{path}", answer)
     return route
 
 
@@ -208,6 +225,14 @@ def _admit(request: Request, route: Route, verb: Verb, parameters: tuple[str, ..
         taken = ", ".join(parameters) or "none"
         raise UsageError(f"the query has an unknown parameter {unknown[:200]!r}", next_step=f"it takes {taken}")
     return call
+
+
+async def _answer_unserved(request: Request, _: Exception) -> Response:
+    error = AgentMissingError(
+        f"this agent has no publisher, and serves nothing at {request.url.path[:200]!r}",
+        next_step="ask the agent of a publisher; GET /api/docs lists what this one serves",
+    )
+    return await answer_error(request, error)
 
 
 async def _list_paths(_: Request) -> Response:
@@ -244,8 +269,15 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
 
 def _query_of(request: Request) -> Asked:
     """What a DELETE asks for, as a body would. Raises: UsageError."""
-    wait = _number(request, "wait", 0, int(_MAX_WAIT_SECONDS))
-    return {"id": request.query_params.get("id", ""), _WAIT: wait}
+    return {"id": request.query_params.getlist("id"), _WAIT: _wait_of(request)}
+
+
+def _wait_of(request: Request) -> float:
+    """The seconds to wait that a query asks for. Raises: UsageError."""
+    text = request.query_params.get("wait", "0")
+    if not _SECONDS.fullmatch(text) or float(text) > _MAX_WAIT_SECONDS:
+        raise UsageError(f"query.wait: expected 0 to {_MAX_WAIT_SECONDS:g} seconds, not {text[:40]!r}")
+    return float(text)
 
 
 async def _body_of(request: Request) -> Asked:

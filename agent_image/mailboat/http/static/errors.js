@@ -24,10 +24,10 @@ export function failures(app, items) {
   return [...bySubscriber].map(([name, failed]) => h("div", { class: "failures", "data-key": name },
     h("div", { class: "tools" }, h("b", { class: "grow" }, subscriberLink(name), ` ${count(failed.length, "package")}`),
       failed.length > 1 ? redrive(app, name, failed, `Redrive all ${number(failed.length)}…`, `${name} tries ${number(failed.length)} packages again, in the order of their offsets. ${WARNING}`) : null),
-    failed.map((item) => failure(app, item))));
+    failed.map((item, index) => failure(app, item, failed.findIndex((other) => other.error?.code === item.error?.code) < index))));
 }
 
-function failure(app, item) {
+function failure(app, item, isExplained) {
   const what = item.kind === "import" ? item.attempts === null ? "attempts unknown" : `${item.attempts} attempts` : `imported; its hook after ${item.kind === "hook" ? `failed in ${item.attempts} attempts` : "is called again"}`;
   const first = item.paths[0] ?? "paths not known";
   const more = item.path_count > 1 ? ` and ${number(item.path_count - 1)} more` : "";
@@ -35,7 +35,7 @@ function failure(app, item) {
     h("div", { class: "tools" }, h("span", { class: "grow" }, h("span", { class: "bad", "aria-hidden": "true" }, "■ "), `offset ${number(item.offset)} of ${item.publisher}, ${what}`, item.given_up_at ? [", ", time(item.given_up_at)] : null, " ",
       packageName(app, item.publisher, item.package_id, first), more),
       redrive(app, item.subscriber, [item], "Redrive", `${item.subscriber} tries offset ${item.offset} once more. ${WARNING}`)),
-    item.error ? cause(app, item.error, first) : muted("The cause is no longer known."));
+    item.error ? cause(app, item.error, first, isExplained) : muted("The cause is no longer known."));
 }
 
 const redrive = (app, subscriber, items, label, text) => actionButton(app, { verb: "clear", label, kind: "small",

@@ -3,12 +3,13 @@ import { h, muted } from "./dom.js";
 
 let explanations = null;
 
-export function cause(app, error, shownPath = null) {
+// A cause; `isKnown` leaves the explanation out, which stands above it already.
+export function cause(app, error, shownPath = null, isKnown = false) {
   load(app);
   const known = explanations?.[error.code];
   return [
     h("p", null, h("b", null, error.code), ` ${error.message}`), error.path && error.path !== shownPath ? h("p", { class: "mono" }, error.path) : null,
-    known ? [muted("Meaning and next step"), known.text.split(/\n\n+/).map((text) => h("p", null, text.replace(/`/g, "")))] : null,
+    known && !isKnown ? [muted("Meaning and next step"), known.text.split(/\n\n+/).map((text) => h("p", null, text.replace(/`/g, "")))] : null,
     error.trace ? h("details", null, h("summary", null, "Trace"), h("pre", { tabindex: 0 }, error.trace)) : null,
     error.truncated ? muted("Some of these texts were shortened.") : null,
   ];

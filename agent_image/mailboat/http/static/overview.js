@@ -123,7 +123,8 @@ function topology(fleet, all) {
 
 function tile(subscriber, isNamed) {
   const [own, sign] = look(subscriber.state);
-  const [colour, glyph] = own === "ok" && subscriber.given_up ? ["warn", "▲"] : [own, sign];
+  const isTroubled = (own === "ok" && subscriber.given_up) || (own === "busy" && subscriber.error);
+  const [colour, glyph] = isTroubled ? ["warn", "▲"] : [own, sign];
   const lag = `${subscriber.lag ? `, lag ${number(subscriber.lag)}` : ""}${subscriber.given_up ? `, ${count(subscriber.given_up, "failed package")}` : ""}`;
   const hidden = (text) => h("span", { class: "hidden" }, text);
   return h("li", { "data-key": keyOf(subscriber) }, h("a", { href: `#/subscribers/${part(subscriber.name)}`, class: colour, title: `${subscriber.name}: ${subscriber.state}${lag}` },
