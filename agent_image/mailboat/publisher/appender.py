@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mailboat.errors import (
@@ -397,22 +397,12 @@ def receipt_of(
     """The receipt of a request with its place in the log; figures are known of what was built just now."""
     if request.action is Action.DELETE:
         removed = len(request.paths)
+    place = placed.package_id, placed.offset
+    receipt = Receipt(request.action, request.paths, *place, request_id, placed.is_repeat, removed=removed)
     if built is None or built.summary is None or placed.is_repeat:
-        return Receipt(
-            request.action,
-            request.paths,
-            placed.package_id,
-            placed.offset,
-            request_id,
-            placed.is_repeat,
-            removed=removed,
-        )
-    return Receipt(
-        request.action,
-        request.paths,
-        placed.package_id,
-        placed.offset,
-        request_id,
+        return receipt
+    return replace(
+        receipt,
         nodes=built.summary.node_count,
         removed=removed + built.removed,
         package_bytes=built.summary.length_bytes,

@@ -7,7 +7,6 @@ process that raises events holds it until it ends in whatever way, and no second
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
-from mailboat.publisher.state_file import StateFile, Synchronous, translated_failures
+from mailboat.publisher.state_file import StateFile, Synchronous, translated_failures, try_lock
 from mailboat.queues.queue_names import QueueName
 
 TOPIC_READER: Final = "topic"
@@ -101,7 +100,7 @@ class EventMemory:
         with translated_failures(self.path):
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
-            yield _try_lock(handle)
+            yield try_lock(handle)
         finally:
             os.close(handle)
 
@@ -153,11 +152,3 @@ class EventMemory:
         """What of the discovery topic is not in the audience yet begins there; None where that was never noted."""
         found = self.cursor(_AUDIENCE, discovery)
         return None if found is None else found.next_offset
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -29,6 +29,7 @@ from mailboat.publisher.state_file import (
     StateFile,
     Synchronous,
     translated_failures,
+    try_lock,
 )
 
 
@@ -216,7 +217,7 @@ class PublisherLocks:
         with self._guard:
             handle = self._open(f"{purpose}-lock")
             try:
-                if not _try_lock(handle):
+                if not try_lock(handle):
                     self._wait_for(handle, timeout_seconds, purpose)
                 yield
             finally:
@@ -249,7 +250,7 @@ class PublisherLocks:
         """
         handle = self._open("publishing")
         try:
-            return not _try_lock(handle)
+            return not try_lock(handle)
         finally:
             os.close(handle)
 
@@ -270,16 +271,7 @@ class PublisherLocks:
 
     def _lock(self, handle: int, deadline: Deadline, purpose: str) -> None:
         never = threading.Event()
-        while not _try_lock(handle):
+        while not try_lock(handle):
             if deadline.is_over():
                 raise PublisherBusyError(f"another process holds {self._path} to {purpose}", retry_after_seconds=1.0)
             self._clock.wait(never, _POLL_SECONDS)
-
-
-def _try_lock(handle: int) -> bool:
-    """Take the lock if it is free; True if it was taken."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -6,6 +6,7 @@ damaged, foreign or newer is refused, never replaced. An empty one counts as new
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -172,3 +173,12 @@ _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
         Fault.DAMAGED: PublisherStateCorruptError,
     }
 )
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file exclusively, unless another process has; whether it is locked now."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
