@@ -130,8 +130,8 @@ def test_a_public_package_arrives_in_oak_as_the_original(
 ) -> None:
     original = fetched(coordinates, public_package, tmp_path)
     earlier = fetched(EARLIER.get(coordinates, coordinates), public_package, tmp_path)
-    with ThreadPoolExecutor(1) as beside:  # Oak takes the original while the product publishes it
-        awaited = beside.submit(expectation, jackrabbit, original, earlier, tmp_path)
+    with ThreadPoolExecutor(1) as executor:  # Oak takes the original while the product publishes it
+        awaited = executor.submit(expectation, jackrabbit, original, earlier, tmp_path)
         content, packed, published = routed(coordinates, original, tmp_path)
         expected = awaited.result()
     assert (len(packed), len(published)) == (1, 1), "the same content makes the same package"
