@@ -15,7 +15,7 @@ def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it
 ) -> None:
     author.start()
     author.fill(site)
-    author.mailboat("publish", "/", "--wait", "60")
+    author.mailboat("publish", "/", "--wait", "120")
     assert author.served() == site
     answer = json.loads(author.namespace.read_url("Pod/author-0:8080", "readyz"))
     assert answer["ready"]
@@ -25,5 +25,5 @@ def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it
 
     assert author.served() == site  # its target was empty: the journal brought everything back
     author.fill({"late.txt": b"after the kill"})
-    author.mailboat("publish", "/late.txt", "--wait", "60")
+    author.mailboat("publish", "/late.txt", "--wait", "120")
     assert author.served() == {**site, "late.txt": b"after the kill"}

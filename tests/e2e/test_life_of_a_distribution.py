@@ -440,7 +440,7 @@ def test_when_the_leader_is_killed_another_operator_acts_when_the_lease_is_over(
     after = operator.get("Lease", "mailboat")["spec"]
     assert after["holderIdentity"] != before["holderIdentity"]
     waited = datetime.fromisoformat(after["acquireTime"]) - datetime.fromisoformat(before["renewTime"])
-    assert waited.total_seconds() < LEASE_SECONDS + 10  # it is looked at every two seconds, and a machine may be busy
+    assert waited.total_seconds() < LEASE_SECONDS + 30  # it is looked at every two seconds, and a machine may be busy
     assert changed["spec"]["replicas"] == 2
     assert story.members() == members  # the policy of volumes is none of the pods' business
 
@@ -453,7 +453,7 @@ def test_without_an_operator_content_flows(story: Story, operator: NamespaceClie
     story.operator_left_at = time.monotonic()
 
     story.fill({"alone.html": b"without an operator"})
-    story.mailboat("publish", "/alone.html", "--wait", "60")
+    story.mailboat("publish", "/alone.html", "--wait", "120")
     story.assert_content("edge-0", "edge-1")
     story.change_pool(replicas=3)
     story.distribute("waiting", "/alone.html")
@@ -481,7 +481,7 @@ def test_what_changed_while_no_operator_ran_is_done_when_it_is_back(story: Story
     assert members.keys() == {"edge-0", "edge-1"}
     for number in itertools.count():
         story.fill({f"absence-{number}.html": b"still without an operator"})
-        story.mailboat("publish", f"/absence-{number}.html", "--wait", "60")
+        story.mailboat("publish", f"/absence-{number}.html", "--wait", "120")
         if time.monotonic() - story.operator_left_at > ABSENCE_SECONDS:
             break
     story.assert_content(*members)
@@ -587,7 +587,7 @@ def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package
     story.namespace.wait_for("Ready", "SubscriberPool/shared")
     before = imports_of(story, "shared-0")
 
-    story.mailboat("subscribers", "suspend", "shared", "--wait", "60")
+    story.mailboat("subscribers", "suspend", "shared", "--wait", "120")
     pages = [f"shared-{number}" for number in range(SHARED_PAGES)]
     for page in pages:
         story.publish_page(page)
@@ -596,7 +596,7 @@ def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package
     assert [one["lag"] for one in told if one["name"] == "shared"] == [SHARED_PAGES]
     story.namespace.wait("SubscriberPool", "shared", has_replicas(2))  # KEDA asked a member for the lag
     story.namespace.wait("Pod", "shared-1", has_started)
-    story.mailboat("subscribers", "resume", "shared", "--wait", "60")
+    story.mailboat("subscribers", "resume", "shared", "--wait", "120")
     story.namespace.wait_for("Distributed", *(f"Distribution/{page}" for page in pages))
 
     def imports() -> list[int]:  # of both, while the second is still there: scaling down waits for 30 s

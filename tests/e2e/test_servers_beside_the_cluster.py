@@ -30,7 +30,7 @@ def test_an_agent_that_lost_all_its_volumes_gets_the_tree_from_kafka_and_the_buc
     )
     author.start()
     author.fill(site)
-    author.mailboat("publish", "/", "--wait", "60")
+    author.mailboat("publish", "/", "--wait", "120")
     assert author.served() == site
 
     author.stop()

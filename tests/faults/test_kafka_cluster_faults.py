@@ -41,7 +41,7 @@ from support.kafka_cluster import KafkaCluster
 
 @pytest.fixture(scope="module")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers with small heaps; a test that kills one starts it again. The name puts their logs into reports."""
+    """Three brokers with small heaps; those that a test killed are started before the next one. See `servers.py`."""
     with KafkaCluster(BrokerSettings(tmp_path_factory.mktemp("cluster"), heap_mib=256), SystemClock()) as cluster:
         yield cluster
 
@@ -118,7 +118,6 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
     for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
         assert values_of(found) == expected
         assert [record.offset for record in found] == offsets
-    revive(cluster, killed)
 
 
 def test_jobs_end_once_each_when_the_leader_of_their_topic_dies(
@@ -159,7 +158,6 @@ def test_jobs_end_once_each_when_the_leader_of_their_topic_dies(
                 worker.wake()
             working.result(PATIENCE_SECONDS)
     assert ended == dict.fromkeys(jobs, 1)
-    revive(cluster, killed)
 
 
 def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
@@ -222,7 +220,6 @@ def test_a_stale_replica_that_becomes_leader_is_noticed_as_a_lost_tail(
         with pytest.raises(PositionOutOfRangeError, match="lost records"):
             reader.read(ReadLimits(), PATIENCE_SECONDS)
         assert reader.next_offset == 7
-    revive(cluster, ahead)
 
 
 def elect(admin: AdminClient, topic: TopicName) -> None:

@@ -56,7 +56,7 @@ def patiently(ask):
 with KafkaJournal(settings, SystemClock()) as journal:
     patiently(lambda: journal.ensure_topic(topic, TopicSettings()))
     identities, out_of_service = set(), 0
-    while out_of_service == 0 or unanswered < 4:
+    while out_of_service == 0 or unanswered < 2:
         out_of_service += brokers() == 0
         with KafkaJournal(settings, SystemClock()) as another:  # it knows nothing yet, and asks for everything
             asked(lambda: identities.add(another.identity(topic)))

@@ -16,7 +16,7 @@ LOOPBACK: Final = "127.0.0.1"
 _FIRST_PORT: Final = 18_000
 _PORTS: Final = 2_000
 _OF_A_PROCESS: Final = 32  # processes that look at the same time begin at different places
-_HELD_SECONDS: Final = 90.0
+_HELD_SECONDS: Final = 240.0
 
 
 class NoFreePortError(PermanentError):
