@@ -29,7 +29,7 @@ from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import AUTHOR, SLING_ID, digest_of, page_source
 from support.kafka_broker import KafkaBroker
-from support.pool_scenario import Freeze, Members, Stores, paths, pool_settings
+from support.pool_scenario import LEASE_MS, Freeze, Members, Stores, paths, pool_settings
 
 PACKAGES = 24
 
@@ -66,6 +66,7 @@ class PoolContract:
         named = paths(PACKAGES)
         self.publish(stores, tmp_path, *named)
         freeze, members = Freeze(Failpoint.JOBS_BEFORE_HANDLER), Members()
+        stores.lease_ms = LEASE_MS
         members.start(stores.member("m1", failpoints=freeze))
         assert freeze.frozen.wait(PATIENCE_SECONDS)
         members.start(stores.member("m2"), stores.member("m3"))  # they join late

@@ -276,13 +276,15 @@ def test_a_broker_that_does_not_start_shows_why(tmp_path: Path, name: str) -> No
 def test_the_first_append_of_a_process_waits_for_no_timer_of_the_client_library(
     settings: KafkaSettings, journal: KafkaJournal, topic: TopicName
 ) -> None:
-    """The library's timer takes half a second; the quickest of some tries shows it on a busy machine, too."""
+    """The library's timer takes half a second; tries go on until one is quicker, also on a busy machine."""
     journal.ensure_topic(topic, FOREVER)
-    clock, taken = SystemClock(), []
-    for _ in range(5):
+    clock = SystemClock()
+
+    def is_quick() -> bool:
         with KafkaJournal(settings, clock) as fresh:
             fresh.bounds(topic)
             began = clock.monotonic()
             fresh.append(topic, some_records(1))
-            taken.append(clock.monotonic() - began)
-    assert min(taken) < 0.45
+            return clock.monotonic() - began < 0.45
+
+    wait_until(is_quick)

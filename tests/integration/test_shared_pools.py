@@ -33,7 +33,7 @@ from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
-from support.pool_scenario import POOL, Freeze, Members, Stores, open_target, pool_settings
+from support.pool_scenario import LEASE_MS, POOL, Freeze, Members, Stores, open_target, pool_settings
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_hooks_of_packages_run_side_by_side_and_those_of_one_path_in_order(
 def test_a_member_that_stood_still_beyond_its_lease_changes_nothing(
     engine: Engine, stores: Stores, members: Members
 ) -> None:
-    freeze = Freeze(Failpoint.JOBS_BEFORE_HANDLER)
+    freeze, stores.lease_ms = Freeze(Failpoint.JOBS_BEFORE_HANDLER), LEASE_MS
     publish(engine, "/a")
     frozen = stores.member("m1", failpoints=freeze)
     members.start(frozen)
@@ -181,7 +181,7 @@ def test_a_package_that_fails_is_given_up_and_holds_up_only_what_it_touches(
 
 
 def test_a_package_whose_members_die_each_time_is_given_up(engine: Engine, stores: Stores, members: Members) -> None:
-    freeze = Freeze(Failpoint.JOBS_BEFORE_HANDLER)
+    freeze, stores.lease_ms = Freeze(Failpoint.JOBS_BEFORE_HANDLER), LEASE_MS
     publish(engine, "/a")
     stores.settings = pool_settings(config=replace(pool_settings().config, max_retries=0))
     members.start(stores.member("m1", failpoints=freeze))

@@ -42,6 +42,10 @@ from support.engines import COMMANDS, Engine, EngineParts, page_source
 
 POOL: Final = AgentName("web")
 ADDED_TOPIC: Final = "purge.cdn"
+LEASE_MS: Final = 1_000
+"""Of members that die or stand still, so that others go on soon."""
+LONG_LEASE_MS: Final = 10_000
+"""Of members that live, however busy the machine is."""
 
 
 def open_target(kind: str, place: Path, failpoints: Failpoints, *, is_known: bool) -> Target:
@@ -73,6 +77,7 @@ class Stores:
         self.kind = kind
         self.settings = pool_settings()
         self.job_topic = JOB_TOPIC
+        self.lease_ms = LONG_LEASE_MS
         self.clock: Clock = SystemClock()
         self.codecs: Mapping[str, PackageCodec] = {"tree": TreeCodec()}
 
@@ -116,7 +121,7 @@ class Stores:
             processors=processors or Processors(),
         )
         shared = SharedTarget(partial(open_target, self.kind, self.place, failing), ports.clock, chance)
-        own = settled or MemberSettings(name, 4, settings or self.settings, 1_000, self.job_topic)
+        own = settled or MemberSettings(name, 4, settings or self.settings, self.lease_ms, self.job_topic)
         return PoolMember(own, ports, shared, when_changed)
 
 
@@ -228,6 +233,7 @@ def work(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> Non
     failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
     with Engine(Path(folder) / "home") as engine:
         stores = Stores(engine.journal, engine.blobs, Path(folder) / "shared")
+        stores.lease_ms = LEASE_MS
         stores.settings = pool_settings(job_rules=(JobRule("/content/**", ADDED_TOPIC),))
         stores.member(f"m{os.getpid()}", failpoints=failpoints).run(is_endless=False)
 
@@ -237,5 +243,6 @@ def stand_still(folder: str, failpoint: Failpoint, count: int) -> None:
     with Engine(Path(folder) / "home") as engine:
         still = StandStill(engine.journal, failpoint, count)
         stores = Stores(engine.journal, engine.blobs, Path(folder) / "shared")
+        stores.lease_ms = LEASE_MS
         stores.settings = pool_settings(job_rules=(JobRule("/content/**", ADDED_TOPIC),))
         stores.member(f"m{os.getpid()}", failpoints=still, journal=still).run(is_endless=False)
