@@ -300,6 +300,15 @@ def test_a_disruption_budget_that_lets_no_pod_go_is_refused(helm: str, more: str
     assert text in done.stderr
 
 
+def test_replicas_of_the_operator_go_to_different_nodes(helm: str) -> None:
+    [one] = of_kind(rendered(helm, "--set", "replicas=1"), "Deployment")
+    assert "topologySpreadConstraints" not in one["spec"]["template"]["spec"]
+    [two] = of_kind(rendered(helm, "--set", "replicas=2"), "Deployment")
+    [spread] = two["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == two["spec"]["selector"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+
+
 def test_alerts_ask_for_metrics_that_are_there(helm: str) -> None:
     [rule] = of_kind(rendered(helm, "--set", "monitoring.prometheusRule.enabled=true"), "PrometheusRule")
     asked = [one["expr"] for group in rule["spec"]["groups"] for one in group["rules"]]
