@@ -218,7 +218,7 @@ class Cluster:
         metadata, now = manifest["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         # named by its content, so that a repetition finds it: each would be a line of `kubectl describe` for an hour
         digest = digest_of([metadata["uid"], str(report.severity), report.reason, report.message])
-        name = f"{metadata['name'][:_LONGEST_PREFIX]}.{digest}"
+        name = f"{metadata['name'][:_LONGEST_PREFIX].rstrip('-.')}.{digest}"
         event: Manifest = {
             "apiVersion": "v1",
             "kind": "Event",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
+from mailboat.errors import ResourceInvalidError, SecretMalformedError, SecretMissingError, UsageError
 from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
@@ -493,6 +493,8 @@ def test_an_object_that_turns_stalled_is_reported_once_by_its_plan_or_in_general
     plan = plan_invalid(manifest, UsageError("spec.x is odd"), NOW)
     assert stall_report(manifest, plan) == Report(Severity.WARNING, "Usage", "spec.x is odd")
     assert stall_report({**manifest, "status": plan.status}, plan) is None
+    other = plan_invalid({**manifest, "status": plan.status}, ResourceInvalidError("spec.y is odd"), LATER)
+    assert stall_report({**manifest, "status": plan.status}, other) is not None
     told = replace(plan, actions=(Report(Severity.WARNING, "Usage", "more of it"),))
     assert stall_report(manifest, told) is None
     assert stall_report(manifest, Plan((), None)) is None

@@ -115,10 +115,10 @@ def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) ->
 
 
 def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
-    """A warning for an object that turns `Stalled`; None if it was, or if the plan itself reports that reason."""
+    """A warning for an object that is `Stalled` for another reason than before, unless the plan itself reports it."""
     after, before = _stall(plan.status), _stall(manifest.get("status"))
     told = {action.reason for action in plan.actions if isinstance(action, Report)}
-    if after is None or before is not None or after.reason in told:
+    if after is None or (before is not None and before.reason == after.reason) or after.reason in told:
         return None
     return Report(Severity.WARNING, after.reason, after.message)
 
