@@ -116,6 +116,18 @@ def test_an_event_says_why_a_pod_was_not_created_or_not_started(seen: Any, reaso
     assert found == (reason, False, f"0 of 2 members ready; {text}")
 
 
+@pytest.mark.parametrize(
+    ("failure", "success"),
+    [("FailedCreate", "SuccessfulCreate"), ("FailedMount", "Pulling"), ("FailedMount", "Pulled")],
+)
+def test_a_failure_that_was_overcome_is_no_cause(failure: str, success: str) -> None:
+    """As when pods are rolled half an hour after a quota was raised."""
+    old, later = event(failure, "no", "2026-11-21T11:30:00Z"), event(success, "ok", "2026-11-21T11:31:00Z")
+    assert said(planned(events=[{**later, "type": "Normal"}, old]))[0] == "PodsNotReady"
+    at_once = {**event(success, "ok", "2026-11-21T11:30:00Z"), "type": "Normal"}
+    assert said(planned(events=[old, at_once]))[2] != "0 of 2 members ready"
+
+
 def test_events_are_asked_for_of_the_object_that_has_not_started() -> None:
     [stateful_set] = workload().values()
     assert subject_uid(stateful_set, []) == "uid-edge"

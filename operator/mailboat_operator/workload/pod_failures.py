@@ -38,6 +38,8 @@ _CONFIG_REASONS: Final = frozenset(
 _CREATING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _VOLUME_EVENTS: Final = frozenset({"FailedAttachVolume", "FailedMount", "FailedMapVolume"})
 _NOT_CREATED: Final = "FailedCreate"
+_OVERCOME: Final = frozenset({"SuccessfulCreate", "Pulling", "Pulled", "Created", "Started"})
+"""Events that come after pods are created, and after volumes are mounted."""
 _LONGEST_TEXT: Final = 400
 
 
@@ -46,7 +48,7 @@ class Pods(Frozen):
 
     Attributes:
         found: The pods, without those that are being deleted, in order of their ordinals.
-        events: Warnings about the subject (see `subject_uid`).
+        events: Those about the subject (see `subject_uid`).
         going: The pods that are being deleted.
     """
 
@@ -176,8 +178,12 @@ def _container_trouble(pod: str, container: Mapping[str, Any], now: datetime) ->
 
 
 def _event_trouble(events: Sequence[Manifest]) -> PodProblem | None:
-    found = sorted((event for event in events if event.get("type") == "Warning"), key=_time_of_event)
+    """The newest failure, unless it was overcome: Events stay for an hour."""
+    # of one second the failure counts, as claims are created in the same one as their pod is refused
+    found = sorted(events, key=lambda one: (_time_of_event(one), one.get("type") == "Warning"))
     for event in reversed(found):
+        if event.get("reason") in _OVERCOME:
+            return None
         subject, text = event["involvedObject"]["name"], _shortened(event.get("message"))
         if event.get("reason") == _NOT_CREATED:
             return PodProblem("PodNotCreated", text)
