@@ -115,6 +115,8 @@ def test_what_changed_and_was_published_before_a_package_failed_is_said(boat: An
     (tmp_path / "many").mkdir()
     for name in (*(f"a{number:03}" for number in range(600)), "zA", "za"):
         (tmp_path / "many" / name).touch()
+    configuration = boat.home / "mailboat.yaml"
+    configuration.write_text(configuration.read_text().replace("refuse_collisions: false", "refuse_collisions: true"))
     ran = boat.run("publish", tmp_path / "many", "--changed", "-o", "name")
     assert (ran.code, "LimitExceeded" in ran.err) == (4, True)
     assert len(ran.out.splitlines()) == boat.json("journal", "topics")[0]["messages"] == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.config.document import Transfer
+from mailboat.config.document import LimitsConfig, Transfer
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import (
     JournalAccessDeniedError,
@@ -209,7 +209,8 @@ def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_wit
 
 
 def test_a_package_that_is_refused_at_its_end_leaves_no_pieces(engine: Engine, site: FolderSource) -> None:
-    settings = engine.publishing_with(inline_package_bytes=100_000, **CUT)
+    limits = LimitsConfig(refuse_collisions=True)
+    settings = engine.publishing_with(inline_package_bytes=100_000, limits=limits, **CUT)
     (Path(site.uri) / "w").mkdir()
     for name in ("a", "A"):
         (Path(site.uri) / "w" / name).touch()
