@@ -113,7 +113,6 @@ def see_subscribers(page: Page, url: str) -> None:
     expect(main).to_contain_text("ProcessorFailed the hook test ended with the exit code 1")
     page.goto(f"{url}/#/storage")
     expect(page.get_by_role("table", name="Memory accounts").get_by_role("row")).to_have_count(3)
-    assert barriers(page) == []
     page.goto(f"{url}/#/packages")  # a view that this agent does not serve
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 

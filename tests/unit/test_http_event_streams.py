@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from mailboat.api.dashboard_files import accepts_gzip
 from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
@@ -21,6 +22,7 @@ from mailboat.control.event_feed import EventFeed
 from mailboat.http import event_stream
 from mailboat.http.access import LOCAL
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
+from mailboat.telemetry.memory_accounts import MemoryAccounts
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 READERS, SLOW, VANISHING = 600, 200, 200
@@ -138,6 +140,37 @@ async def serve_a_thousand(packed: list[int]) -> None:
     await asyncio.gather(*tasks)
     assert {line.reason for line in readers} == {"stopping"}
     assert streams.clients == 0
+
+
+def test_memory_account_has_events_snapshot_and_what_is_encoded_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(account_for_clients(monkeypatch))
+
+
+async def account_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, memory = Fleet(), MemoryAccounts()
+    feed = EventFeed(fleet.status, "e")
+    streams = EventStreams(feed, SystemClock(), threading.Event(), limit=2)
+    streams.account_for(memory)
+
+    async def follow(last_id: str | None) -> int:
+        line = Line()
+        await EventStreamResponse(streams, LOCAL, last_id, follow=False)({}, line.receive, line.send)
+        [account] = memory.view().accounts
+        kept = [*streams._parts.values(), streams._snapshot]
+        assert account.used_bytes == feed.held_bytes + sum(len(part.data) + len(part.block) for part in kept)
+        return account.used_bytes
+
+    status_bytes = len(msgspec.json.encode(fleet.status()))
+    first = await follow(None)
+    assert 2 * status_bytes < first < 3 * status_bytes, "the snapshot of the feed, and the one for clients, encoded"
+    for _ in range(2):
+        fleet.change()
+        await follow("e-0")
+    assert len(streams._parts) > 1
+    monkeypatch.setattr(event_stream, "MAX_SHARED_BYTES", 0)
+    fleet.change()
+    await follow("e-0")
+    assert not streams._parts, "beyond its limit nothing is kept for clients that come later"
 
 
 @pytest.mark.parametrize(
