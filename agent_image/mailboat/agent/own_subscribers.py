@@ -208,12 +208,15 @@ class OwnSubscribers:
         if missing or not offsets:
             raise UsageError(f"{name} has no error-queue entry and no failed hook call at offset {(*missing, '?')[0]}")
         wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
-        packages = [(one, None if one.publisher else package_at(self._workspace, one.offset)) for one in wanted]
-        named = [
-            (one.publisher or (message.pub_agent_name if message else None), one.queue_name, one.offset)
-            for one, message in packages
-        ]
+        named = [(self._publisher_of(place), place.queue_name, place.offset) for place in wanted]
         return self._send(lambda sender: sender.redrive(named))
+
+    def _publisher_of(self, place: GivenUpPlace) -> AgentName | None:
+        """Who published a failed package; None where neither the target nor the log knows."""
+        if place.publisher is not None:
+            return place.publisher
+        message = package_at(self._workspace, place.offset)
+        return None if message is None else message.pub_agent_name
 
     def clear(self, publisher: str, name: str, max_items: int | None = None) -> SentCommands:
         """Drop the first packages of a publisher, or all that it has published until now.
