@@ -115,6 +115,7 @@ class Worker:
     @property
     def is_started(self) -> bool:
         """Whether it was started."""
+        # not `is_alive`: a thread that has ended was started, too
         return self._thread.ident is not None
 
     @property
@@ -229,6 +230,7 @@ class Worker:
 
     def _log_failure(self, error: Exception, pause: float) -> None:
         """A failure that comes again and again is one line, until another one comes."""
+        # By its text: an outage that lasts gives the same one with each retry.
         is_news, self._logged = str(error) != self._logged, str(error)
         is_known = isinstance(error, MailboatError | OSError)
         level = (logging.WARNING if is_known else logging.ERROR) if is_news else logging.DEBUG
@@ -298,6 +300,7 @@ class LeasedWorker(Worker):
             waiting.close()
 
     def _turn_with_lease(self) -> float:
+        # Tried again in each turn: the kernel frees the lease of a process that dies, and nothing reports it.
         with self._lease() as is_ours:
             if is_ours:
                 self._work()

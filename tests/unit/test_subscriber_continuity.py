@@ -31,7 +31,7 @@ def test_a_new_target_starts_at_the_first_package_not_at_the_next(end: int) -> N
 
 @pytest.mark.parametrize(("earliest", "end"), [(1, 90), (5, 90), (5, 5)])
 def test_a_new_target_stops_where_the_log_no_longer_holds_the_first_packages(earliest: int, end: int) -> None:
-    with pytest.raises(JournalIncompleteError, match=f"edge is new, the journal begins at {earliest}"):
+    with pytest.raises(JournalIncompleteError, match=f"edge is new, and the journal starts at offset {earliest}"):
         start(None, earliest, end)
 
 

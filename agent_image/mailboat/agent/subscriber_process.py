@@ -189,6 +189,7 @@ class SubscriberProcess:
             self._subscriber = Subscriber(settings, replace(ports, observer=self))
             self._hold = SubscriberLock(workspace.home.lock_file(subscription.name), subscription.name)
         except BaseException:
+            # it holds the target's lock: the next attempt of this process would find the target busy
             self._target.close()
             raise
 

@@ -156,6 +156,7 @@ class SubscriberTask:
                 with self._lock:
                     # cleared before `closing` releases the target: `view` must not ask a closed subscriber
                     self._subscriber = None
+                    # under the same lock: `report` has the subscriber or its last message, never neither
                     self._last_message = subscriber.present()
 
     def _open_when_free(self) -> RunnableSubscriber:

@@ -81,7 +81,7 @@ def sweep(
 ) -> None:
     """Remove blobs older than the grace period that no message of the log names.
 
-    Also removes those of targets that no node refers to.
+    Also removes unreferenced binaries of `sqlite:` targets of this home.
     """
     with _archive(session) as archive:
         found = archive.sweep(is_dry_run=not yes, forget_journal=forget_journal)

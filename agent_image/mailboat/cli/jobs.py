@@ -251,7 +251,12 @@ def set_queue(
     queue: QueueArgument,
     topics: TopicsOption = None,
     kind: Annotated[
-        KindOption, typer.Option("--kind", metavar="KIND", help="parallel, ordered, keyed or fair.")
+        KindOption,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="parallel, ordered (one at a time), keyed (one at a time per key) or fair (keys take turns).",
+        ),
     ] = KindOption.PARALLEL,
     max_parallel: Annotated[
         str,

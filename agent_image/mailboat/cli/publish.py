@@ -58,7 +58,8 @@ class Selection(NamedTuple):
     ] = None
     shallow: ShallowOption = False
     changed: Annotated[
-        bool, typer.Option("--changed", help="What changed since the last publish of this source, deletes included.")
+        bool,
+        typer.Option("--changed", help="Only what changed since the last publish of this source, deletes included."),
     ] = False
 
     def source_and_paths(self) -> tuple[str, tuple[NodePath, ...]]:
@@ -300,7 +301,9 @@ def _refuse_both(*, changed: bool, **others: bool) -> None:
     """Raises: UsageError when `--changed`, which cuts by itself, comes with an option about cutting."""
     given = [name.replace("_", "-") for name, is_given in others.items() if is_given]
     if changed and given:
-        raise UsageError(f"--changed cuts packages by itself and can't be combined with --{given[0]}")
+        raise UsageError(
+            f"--changed decides itself what to publish, in how many packages: it can't be combined with --{given[0]}"
+        )
 
 
 def _add(paths: Sequence[NodePath], shallow: bool, request_id: RequestId | None = None) -> DistributionRequest:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mailboat.composition.environment import expanded_path
+from mailboat.composition.environment import DEFAULT_HOME, expanded_path
 from mailboat.composition.places import check_folder_place
 from mailboat.config.decoder import (
     ConfigInvalidError,
@@ -237,7 +237,7 @@ def create_home(path: Path, config: Config) -> Home:
     if has_own or (path / NOTE_FILE).exists():
         home = Home(path)
         is_whole = home.config.journal.kafka is not None or home.journal_path.exists()
-        step = None if is_whole else f"mailboat --home {path} init --new-journal"
+        step = _command(path, "status" if is_whole else "init --new-journal")
         raise HomeExistsError(f"{path} is a Mailboat home already", next_step=step, home=path.absolute())
     make_folders(path)
     make_identity(path)
@@ -281,8 +281,13 @@ def _noted_config_file(path: Path) -> Path:
         message = f"{path} holds the state of agents whose configuration is elsewhere, and no note of where"
         step = f"mailboat --home {path} agent run --config FILE"
     else:
-        message, step = f"there is no Mailboat home at {path}", f"mailboat --home {path} init"
+        message, step = f"there is no Mailboat home at {path}", _command(path, "init")
     raise HomeMissingError(message, next_step=step, home=path.absolute())
+
+
+def _command(path: Path, command: str) -> str:
+    """A command on a home; the default one needs no option."""
+    return f"mailboat {command}" if path == DEFAULT_HOME else f"mailboat --home {path} {command}"
 
 
 def make_folders(path: Path) -> None:

@@ -72,6 +72,7 @@ class Distributions:
             return found
         raise DistributionMissingError(
             f"{publisher} has no package with the package id, request id or offset {identifier[:_SHOWN]!r}",
+            next_step="mailboat distributions ls",
             publisher=publisher,
         )
 

@@ -358,6 +358,7 @@ def _clear(room: Path) -> None:
         # with O_CREAT: a process that was killed right after making the folder left it without a lock file
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            # without waiting: a live process holds it shared for as long as its transfer lasts
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(room, ignore_errors=True)
         finally:

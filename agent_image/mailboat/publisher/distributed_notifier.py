@@ -125,6 +125,7 @@ class DistributedNotifier:
                 while not self._worker.is_stopping:
                     self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
+            # without the lease another process may be raising them
             self._statistics = replace(self._statistics, is_raising=False)
 
     def _take_in(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
@@ -349,6 +350,7 @@ class EventRun:
                 return
 
     def _has_room(self) -> bool:
+        # One silent subscriber holds back all packages for `silent_seconds`: they must not fill the memory.
         return len(self._pending) < _MOST_PENDING and self._pending_bytes < _MOST_PENDING_BYTES
 
     def _candidate(self, record: Record) -> Candidate | None:
@@ -371,6 +373,7 @@ class EventRun:
         self._beat(0.0)
         # A backlog of events is one long step: the beat above keeps the liveness probe from calling it stuck.
         self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
+        # `plan` returns the first of `_pending`, in order
         for _ in ready:
             self._pending_bytes -= _path_bytes(self._pending.popleft())
         self._note()

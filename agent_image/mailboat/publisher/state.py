@@ -270,6 +270,7 @@ class PublisherLocks:
             os.close(waiting)
 
     def _lock(self, handle: int, deadline: Deadline, purpose: str) -> None:
+        # an event that is never set: the clock waits on events, so that tests can move time
         never = threading.Event()
         while not try_lock(handle):
             if deadline.is_over():

@@ -137,8 +137,8 @@ def _diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShort
 def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
     gone = bounds.earliest_offset
     return JournalIncompleteError(
-        f"{name} is new, the journal begins at {gone}:"
-        f" {gone} {'message is' if gone == 1 else 'messages are'} gone, which it would lack",
+        f"{name} is new, and the journal starts at offset {gone}: "
+        f"{gone} earlier {'message was' if gone == 1 else 'messages were'} removed",
         next_step="publish the whole tree again (mailboat publish --source SOURCE /), then start with --accept-gap",
         subscriber=name,
         earliest=gone,

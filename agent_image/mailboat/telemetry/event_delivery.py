@@ -175,6 +175,7 @@ class EventDelivery:
             if pending and (is_last or self._sender.max_notices == 1):
                 for message in _bundles(pending, self._sender.max_notices):
                     if self._worker.is_stopping:
+                        # nothing of this record is noted, so the next start sends it
                         return
                     self._send(message)
                     self._ports.failpoints.reach(Failpoint.DELIVERY_SENT)

@@ -50,6 +50,7 @@ def copy_by_links(existing: FolderHandle, new: FolderHandle, durability: Durabil
 
     Raises: OSError.
     """
+    # only the names are new: a linked file shares bytes that are durable already
     durability.touch(new.place)
     with os.scandir(existing.descriptor) as entries:
         for entry in entries:
@@ -107,6 +108,7 @@ def open_generations_target(
         try:
             generations = _Generations(state, failpoints or NoFailpoints(), max(1, kept_generations))
         except BaseException:
+            # the state holds the lock of the target: unreleased, this process would find itself busy
             state.close()
             raise
     return TreeTarget(state.parts(generations, lambda: open_generations_source(Path(state.root.place))))
@@ -187,6 +189,7 @@ class _Generations:
 
     def show(self) -> None:
         if self._built is not None:
+            # After the commit, which names the generation: a crash from here on is finished by `_recover`.
             self._names, self._built = self._built, None
             self._finish()
             self._failpoints.reach(Failpoint.TARGET_GENERATION_FLIPPED)
@@ -194,6 +197,7 @@ class _Generations:
     def discard(self) -> None:
         self._built = None
         self._state.durability.forget()
+        # A generation that was built already is not named by the rolled-back transaction, so `_prune` removes it.
         self._clear_staging()
         for left in (_BUILDING, _LINKED):
             self._own.remove(left)
