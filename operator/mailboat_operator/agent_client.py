@@ -187,8 +187,8 @@ def _error_of(status: int, problem: Problem | None, publisher: str) -> MailboatE
 
 def _checked(view: DistributionView) -> DistributionView:
     passed = (*view.skipped, *view.unknown)
-    named = [*view.imported, *view.waiting, *view.removed, *(one.subscriber for one in view.failed)]
-    names = [view.package_id, *named, *(one.subscriber for one in passed)]
+    named = [*view.imported, *view.waiting, *view.removed, *(failure.subscriber for failure in view.failed)]
+    names = [view.package_id, *named, *(outcome.subscriber for outcome in passed)]
     _check_bounds([view.offset], [view.published_at], names)
     return view
 

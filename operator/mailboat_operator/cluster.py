@@ -116,7 +116,7 @@ class Cluster:
         )
         try:
             async with self._turn():
-                return [dict(one) async for one in found]
+                return [dict(manifest) async for manifest in found]
         except FAILURES as error:
             raise mapped(error, f"listing {kind} in {namespace}") from error
 
@@ -253,7 +253,7 @@ class Cluster:
         Raises: ClusterConflictError when the object was changed since `manifest` was read; see `apply`.
         """
         metadata = manifest["metadata"]
-        others = [one for one in metadata.get("finalizers") or () if one != FINALIZER]
+        others = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer != FINALIZER]
         document = {
             "metadata": {
                 "uid": metadata["uid"],

@@ -92,7 +92,9 @@ _RUNNING: Final = frozenset({"StatefulSet", APACHE_APPLICATION, KUBEFLOW_APPLICA
 async def publishers_in(cluster: Cluster, namespace: str) -> Sequence[Publisher]:
     """The publishers of a namespace, or of all (`*`), that can be understood, by name."""
     found = map(_decoded, await cluster.list("Publisher", namespace))
-    return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+    return sorted(
+        (publisher for publisher in found if isinstance(publisher, Publisher)), key=lambda one: one.metadata.name
+    )
 
 
 async def address_of(cluster: Cluster, publisher: Publisher) -> AgentAddress | None:
@@ -150,7 +152,7 @@ class ClusterReader:
     async def pools(self, namespace: str) -> Sequence[SubscriberPool]:
         """The pools of a namespace that can be understood, by name."""
         found = map(_decoded, await self.cluster.list("SubscriberPool", namespace))
-        return sorted((one for one in found if isinstance(one, SubscriberPool)), key=lambda one: one.metadata.name)
+        return sorted((pool for pool in found if isinstance(pool, SubscriberPool)), key=lambda one: one.metadata.name)
 
     async def publishers(self, namespace: str) -> Sequence[Publisher]:
         """See `publishers_in`."""
@@ -159,13 +161,13 @@ class ClusterReader:
     async def builds(self, namespace: str, owner_uid: str) -> Sequence[PackageBuild]:
         """The builds that a timetable made."""
         found = await self.cluster.list("PackageBuild", namespace)
-        made = [_decoded(one) for one in found if controller_uid(one) == owner_uid]
-        return [one for one in made if isinstance(one, PackageBuild)]
+        made = [_decoded(child) for child in found if controller_uid(child) == owner_uid]
+        return [build for build in made if isinstance(build, PackageBuild)]
 
     async def job_queues(self, namespace: str) -> Sequence[JobQueue]:
         """The JobQueues of a namespace, or of all (`*`), that can be decoded."""
         found = map(_decoded, await self.cluster.list("JobQueue", namespace))
-        return [one for one in found if isinstance(one, JobQueue)]
+        return [queue for queue in found if isinstance(queue, JobQueue)]
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """See `address_of`."""

@@ -1,6 +1,6 @@
 """The status of all agents as one: asked at most every few seconds, a few at a time, each for a limited time.
 
-An agent that does not answer costs the others nothing. What it said last is kept for an hour, with the state `stale`.
+An agent that does not answer costs the others nothing. Its last answer is kept for an hour, with the state `stale`.
 Agents are asked only while a page is open. Used from one event loop.
 """
 
@@ -124,7 +124,7 @@ class FleetStatus:
                 return await self._ask(name, request)
 
         found = await asyncio.gather(*(ask(name, request) for name, request in agents.items()))
-        self._states = {one.name: one for one in found}
+        self._states = {agent.name: agent for agent in found}
 
     async def _ask(self, name: str, request: AskAgent) -> AgentState:
         now, before = self.now(), self._states.get(name, AgentState(name))

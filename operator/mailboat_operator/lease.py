@@ -92,7 +92,7 @@ def may_take(sighting: Sighting | None, settings: LeaseSettings, now: float) -> 
 def order_of(version: str) -> tuple[int, ...]:
     """What versions are compared by: their leading numbers."""
     match = _NUMBERS.match(version)
-    return tuple(int(one) for one in match[0].split(".")) if match is not None else ()
+    return tuple(int(part) for part in match[0].split(".")) if match is not None else ()
 
 
 class Lease:

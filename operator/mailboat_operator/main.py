@@ -85,7 +85,9 @@ def _page(settings: OperatorSettings, cluster: Cluster, agents: Agents) -> Fleet
     async def requests() -> dict[str, AskAgent]:
         lists = [await publishers_in(cluster, namespace) for namespace in settings.namespaces or ("*",)]
         found = [publisher for publishers in lists for publisher in publishers]
-        return {f"{one.metadata.namespace}/{one.metadata.name}": request_of(one) for one in found}
+        return {
+            f"{publisher.metadata.namespace}/{publisher.metadata.name}": request_of(publisher) for publisher in found
+        }
 
     return FleetPage(FleetStatus(requests, lambda: datetime.now(UTC)).look, settings.dashboard_token)
 
@@ -145,8 +147,8 @@ async def _first(work: Coroutine[Any, Any, bool], stopping: asyncio.Event) -> bo
         await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for one in (task, stop):
-            one.cancel()
+        for waited in (task, stop):
+            waited.cancel()
         await asyncio.gather(task, stop, return_exceptions=True)
 
 
@@ -192,7 +194,7 @@ def run() -> int:
     try:
         return asyncio.run(_main(settings))
     except MailboatError as error:
-        _LOG.error("%s", error)  # said in full: the trace would add nothing
+        _LOG.error("%s", error)  # the message is complete: the trace would add nothing
         return 1
 
 

@@ -150,5 +150,5 @@ def _retry_after(error: Exception) -> float | None:
     if details is not None and details.retryAfterSeconds is not None:
         return float(details.retryAfterSeconds)
     response = getattr(error, "response", None)
-    said = "" if response is None else response.headers.get("Retry-After", "")
-    return float(said) if said.isdecimal() else None
+    header = "" if response is None else response.headers.get("Retry-After", "")
+    return float(header) if header.isdecimal() else None

@@ -91,6 +91,8 @@ class Resync:
     async def _list(self, kind: str) -> list[Manifest]:
         """All objects of a kind; none where the kind itself is gone."""
         try:
-            return [one for namespace in self._namespaces for one in await self._cluster.list(kind, namespace)]
+            return [
+                manifest for namespace in self._namespaces for manifest in await self._cluster.list(kind, namespace)
+            ]
         except ClusterConflictError:
             return []

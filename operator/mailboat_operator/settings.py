@@ -72,19 +72,19 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         return environment.get(f"MAILBOAT_OPERATOR_{name}") or None
 
     def number(name: str, default: float, smallest: float, largest: float = _LARGEST) -> float:
-        said = text(name)
+        setting = text(name)
         try:
-            value = default if said is None else float(said)
+            value = default if setting is None else float(setting)
         except ValueError as error:
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, but must be a number") from error
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {setting!r}, but must be a number") from error
         if not smallest <= value <= largest:
-            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, but must be from {smallest:g} to {largest:g}")
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {setting!r}, but must be from {smallest:g} to {largest:g}")
         return value
 
     def peers(name: str) -> tuple[Mapping[str, Any], ...] | None:
-        said = text(name)
+        setting = text(name)
         try:
-            found = None if said is None else json.loads(said)
+            found = None if setting is None else json.loads(setting)
         except ValueError as error:
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
         if found is not None and not (isinstance(found, list) and all(isinstance(peer, dict) for peer in found)):

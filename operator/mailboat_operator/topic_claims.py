@@ -94,7 +94,7 @@ class TopicClaims:
     def reclaimed(self, journal: Journal) -> list[str]:
         """Names of the Topics that want their topics deleted with them, and that need the Journal for it."""
         found = (self._claims[place] for place in self._reclaimed.get(_place(journal.metadata), ()))
-        return sorted(one.place[1] for one in found if one.is_deleted or not journal.metadata.is_deleted)
+        return sorted(claim.place[1] for claim in found if claim.is_deleted or not journal.metadata.is_deleted)
 
     def is_needed(self, journal: Place) -> bool:
         """Whether any Topic needs the Journal for its deletion."""

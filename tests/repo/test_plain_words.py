@@ -165,7 +165,7 @@ def test_class_names_are_terms_of_the_field(product: Any) -> None:
     assert [one.name for module in product for one in module.classes() if METAPHORS.search(one.name)] == []
 
 
-MOST_LOOPS_OVER_ONE = 112
+MOST_LOOPS_OVER_ONE = 32
 """Loops whose variable is `one` instead of the noun of its items. Lower it with each that gets a name."""
 
 
@@ -179,7 +179,7 @@ DELICATE = re.compile(
 )
 """What a module with ordering, locks, durable files or bugs of a client library contains."""
 FEW = 2
-COMMENTS_PER_100_LINES = {"all": 4.4, "own": 3.4}
+COMMENTS_PER_100_LINES = {"all": 4.7, "own": 3.7}
 """Reasons in those modules, in all comments and in those on a line of their own. Raise them with each reason added."""
 DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|pragma|-{9})")
 

@@ -36,7 +36,7 @@ def test_a_new_target_stops_where_the_log_no_longer_holds_the_first_packages(ear
 
 
 def test_the_ways_to_a_whole_new_target_are_told() -> None:
-    with pytest.raises(JournalIncompleteError, match="5 messages are gone") as info:
+    with pytest.raises(JournalIncompleteError, match="5 earlier messages were removed") as info:
         start(None, 5, 90)
     assert "mailboat publish --source SOURCE /" in str(info.value.next_step)
     assert "--accept-gap" in str(info.value.next_step)

@@ -137,9 +137,9 @@ async def _answer_mistakes(request: Request, error: Exception) -> Response:
     """What is wrong with a request, place by place, without repeating what it said."""
     found = cast("RequestValidationError", error).errors()
     kind = request.headers.get("content-type", "")
-    if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
+    if any(mistake["loc"][:1] == ("body",) for mistake in found) and "json" not in kind.lower():
         return await answer_error(request, undeclared_body(kind))
-    texts = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
+    texts = [f"{'.'.join(map(str, mistake['loc']))}: {_said_of(mistake)}" for mistake in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(texts)
     message = "; ".join(texts) + (f"; and {more} more" if more else "")
     return await answer_error(request, UsageError(message, next_step=_near_member(request, found)))

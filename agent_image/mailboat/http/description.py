@@ -99,9 +99,9 @@ def _name_verb(operation: dict[str, Any]) -> None:
 
 def _trim(operation: dict[str, Any]) -> None:
     """Take out what the framework makes up of names, and what it says twice."""
-    for one in operation.get("parameters", ()):
+    for parameter in operation.get("parameters", ()):
         for said in ("title", "description"):
-            one["schema"].pop(said, None)
+            parameter["schema"].pop(said, None)
     bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
     for body in bodies:
         for shown in body.get("content", {}).values():

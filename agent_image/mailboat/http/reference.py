@@ -60,7 +60,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h3><b>{method.upper()}</b> {escape(path)}</h3><p><strong>{escape(operation['summary'])}.</strong></p>"
     yield from map(_paragraph, operation.get("description", "").split("\n\n"))
-    rows = [_parameter(one) for one in operation.get("parameters", ())]
+    rows = [_parameter(parameter) for parameter in operation.get("parameters", ())]
     if rows:
         yield f"<table><tr><th>parameter<th>in<th>type<th>meaning</tr>{''.join(rows)}</table>"
     for media, body in operation.get("requestBody", {}).get("content", {}).items():

@@ -83,5 +83,5 @@ def takers(workers: Iterable[WorkerState], patterns: Sequence[str]) -> list[Work
     return [
         worker
         for worker in workers
-        if worker.slots and any(patterns_overlap(one, other) for one in wanted for other in worker.topics)
+        if worker.slots and any(patterns_overlap(pattern, other) for pattern in wanted for other in worker.topics)
     ]

@@ -40,13 +40,15 @@ def _section(record: type, *, is_asked: bool) -> dict[str, Any]:
     if required:
         schema["required"] = required
     schema["properties"] = {key.name: _field(key, is_asked=is_asked) for key in keys}
-    schema["properties"] |= {one.former: _field(one.key, is_asked=is_asked) for one in renamed_of(record).values()}
+    schema["properties"] |= {
+        renamed.former: _field(renamed.key, is_asked=is_asked) for renamed in renamed_of(record).values()
+    }
     rules = validations((*rules_of(record), *_renamed_rules(record))) if is_asked else []
     return {**schema, "x-kubernetes-validations": rules} if rules else schema
 
 
 def _renamed_rules(record: type) -> list[Rule]:
-    return [_renamed_rule(one, f"self.{one.former}") for one in renamed_of(record).values()]
+    return [_renamed_rule(renamed, f"self.{renamed.former}") for renamed in renamed_of(record).values()]
 
 
 def _renamed_rule(one: Renamed, value: str) -> Rule:

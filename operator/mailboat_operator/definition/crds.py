@@ -72,7 +72,7 @@ def _whole(kind: Kind[Any]) -> dict[str, Any]:
         "properties": {
             "apiVersion": {"type": "string", "description": "The group and version that the object is written in."},
             "kind": {"type": "string", "description": "The kind of the object."},
-            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # more may not be said
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # no other member is allowed
             "spec": spec_schema(kind.spec),
             "status": status_schema(kind.status),
         },

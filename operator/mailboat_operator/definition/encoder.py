@@ -31,7 +31,7 @@ def encode_field(key: Key, value: Any) -> Any:
     if key.shape is Shape.MAPPING:
         return dict(value)
     if key.shape is Shape.LIST:
-        return [_encode_value(key, one) for one in value]
+        return [_encode_value(key, item) for item in value]
     return _encode_value(key, value)
 
 

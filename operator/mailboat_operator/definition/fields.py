@@ -97,7 +97,7 @@ class Form(Frozen):
 
 
 class Field(Frozen):
-    """What is said of one field.
+    """The declaration of one field.
 
     Attributes:
         text: One or two sentences for people: `kubectl explain` shows them.
@@ -140,7 +140,7 @@ class Key(NamedTuple):
         name: Its name in manifests.
         kind: Of the value, or of each: str, int, float, bool, datetime, a StrEnum, a record, or `object` for anything.
         shape: One value, a list, or a mapping from texts.
-        field: What is said of it.
+        field: Its declaration.
         default: What holds when the manifest does not say; `REQUIRED` where it must.
     """
 
@@ -180,7 +180,7 @@ def _read_keys(record: type) -> tuple[Key, ...]:
 
 def renamed_of(record: type) -> Mapping[str, Renamed]:
     """The fields of a record that had another name, by that name."""
-    return {one.former: one for one in getattr(record, "RENAMED", ())}
+    return {renamed.former: renamed for renamed in getattr(record, "RENAMED", ())}
 
 
 def rules_of(record: type) -> tuple[Rule, ...]:
@@ -191,12 +191,14 @@ def rules_of(record: type) -> tuple[Rule, ...]:
 def _key(record: type, one: dataclasses.Field[Any], hint: Any) -> Key:
     if get_origin(hint) is not typing.Annotated:
         raise TypeError(f"{record.__name__}.{one.name} has no description")
-    kind, said = get_args(hint)[:2]
+    kind, declared = get_args(hint)[:2]
     shape, kind = _shape_of(kind)
     default = one.default
     if one.default_factory is not MISSING:
         default = one.default_factory()
-    return Key(one.name, _name_of(one.name, said), kind, shape, said, REQUIRED if default is MISSING else default)
+    return Key(
+        one.name, _name_of(one.name, declared), kind, shape, declared, REQUIRED if default is MISSING else default
+    )
 
 
 def _shape_of(kind: Any) -> tuple[Shape, Any]:
@@ -209,9 +211,9 @@ def _shape_of(kind: Any) -> tuple[Shape, Any]:
     return Shape.ONE, kind
 
 
-def _name_of(attribute: str, said: Field) -> str:
-    if said.name is not None:
-        return said.name
-    ending = said.form.ending if said.form is not None else ""
+def _name_of(attribute: str, declared: Field) -> str:
+    if declared.name is not None:
+        return declared.name
+    ending = declared.form.ending if declared.form is not None else ""
     first, *rest = attribute.removesuffix(ending).split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -1,4 +1,4 @@
-"""What is said of a kind as a whole: its names, its columns, whether it scales."""
+"""A kind as a whole: its names, its columns, whether it scales."""
 
 from __future__ import annotations
 

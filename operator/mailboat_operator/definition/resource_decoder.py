@@ -121,7 +121,7 @@ def _status(kind: Kind[Any], document: object) -> Any:
 def _known_part(key: Key, value: object) -> object:
     """Without the fields that this version does not know."""
     if isinstance(value, list):
-        return [_known_part(key, one) for one in value]
+        return [_known_part(key, item) for item in value]
     if not key.is_section or not isinstance(value, Mapping):
         return value
     return {inner.name: _known_part(inner, value[inner.name]) for inner in keys_of(key.kind) if inner.name in value}
@@ -214,7 +214,7 @@ def _check_count(key: Key, count: int, path: str) -> None:
 
 
 def _check_unique(key: Key, made: tuple[Any, ...], path: str) -> None:
-    names = [getattr(one, key.field.key) if key.field.key else one for one in made]
+    names = [getattr(item, key.field.key) if key.field.key else item for item in made]
     for number, name in enumerate(names):
         if name in names[:number]:
             raise ResourceInvalidError(f"{path}[{number}]: duplicate {_quote(name)}", field=f"{path}[{number}]")
@@ -244,7 +244,7 @@ def _whole(found: Mapping[Any, Any], name: str) -> int:
 
 def _texts(found: Mapping[Any, Any], name: str) -> dict[str, str]:
     value = found.get(name) or {}
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise ResourceInvalidError(f"metadata.{name} must be a mapping of names to strings", field=f"metadata.{name}")
     return dict(value)
 
@@ -261,7 +261,7 @@ def _owner_uid(found: Mapping[Any, Any]) -> str:
 
 def _finalizers(found: Mapping[Any, Any]) -> tuple[str, ...]:
     value = found.get("finalizers") or []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ResourceInvalidError("metadata.finalizers must be a list of strings", field="metadata.finalizers")
     return tuple(value)
 

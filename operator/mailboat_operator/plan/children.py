@@ -138,9 +138,10 @@ def _differing_entry(wanted: Sequence[object], found: Sequence[object], path: st
         if len(wanted) != len(found):
             return path
         return _first(differing_field(one, found[place], f"{path}[{place}]") for place, one in enumerate(wanted))
-    known = {_entry_key(one, keys): one for one in found}
+    known = {_entry_key(entry, keys): entry for entry in found}
     return _first(
-        differing_field(one, known.get(_entry_key(one, keys)), f"{path}[{_entry_key(one, keys)[0]}]") for one in wanted
+        differing_field(entry, known.get(_entry_key(entry, keys)), f"{path}[{_entry_key(entry, keys)[0]}]")
+        for entry in wanted
     )
 
 
@@ -150,7 +151,7 @@ one volume twice, and ports need no name."""
 
 
 def _are_distinct(entries: Sequence[object], keys: Sequence[str]) -> bool:
-    found = [_entry_key(one, keys) for one in entries]
+    found = [_entry_key(entry, keys) for entry in entries]
     return bool(found) and all(None not in key for key in found) and len({*found}) == len(found)
 
 

@@ -125,7 +125,14 @@ def stall_report(manifest: Manifest, plan: Plan) -> Report | None:
 
 def _stall(status: object) -> Condition | None:
     conditions = _conditions_of(status) if isinstance(status, Mapping) else ()
-    return next((one for one in conditions if one.type == STALLED and one.status is ConditionStatus.TRUE), None)
+    return next(
+        (
+            condition
+            for condition in conditions
+            if condition.type == STALLED and condition.status is ConditionStatus.TRUE
+        ),
+        None,
+    )
 
 
 def conditions_after(
@@ -207,14 +214,14 @@ def _conditions_of(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     try:
         return tuple(
             Condition(
-                one["type"],
-                ConditionStatus(one["status"]),
-                one["reason"],
-                one["message"],
-                one["observedGeneration"],
-                datetime.fromisoformat(one["lastTransitionTime"]),
+                condition["type"],
+                ConditionStatus(condition["status"]),
+                condition["reason"],
+                condition["message"],
+                condition["observedGeneration"],
+                datetime.fromisoformat(condition["lastTransitionTime"]),
             )
-            for one in status.get("conditions", ())
+            for condition in status.get("conditions", ())
         )
     except (KeyError, TypeError, ValueError):
         return ()

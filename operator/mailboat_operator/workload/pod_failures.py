@@ -98,9 +98,9 @@ def subject_uid(workload: Manifest, pods: Sequence[Manifest]) -> str | None:
 
 def trouble_of(pods: Pods, now: datetime) -> PodProblem | None:
     """The first cause found; None where pods run, or where it is too early to know."""
-    found = (_pod_trouble(one, now) for one in pods.found)
-    problems = (*found, *(_stop_trouble(one, now) for one in pods.going))
-    return next((one for one in problems if one is not None), None) or _event_trouble(pods.events)
+    found = (_pod_trouble(pod, now) for pod in pods.found)
+    problems = (*found, *(_stop_trouble(pod, now) for pod in pods.going))
+    return next((problem for problem in problems if problem is not None), None) or _event_trouble(pods.events)
 
 
 def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, can_catch_up: bool) -> bool:
@@ -115,10 +115,10 @@ def is_progress_over(pods: Pods, before: Sequence[Condition], now: datetime, *, 
         now: This moment.
         can_catch_up: Whether an agent that runs and is not ready has a backlog to import.
     """
-    if can_catch_up and pods.found and all(_is_catching_up(one, now) for one in pods.found):
+    if can_catch_up and pods.found and all(_is_catching_up(pod, now) for pod in pods.found):
         return False
-    moments = [_moment(one["metadata"].get("creationTimestamp")) for one in pods.found]
-    moments += [_moment(_condition(one, "Ready").get("lastTransitionTime")) for one in pods.found]
+    moments = [_moment(pod["metadata"].get("creationTimestamp")) for pod in pods.found]
+    moments += [_moment(_condition(pod, "Ready").get("lastTransitionTime")) for pod in pods.found]
     known = {condition.type: condition for condition in before}
     stalled, moving = known.get("Stalled"), known.get("Reconciling")
     was_over = stalled is not None and stalled.status is ConditionStatus.TRUE and stalled.reason == DEADLINE_EXCEEDED
@@ -140,7 +140,7 @@ def _pod_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
         )
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found = (_container_trouble(name, container, now) for container in containers if not container.get("ready"))
-    return next((one for one in found if one is not None), None)
+    return next((trouble for trouble in found if trouble is not None), None)
 
 
 def _stop_trouble(pod: Manifest, now: datetime) -> PodProblem | None:
@@ -215,7 +215,7 @@ def _crash(container: Mapping[str, Any], now: datetime) -> Mapping[str, Any] | N
 def _is_catching_up(pod: Manifest, now: datetime) -> bool:
     """Whether a snapshot is being restored, or the agent runs and the pod waits for no other container."""
     status = pod.get("status") or {}
-    if any("running" in (one.get("state") or {}) for one in status.get("initContainerStatuses") or ()):
+    if any("running" in (container.get("state") or {}) for container in status.get("initContainerStatuses") or ()):
         return True
     containers = status.get("containerStatuses") or ()
     agents = [container for container in containers if container["name"] == AGENT_CONTAINER]

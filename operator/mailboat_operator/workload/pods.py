@@ -175,16 +175,18 @@ def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool =
         is_spread: Whether pods go to different nodes as far as that is possible, unless the object says more.
     """
     own = {key: labels[key] for key in (NAME, COMPONENT, INSTANCE)}
-    said = {
+    settings = {
         key.name: encode_field(key, getattr(placement, key.attribute))
         for key in keys_of(Placement)
         if getattr(placement, key.attribute)
     }
-    said["securityContext"] = {**POD_SECURITY, **said["securityContext"]}
-    spread = said.get("topologySpreadConstraints") or ([_OVER_NODES] if is_spread else [])
+    settings["securityContext"] = {**POD_SECURITY, **settings["securityContext"]}
+    spread = settings.get("topologySpreadConstraints") or ([_OVER_NODES] if is_spread else [])
     if spread:
-        said["topologySpreadConstraints"] = [{"labelSelector": {"matchLabels": own}, **one} for one in spread]
-    return said
+        settings["topologySpreadConstraints"] = [
+            {"labelSelector": {"matchLabels": own}, **constraint} for constraint in spread
+        ]
+    return settings
 
 
 def promised(resources: Resources) -> Resources:
@@ -249,7 +251,7 @@ def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
 def init_container(container: InitContainer) -> dict[str, Any]:
     """A container of a template, without the content."""
     document = encode(container)
-    mounts = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
+    mounts = [{**mount, "name": user_volume_name(mount["name"])} for mount in document.get("volumeMounts", ())]
     security = {**document.get("securityContext", {}), **CONTAINER_SECURITY}
     return {**document, "volumeMounts": mounts, "securityContext": security}
 

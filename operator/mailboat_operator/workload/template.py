@@ -346,7 +346,7 @@ def _mounts_known_volumes(name: str) -> Rule:
         "volumeMounts can name the template's own volumes only",
         f".{name}",
         lambda spec: (
-            {mount.name for one in getattr(spec, attribute) for mount in one.volume_mounts}
+            {mount.name for container in getattr(spec, attribute) for mount in container.volume_mounts}
             <= {volume.name for volume in spec.volumes}
         ),
     )

@@ -83,7 +83,7 @@ def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:
         return (Finding(VOLUMES_RESIZED, ConditionStatus.FALSE, "ResizeRefused", text),)
     if not claims.found:
         return ()
-    waiting = [one for one in claims.found if _bytes((one.get("status") or {}).get("capacity")) < size_bytes]
+    waiting = [claim for claim in claims.found if _bytes((claim.get("status") or {}).get("capacity")) < size_bytes]
     if not waiting:
         return (Finding(VOLUMES_RESIZED, ConditionStatus.TRUE, "Resized", f"{len(claims.found)} claims have {size}"),)
     text = f"{len(claims.found) - len(waiting)} of {len(claims.found)} claims have {size}"
@@ -94,9 +94,9 @@ def volume_findings(claims: Claims, size_bytes: int) -> Sequence[Finding]:
 def _word_of(claim: Manifest) -> str:
     """What the cluster says of a claim that has not grown yet."""
     status, name = claim.get("status") or {}, claim["metadata"]["name"]
-    for one in status.get("conditions") or ():
-        if one.get("status") == "True" and one.get("message"):
-            return f"; {name}: {one['type']}: {one['message']}"
+    for condition in status.get("conditions") or ():
+        if condition.get("status") == "True" and condition.get("message"):
+            return f"; {name}: {condition['type']}: {condition['message']}"
     state = (status.get("allocatedResourceStatuses") or {}).get("storage")
     return f"; {name}: {state}" if state else ""
 

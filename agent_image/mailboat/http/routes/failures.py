@@ -85,6 +85,6 @@ async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Seque
         return sent
 
     def look() -> Sequence[CommandView]:
-        return [ports.control.command(one.publisher or None, one.id) for one in sent]
+        return [ports.control.command(command.publisher or None, command.id) for command in sent]
 
     return await settled(ports, look, lambda seen: all(map(is_answered, seen)), order.wait_seconds)

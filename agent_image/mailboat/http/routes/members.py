@@ -126,9 +126,9 @@ def _place_of(one: SubscriberStatusView) -> Key:
 @router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "Get a subscriber", example=SUBSCRIBER, also=(404,)))
 def show_subscriber(subscriber: SubscriberNameText, ports: Ports) -> SubscriberStatusView:
     """How far it is, and what is wrong with it, if anything is."""
-    for one in ports.control.status().subscribers:
-        if one.name == subscriber:
-            return one
+    for view in ports.control.status().subscribers:
+        if view.name == subscriber:
+            return view
     raise AgentMissingError(f"there is no subscriber {subscriber} here", subscriber=subscriber)
 
 

@@ -21,7 +21,7 @@ _BEHIND: Final = AgentView("edge-1", "subscriber", "running", ready=False, reaso
 
 def _answers(good: LivenessView | ReadinessView, bad: LivenessView | ReadinessView) -> dict[int | str, dict[str, Any]]:
     """How the answers of a probe are described, by an example of each."""
-    shown = [{"application/json": {"example": document_of(one)}} for one in (good, bad)]
+    shown = [{"application/json": {"example": document_of(example)}} for example in (good, bad)]
     return {
         200: {"description": "Yes.", "content": shown[0]},
         503: {"description": "Not healthy; the document names the cause.", "model": type(bad), "content": shown[1]},

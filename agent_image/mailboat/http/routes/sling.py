@@ -364,7 +364,7 @@ def _is_deep(fields: FormData) -> bool:
 
 
 def _texts(fields: FormData, name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one for one in fields.getlist(name) if isinstance(one, str)))
+    return tuple(dict.fromkeys(value for value in fields.getlist(name) if isinstance(value, str)))
 
 
 def _limit(fields: FormData) -> int | None:

@@ -163,7 +163,7 @@ class _Prefixes:
 
     def element(self, name: str, attributes: list[str]) -> tuple[str, list[str]]:
         """An element with all of its names."""
-        names = [self._name(one) for one in attributes[::2]]
+        names = [self._name(attribute) for attribute in attributes[::2]]
         pairs = zip(names, attributes[1::2], strict=True)
         return self._name(name), [text for one, value in pairs for text in (one, self._value(one, value))]
 

@@ -34,8 +34,8 @@ async def pools_of(reader: ClusterReader, publisher: Publisher) -> Sequence[Pool
     """The pools that follow the publisher."""
     name = publisher.metadata.name
     return [
-        PoolSize(one.metadata.name, one.spec.replicas, one.spec.is_shared)
-        for one in await reader.pools(publisher.metadata.namespace)
-        if one.spec.journal_ref == publisher.spec.journal_ref
-        and (not one.spec.publishers or name in one.spec.publishers)
+        PoolSize(pool.metadata.name, pool.spec.replicas, pool.spec.is_shared)
+        for pool in await reader.pools(publisher.metadata.namespace)
+        if pool.spec.journal_ref == publisher.spec.journal_ref
+        and (not pool.spec.publishers or name in pool.spec.publishers)
     ]

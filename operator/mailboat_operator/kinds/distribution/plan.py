@@ -149,9 +149,9 @@ def plan_progress(
     """Report the state of a package that the publisher has."""
     before = distribution.status
     # members that never announced themselves are unknown to the publisher, and would be missed
-    missing = [one for one in _expected(pools) if one not in _named(delivery)]
-    waiting = [*(one for one in delivery.waiting if not any(pool.has_scaled_away(one) for pool in pools)), *missing]
-    failed = {one.subscriber: problem_of(one.cause) for one in delivery.failed}
+    missing = [name for name in _expected(pools) if name not in _named(delivery)]
+    waiting = [*(name for name in delivery.waiting if not any(pool.has_scaled_away(name) for pool in pools)), *missing]
+    failed = {failure.subscriber: problem_of(failure.cause) for failure in delivery.failed}
     missed = _missed(delivery, pools)
     total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
     status = replace(
@@ -160,7 +160,7 @@ def plan_progress(
         package_id=delivery.package_id,
         offset=delivery.offset,
         done=f"{len(delivery.imported)}/{total}",
-        pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
+        pools=tuple(_progress(pool, delivery, waiting, missed) for pool in pools[:_MAX_POOLS]),
         published_at=before.published_at or _seconds(delivery.published_at or now),
     )
     if waiting and _is_late(distribution, now):
@@ -255,19 +255,19 @@ def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
 
 
 def _named(delivery: DistributionView) -> set[str]:
-    passed = {*delivery.removed, *(one.subscriber for one in (*delivery.skipped, *delivery.unknown))}
-    return {*delivery.imported, *delivery.waiting, *passed, *(one.subscriber for one in delivery.failed)}
+    passed = {*delivery.removed, *(outcome.subscriber for outcome in (*delivery.skipped, *delivery.unknown))}
+    return {*delivery.imported, *delivery.waiting, *passed, *(failure.subscriber for failure in delivery.failed)}
 
 
 def _missed(delivery: DistributionView, pools: Sequence[PoolSize]) -> Mapping[str, str]:
     """Who is past it without an import that is known, and why; a stranger that does not follow the publisher is not."""
     expected = set(_expected(pools))
     skipped = {
-        one.subscriber: f"skipped ({one.reason})"
-        for one in delivery.skipped
-        if one.reason != _NOT_FOLLOWED or one.subscriber in expected
+        skip.subscriber: f"skipped ({skip.reason})"
+        for skip in delivery.skipped
+        if skip.reason != _NOT_FOLLOWED or skip.subscriber in expected
     }
-    unknown = {one.subscriber: f"unknown ({one.reason})" for one in delivery.unknown}
+    unknown = {outcome.subscriber: f"unknown ({outcome.reason})" for outcome in delivery.unknown}
     return {**dict.fromkeys(delivery.removed, "dropped"), **skipped, **unknown}
 
 
@@ -283,12 +283,12 @@ def _progress(
     pool: PoolSize, delivery: DistributionView, waiting: Sequence[str], missed: Mapping[str, str]
 ) -> PoolProgress:
     members = pool.subscribers
-    imported, failed = set(delivery.imported), {one.subscriber for one in delivery.failed}
+    imported, failed = set(delivery.imported), {failure.subscriber for failure in delivery.failed}
     return PoolProgress(
         name=pool.name,
         done=sum(member in imported for member in members),
         members=len(members),
-        waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
+        waiting=tuple(name for name in waiting if name in members)[:_SHOWN],
         failed=tuple(member for member in members if member in failed)[:_SHOWN],
         missed=tuple(member for member in members if member in missed)[:_SHOWN],
     )

@@ -68,7 +68,7 @@ class DistributionSpec(Frozen):
             "self.action == 'Add' || !has(self.paths) || self.paths.all(one, !one.deep)",
             "deep is allowed with the action Add only",
             ".paths",
-            lambda spec: spec.action == DistributionAction.ADD or not any(one.deep for one in spec.paths),
+            lambda spec: spec.action == DistributionAction.ADD or not any(path.deep for path in spec.paths),
         ),
         unchangeable("publisherRef", _ONCE),
         unchangeable("action", _ONCE),

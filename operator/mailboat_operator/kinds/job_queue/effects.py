@@ -36,11 +36,11 @@ async def change_queue(reader: ClusterReader, queue: JobQueue, seen: JobQueueObs
 
 async def change_jobs(reader: ClusterReader, publisher: Publisher | None, plan: Plan) -> None:
     """Send the actions on queues and schedules. Raises: AgentUnreachableError, AgentRefusedError."""
-    actions = [one for one in plan.actions if isinstance(one, JobAction)]
+    actions = [action for action in plan.actions if isinstance(action, JobAction)]
     if publisher is None or not actions:
         return
     agent = await reader.agent_of(publisher)
-    for request in (one for action in actions for one in _requests(action)):
+    for request in (request for action in actions for request in _requests(action)):
         try:
             await reader.agents.jobs(agent, request)
         except AgentUnreachableError as error:

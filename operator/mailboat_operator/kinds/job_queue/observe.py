@@ -58,10 +58,10 @@ async def _owner(reader: ClusterReader, queue: JobQueue, publisher: Publisher) -
     """The older JobQueue of another namespace for the same queue of the same log; None if this one owns the queue."""
     ours = await _log_of(reader, publisher)
     older = []
-    for one in await _others(reader, queue):
-        its_publisher = await reader.publisher(one.metadata.namespace, one.spec.publisher_ref.name)
+    for other in await _others(reader, queue):
+        its_publisher = await reader.publisher(other.metadata.namespace, other.spec.publisher_ref.name)
         if its_publisher is not None and ours is not None and await _log_of(reader, its_publisher) == ours:
-            older.append((one.metadata.created_at or _EVER, one.metadata.namespace, one.metadata.name))
+            older.append((other.metadata.created_at or _EVER, other.metadata.namespace, other.metadata.name))
     first = min(older, default=None)
     is_older = first is not None and first < (queue.metadata.created_at or _EVER, queue.metadata.namespace, "")
     return first[1:] if first is not None and is_older else None
@@ -73,7 +73,11 @@ async def _others(reader: ClusterReader, queue: JobQueue) -> list[JobQueue]:
     except ClusterRefusedError:  # an operator of single namespaces may not list all; it serves no other for this log
         return []
     metadata = queue.metadata
-    return [one for one in found if one.metadata.name == metadata.name and one.metadata.namespace != metadata.namespace]
+    return [
+        other
+        for other in found
+        if other.metadata.name == metadata.name and other.metadata.namespace != metadata.namespace
+    ]
 
 
 async def _log_of(reader: ClusterReader, publisher: Publisher) -> tuple[str, str] | None:

@@ -277,7 +277,7 @@ def _plan_deleted(queue: JobQueue, seen: JobQueueObservation) -> Plan:
 
 
 def _view(queue: JobQueue, seen: JobQueueObservation) -> JobQueueView | None:
-    return next((one for one in seen.queues or () if one.queue == queue.metadata.name), None)
+    return next((view for view in seen.queues or () if view.queue == queue.metadata.name), None)
 
 
 def _plan(

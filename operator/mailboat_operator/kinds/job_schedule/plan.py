@@ -142,7 +142,7 @@ def _plan_deleted(schedule: JobSchedule, seen: JobScheduleObservation) -> Plan:
 
 
 def _view(schedule: JobSchedule, seen: JobScheduleObservation) -> JobScheduleView | None:
-    return next((one for one in seen.schedules or () if one.schedule == schedule.metadata.name), None)
+    return next((view for view in seen.schedules or () if view.schedule == schedule.metadata.name), None)
 
 
 def _plan(

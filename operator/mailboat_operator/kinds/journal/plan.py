@@ -204,7 +204,11 @@ def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
     if not is_stuck:
         return under_way(TOPICS_NOT_READY, message)
     stuck = [_condition(manifest, STALLED) for manifest in live.values()]
-    conflicts = [one["reason"] for one in stuck if one.get("status") == "True" and one["reason"] in CONFLICTS]
+    conflicts = [
+        condition["reason"]
+        for condition in stuck
+        if condition.get("status") == "True" and condition["reason"] in CONFLICTS
+    ]
     return stalled(conflicts[0] if conflicts else TOPICS_NOT_READY, message)
 
 

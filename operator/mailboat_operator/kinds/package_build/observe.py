@@ -25,7 +25,7 @@ async def observe_build(reader: ClusterReader, build: PackageBuild) -> BuildObse
     if build.metadata.is_deleted or (build.spec.schedule is None and build.status.finished_at is not None):
         return BuildRuns(reader.now)
     if build.spec.schedule is not None:
-        runs = [run_of(build, one) for one in await reader.builds(build.metadata.namespace, build.metadata.uid)]
+        runs = [run_of(build, child) for child in await reader.builds(build.metadata.namespace, build.metadata.uid)]
         return BuildRuns(reader.now, [run for run in runs if run is not None])
     namespace = build.metadata.namespace
     publisher = await reader.publisher(namespace, build.spec.publisher_ref.name)

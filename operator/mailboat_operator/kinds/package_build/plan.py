@@ -256,8 +256,8 @@ def _success(status: PackageBuildStatus, seen: BuildObservation) -> str:
 
 
 def _told(build: PackageBuild, application: Application) -> str:
-    said = f": {application.message}" if application.message else ""
-    return f"SparkApplication {build.status.application} ({application.word or 'new'}){said}"
+    message = f": {application.message}" if application.message else ""
+    return f"SparkApplication {build.status.application} ({application.word or 'new'}){message}"
 
 
 def _not_started(build: PackageBuild, application: Application) -> str:

@@ -108,14 +108,14 @@ def application_of(operator: SparkOperator, manifest: Manifest) -> Application:
 
 
 def _kubeflow(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:
-    said = _mapping(status.get("applicationState"))
-    word = _text(said.get("state"))
+    application_state = _mapping(status.get("applicationState"))
+    word = _text(application_state.get("state"))
     state = KUBEFLOW_STATES.get(word, ApplicationState.UNKNOWN)
     executors = list(_mapping(status.get("executorState")).values())
     if word == "RUNNING" and not any(executor in _EXECUTORS_THERE for executor in executors):
         are_waited_for = bool(executors) and all(executor == _EXECUTOR_WAITS for executor in executors)
         state = ApplicationState.WAITING if are_waited_for else ApplicationState.DRIVING
-    return state, word, _text(said.get("errorMessage"))
+    return state, word, _text(application_state.get("errorMessage"))
 
 
 def _apache(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:

@@ -129,7 +129,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
     known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
     known += [run.scheduled_at for run in runs]
-    done = max((one for one in known if one is not None), default=last)
+    done = max((due for due in known if due is not None), default=last)
     return Times(last if last > done else None, upcoming)
 
 
@@ -150,7 +150,7 @@ def _decided(
         return [], status, ready(text, "Waiting")
     replaced = active if schedule.concurrency_policy is ConcurrencyPolicy.REPLACE else []
     made = _run_manifest(build, times.due)
-    actions: list[Action] = [_deletion(one) for one in replaced]
+    actions: list[Action] = [_deletion(run) for run in replaced]
     actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"created PackageBuild {made['metadata']['name']}")]
     return actions, replace(status, last_schedule_at=times.due), waiting
 
@@ -167,8 +167,8 @@ def _deletion(run: Run) -> Delete:
 def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
     """Runs beyond the limits, the oldest first."""
     finished = sorted((run for run in runs if run.is_finished), key=lambda one: one.scheduled_at)
-    complete = [one for one in finished if one.phase is BuildPhase.COMPLETED]
-    failed = [one for one in finished if one.phase is not BuildPhase.COMPLETED]
+    complete = [run for run in finished if run.phase is BuildPhase.COMPLETED]
+    failed = [run for run in finished if run.phase is not BuildPhase.COMPLETED]
     for kept, limit in ((complete, schedule.successful_history_limit), (failed, schedule.failed_history_limit)):
         for one in kept[: len(kept) - limit] if len(kept) > limit else ():
             yield _deletion(one)

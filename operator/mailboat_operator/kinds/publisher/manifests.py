@@ -54,8 +54,8 @@ def owner_of_publisher(publisher: Publisher) -> Owner:
 
 def token_secret_name(publisher: Publisher) -> str:
     """The Secret with the API's token: the user's own, or the one that the operator makes."""
-    said = publisher.spec.http.token_secret_ref
-    return child_name(publisher.metadata.name, TOKEN_ENDING) if said is None else said.name
+    reference = publisher.spec.http.token_secret_ref
+    return child_name(publisher.metadata.name, TOKEN_ENDING) if reference is None else reference.name
 
 
 def receiver_mounts(publisher: Publisher) -> Sequence[SecretMount]:

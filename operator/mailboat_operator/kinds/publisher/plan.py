@@ -123,7 +123,7 @@ def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) 
     return replace(
         before,
         next_offset=fleet.journal.next_offset,
-        subscribers=len({one.name for one in following}),
+        subscribers=len({member.name for member in following}),
         max_lag=coarse(max_lag(following)),
         last_published_at=None if last_at is None else last_at.replace(microsecond=0),
     )
@@ -138,27 +138,27 @@ def known_pools(
     before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
 ) -> list[KnownPool]:
     """What to note: every existing pool, and deleted ones as long as a member is registered."""
-    known = {one.name: one for one in before}
+    known = {pool.name: pool for pool in before}
     for pool in pools:
         name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
         most = max(most, known[name].members) if name in known else most
         known[name] = KnownPool(name, most, pool.spec.is_shared)
     there = {pool.metadata.name for pool in pools}
-    kept = [one for one in known.values() if one.name in there or fleet is None or any(_of(one, fleet))]
+    kept = [pool for pool in known.values() if pool.name in there or fleet is None or any(_of(pool, fleet))]
     return sorted(kept, key=lambda one: (one.name not in there, one.name))[:_MOST]
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
     """Members of deleted pools that do not run any longer."""
     there = {pool.metadata.name for pool in pools}
-    gone = [one for one in known if one.name not in there and fleet is not None]
-    return sorted({one.name for pool in gone for one in _of(pool, fleet) if is_gone(one)})
+    gone = [former for former in known if former.name not in there and fleet is not None]
+    return sorted({member.name for pool in gone for member in _of(pool, fleet) if is_gone(member)})
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
     """Whether a deleted pool still has registered members."""
     there = {pool.metadata.name for pool in pools}
-    return any(one.name not in there for one in known)
+    return any(pool.name not in there for pool in known)
 
 
 def _of(pool: KnownPool, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:

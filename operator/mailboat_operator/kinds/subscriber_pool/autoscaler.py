@@ -85,7 +85,7 @@ def _scaled_object(owner: Owner, wanted: Autoscaling) -> Manifest:
 
 
 def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
-    said = wanted.trigger
+    configured = wanted.trigger
     if wanted.lag_per_member is not None:
         name = owner.metadata.name
         agents = f"http://{owner.name_of(MEMBERS_ENDING)}.{owner.metadata.namespace}.svc:{HTTP_PORT}"
@@ -94,11 +94,11 @@ def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
         # the whole one; KEDA keeps the number, and asks again.
         value = f'{MEMBER_LAG_METRIC}{{subscriber="{name}"}}'
         return metrics_trigger(f"{agents}/metrics", value, wanted.lag_per_member, owner.name_of(), format="prometheus")
-    if said is None:
+    if configured is None:
         return {"type": "cpu", "metricType": "Utilization", "metadata": {"value": str(wanted.cpu_percent)}}
-    trigger: Manifest = {"type": said.type, "metadata": dict(said.metadata)}
-    if said.authentication_ref is not None:
-        trigger["authenticationRef"] = {"name": said.authentication_ref.name}
+    trigger: Manifest = {"type": configured.type, "metadata": dict(configured.metadata)}
+    if configured.authentication_ref is not None:
+        trigger["authenticationRef"] = {"name": configured.authentication_ref.name}
     return trigger
 
 

@@ -49,7 +49,7 @@ async def observe_pool(reader: ClusterReader, pool: SubscriberPool) -> WorkloadC
 async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[Publisher]:
     """The publishers of its journal in its namespace; any ready one can be asked for all members."""
     found = await reader.publishers(pool.metadata.namespace)
-    return [one for one in found if one.spec.journal_ref == pool.spec.journal_ref]
+    return [publisher for publisher in found if publisher.spec.journal_ref == pool.spec.journal_ref]
 
 
 def _unanswered_since(publishers: Sequence[Publisher]) -> datetime | None:

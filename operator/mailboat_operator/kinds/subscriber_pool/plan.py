@@ -155,11 +155,11 @@ def _plan(
         *followed_publishers(pool, around.publishers, around.fleet),
         *([] if volume is None else volume_findings(around.claims, volume.size_bytes)),
     ]
-    said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
+    all_findings = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(
         pool.status,
         observed_generation=metadata.generation,
-        conditions=conditions_after(pool.status.conditions, said, metadata.generation, around.now),
+        conditions=conditions_after(pool.status.conditions, all_findings, metadata.generation, around.now),
         replicas=replicas,
         ready_replicas=ready_count,
         caught_up_replicas=caught_up,

@@ -41,7 +41,7 @@ _LONGEST_ERROR: Final = 400
 
 
 class Health(Frozen):
-    """What is said of a pool's members.
+    """The health of a pool's members.
 
     Attributes:
         caught_up: How many have caught up; None where no agent answered.
@@ -77,7 +77,9 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
         outdated = tuple(Finding(one.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for one in known)
         return Health(None, None, None, None, outdated, ())
     if fleet is None:
-        kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
+        kept = tuple(
+            Finding(condition.type, condition.status, condition.reason, condition.message) for condition in known
+        )
         return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
     members = _members(pool, fleet)
     blocked = [member for member in members if is_blocked(member)]

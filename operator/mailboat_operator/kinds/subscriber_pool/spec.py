@@ -104,7 +104,7 @@ class Target(Frozen):
 
     @property
     def store(self) -> Store:
-        """The one that is said."""
+        """The one that the target names."""
         chosen = self.generations or self.files or self.sqlite
         assert chosen is not None  # noqa: S101  # a rule of the record
         return chosen
@@ -308,13 +308,13 @@ class Service(Frozen):
 def _promises_cpu_in_cel(holder: str) -> str:
     """The rule below in CEL; a limit alone promises as much."""
     resources = f"{holder}.resources"
-    said = [f"(has({resources}.{part}) && has({resources}.{part}.cpu))" for part in ("requests", "limits")]
-    return f"has({resources}) && ({' || '.join(said)})"
+    parts = [f"(has({resources}.{part}) && has({resources}.{part}.cpu))" for part in ("requests", "limits")]
+    return f"has({resources}) && ({' || '.join(parts)})"
 
 
 def _promises_cpu(holder: Container | SubscriberPoolSpec) -> bool:
-    said = (holder.resources.requests, holder.resources.limits)
-    return any(one is not None and one.cpu is not None for one in said)
+    amounts = (holder.resources.requests, holder.resources.limits)
+    return any(amount is not None and amount.cpu is not None for amount in amounts)
 
 
 class SubscriberPoolSpec(Frozen):
@@ -382,7 +382,7 @@ class SubscriberPoolSpec(Frozen):
         unchangeable("delivery", "the content of members can't be converted; create another SubscriberPool"),
         Rule(
             " && ".join(
-                f"has(self.target.{one}) == has(oldSelf.target.{one})" for one in ("generations", "files", "sqlite")
+                f"has(self.target.{kind}) == has(oldSelf.target.{kind})" for kind in ("generations", "files", "sqlite")
             ),
             "target can't be changed: the content of members can't be converted; create another SubscriberPool",
             ".target",
