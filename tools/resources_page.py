@@ -129,6 +129,8 @@ def _lines(record: type, shared: Mapping[type, int]) -> Iterator[str]:
         type_ = _type(key, shared)
         # a default shows these types itself, and a string is what a field without a type is
         has_default = default.startswith("default")
+        if key.is_choice and all(f"{choice}: " in key.field.text for choice in key.kind):
+            type_ = ""
         is_shown = type_ == "string" or (has_default and type_ in ("boolean", "duration"))
         type_ = "" if is_shown else type_.removeprefix("integer, ") if has_default else type_
         yield _field_line(path, [type_, default], key.field.text)

@@ -196,6 +196,7 @@ class Brokers:
 
     def _note(self, error: KafkaError) -> None:
         """Keep why the client can't connect: the request itself fails with a time-out only."""
+        # librdkafka sends this one after the error of the last broker, and it names no cause
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._reason = error
 
@@ -264,6 +265,7 @@ def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
         "security.protocol": transport if sasl is None else f"SASL_{transport}",
     }
     if tls is not None:
+        # librdkafka's name for the check of host names is that of its rules: https
         options["ssl.endpoint.identification.algorithm"] = "https" if tls.verify_hostname else "none"
         if tls.ca_secret_ref is not None:
             options["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")

@@ -183,6 +183,7 @@ class ResumingBody(io.RawIOBase):
         response = self._get()
         self._etag = response["ETag"]
         self.length_bytes = response["ContentLength"]
+        # `ContentRange` ends with the length of the whole object; a server without ranges sends none
         self.object_bytes = int(response.get("ContentRange", "").rpartition("/")[2] or self.length_bytes)
         if span is not None and not _is_partial(response):
             first, end = span
@@ -285,6 +286,7 @@ def new_client(config: S3Config, read_keys: Callable[[], S3Keys] | None) -> S3Cl
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,
             max_pool_connections=CONNECTIONS,
+            # `call` counts attempts: botocore would neither read expired keys again nor end its pauses at a close
             retries={"total_max_attempts": 1},
             s3={"addressing_style": "path" if config.path_style else "auto"},
             response_checksum_validation="when_required",  # every blob is checked by its SHA-256

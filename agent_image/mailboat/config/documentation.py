@@ -73,7 +73,9 @@ def _lines_below(section: Key, path: str, shown: dict[object, str]) -> Iterator[
 
 
 def _shown_type(key: Key) -> Iterator[str]:
-    """The type, without what the default shows; a key without one is a string."""
+    """The type, without what the default or the sentence shows; a key without one is a string."""
+    if key.is_choice and all(f"{choice}: " in key.setting.text for choice in key.kind):
+        return
     text = _type_text(key)
     if key.default not in (REQUIRED, None, ()):
         text = re.sub(r"^(integer|number|boolean|string)(, |(?= or null)|$)", "", text).strip()

@@ -90,6 +90,7 @@ _NEXT_STEPS: Final[Mapping[type[MailboatError], str]] = {
     "`sasl` are what this address wants",
 }
 
+# OpenSSL's words: the code is the same for every handshake that fails
 _NOT_TRUSTED: Final = "certificate verify failed"
 _CERTIFICATE_REFUSED: Final = re.compile(
     r"SSL alert number (4[2-9]|116)\b"

@@ -138,7 +138,7 @@ GIVEN_UP: Final = _counter(
 )
 FAILURES: Final = _counter(
     "subscriber_import_failures",
-    "Failed attempts that count, by the error's name; names beyond the first 50 are `Other`.",
+    "Failed attempts that count, by the error's name.",
     ("subscriber", "error"),
     "failed_package_imports, fv_error_count",
 )
@@ -231,7 +231,7 @@ IN_PIECES: Final = _counter("publisher_packages_in_pieces", "Packages that trave
 REPEATED: Final = _counter("publisher_repeated_requests", "Requests that were published before.", _PUB)
 REFUSED: Final = _counter(
     "publisher_refused_requests",
-    "Requests that failed, by the error's name; names beyond the first 50 are `Other`.",
+    "Requests that failed, by the error's name.",
     ("publisher", "error"),
     "dropped_requests",
 )
