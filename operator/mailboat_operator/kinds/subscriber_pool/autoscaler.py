@@ -89,8 +89,8 @@ def _trigger(owner: Owner, wanted: Autoscaling) -> Manifest:
     if wanted.lag_per_member is not None:
         name = owner.metadata.name
         agents = f"http://{owner.name_of(MEMBERS_ENDING)}.{owner.metadata.namespace}.svc:{HTTP_PORT}"
-        # The address is that of all members, ready or not: with the first backlog none is. One that starts has no lag to
-        # read yet, or the whole one; KEDA keeps the number, and asks again.
+        # The address is that of all members, ready or not: with the first backlog none is. One that starts has no lag
+        # to read yet, or the whole one; KEDA keeps the number, and asks again.
         value = f'{MEMBER_LAG_METRIC}{{subscriber="{name}"}}'
         return metrics_trigger(f"{agents}/metrics", value, wanted.lag_per_member, owner.name_of(), format="prometheus")
     if configured is None:
