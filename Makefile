@@ -4,8 +4,9 @@ PYTHON ?= python3
 SOURCE ?=
 SLICE ?=
 JOURNAL ?=
-# two more than cores: tests wait for brokers, API servers and operators more than half of their time
-WORKERS ?= $(shell expr $$(nproc) + 2)
+# three more than cores: tests wait for brokers, API servers and operators more than half of their time; with two more,
+# a fifth of two cores is idle
+WORKERS ?= $(shell expr $$(nproc) + 3)
 BIN := .venv/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboat
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

@@ -574,9 +574,9 @@ def options_of(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--due", action="store_true", help="only the slices that are due on this machine")
     parser.add_argument("--minutes", type=float, help="time that slices may take together. Default: no limit")
     # tests wait for brokers, API servers and operators more than half of their time
-    workers = len(os.sched_getaffinity(0)) + 2
+    workers = len(os.sched_getaffinity(0)) + 3
     parser.add_argument(
-        "--workers", type=int, default=workers, help="test processes at the same time. Default: two more than cores"
+        "--workers", type=int, default=workers, help="test processes at the same time. Default: three more than cores"
     )
     return parser.parse_intermixed_args(words)
 
