@@ -341,7 +341,14 @@ class Ledger(Protocol):
 
     @property
     def given_up_count(self) -> int:
-        """How many packages are in the error queue, without reading them: each may have megabytes of paths."""
+        """How many packages are in the error queue, without reading them: each may have kilobytes of text."""
+
+    @property
+    def given_up_offsets(self) -> frozenset[Offset]:
+        """Which packages are in the error queue, without reading more of them."""
+
+    def given_up_entry(self, offset: Offset) -> GivenUp | None:
+        """The entry of one package; None where it is not in the error queue."""
 
     @property
     def open_builds(self) -> Sequence[OpenBuild]:

@@ -300,11 +300,11 @@ class CommandHandler:
         redrives = [command for command in self._open if command.verb is CommandVerb.REDRIVE]
         if not redrives:
             return False
-        failed = {entry.offset: entry for entry in self._ports.target.ledger.given_up()}
-        waiting = {redrive.offset for redrive in self._ports.target.ledger.redrives()}
+        target = self._ports.target.ledger
+        waiting = {redrive.offset for redrive in target.redrives()}
         over = [redrive for redrive in redrives if redrive.offset not in waiting]
         for one in over:
-            self._ledger.settle(one, self._redriven(one, failed.get(one.offset)))
+            self._ledger.settle(one, self._redriven(one, target.given_up_entry(one.offset)))
         self._open = list(self._ledger.open_commands())
         return bool(over)
 
@@ -373,7 +373,7 @@ class CommandHandler:
             settings.follow,
             position.next_offset,
             self._ports.journal.bounds(settings.package_topic).next_offset,
-            {entry.offset for entry in self._ports.target.ledger.given_up()},
+            self._ports.target.ledger.given_up_offsets,
         )
 
     def _cleared(self, command: OpenCommand) -> CommandResult:

@@ -400,7 +400,7 @@ class Redriver:
 
     def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, end: Offset) -> None:
         # A package in the error queue changed nothing, so it supersedes nothing.
-        failed = {given_up.offset for given_up in self._ports.target.ledger.given_up()}
+        failed = self._ports.target.ledger.given_up_offsets
         for offset, newer in self._messages_between(entry.offset, end):
             has_content = newer.action is not Action.TEST and offset not in failed
             if has_content and _overlap(message.paths, newer.paths):

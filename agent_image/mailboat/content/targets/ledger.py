@@ -132,6 +132,13 @@ class TargetLedger:
         return int(count)
 
     @property
+    def given_up_offsets(self) -> frozenset[Offset]:
+        return frozenset(Offset(row[0]) for row in self._connection.rows("SELECT at_offset FROM given_up"))
+
+    def given_up_entry(self, offset: Offset) -> GivenUp | None:
+        return next(iter(self._entries("WHERE at_offset = ?", (offset,))), None)
+
+    @property
     def open_builds(self) -> Sequence[OpenBuild]:
         rows = self._connection.rows(
             "SELECT pub_agent_name, build_id, done, total, last_ms FROM open_build ORDER BY 1, 2"
@@ -151,10 +158,11 @@ class TargetLedger:
             (cause_text(cause), offset),
         )
 
-    def _entries(self, where: str) -> list[GivenUp]:
+    def _entries(self, where: str, parameters: tuple[object, ...] = ()) -> list[GivenUp]:
         rows = self._connection.rows(
             "SELECT at_offset, package_id, pub_agent_name, paths, cause, attempts, given_up_ms FROM given_up "
-            f"{where} ORDER BY at_offset"
+            f"{where} ORDER BY at_offset",
+            parameters,
         )
         return [self._entry(row) for row in rows]
 
