@@ -212,7 +212,7 @@ class OwnSubscribers:
         return self._send(lambda sender: sender.redrive(named))
 
     def _publisher_of(self, place: GivenUpPlace) -> AgentName | None:
-        """Who published a failed package; None where neither the target nor the log knows."""
+        """The publisher of a failed package; None if neither target nor log names it."""
         if place.publisher is not None:
             return place.publisher
         message = package_at(self._workspace, place.offset)

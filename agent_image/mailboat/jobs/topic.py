@@ -276,7 +276,7 @@ class JobTopic:
         Raises: as `append`, `follow`.
         """
         # Records of others may lie between `as_of` and the parts: a start reads on from `as_of`, so none is missed.
-        # Column by column: a copy of all rows beside the parts takes as much memory again.
+        # Column by column: a copy of all rows in addition to the parts takes as much memory again.
         state = self.fold.capture(self.next_offset, has_rows=False)
         parts = deque(encode_checkpoint(state, self.fold.table.columns()))
         previous, as_of, size = self._previous_checkpoint, parts[0].as_of, sum(len(part.content) for part in parts)

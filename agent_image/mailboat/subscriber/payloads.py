@@ -216,7 +216,7 @@ class Fetch:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             self._thread.start()
-        except RuntimeError as error:  # this machine has no more threads, which is no failure of the package
+        except RuntimeError as error:  # a limit of this machine, not a fault of the package
             raise RetryableError(f"the fetch of a package could not begin: {error}") from error
 
     @property
