@@ -35,12 +35,15 @@ from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from playwright.sync_api import Page, expect
 from support.browser import barriers, chromium
 
+KNOWN = [(0, 3), (0, 0), (3, 0), (None, None)]
+"""Lags and failed packages of the subscribers, in the order of the configuration."""
+
 VERBS = {"viewer": Verb.VIEW, "worker": Verb.WORK}
 
 
 @contextmanager
 def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProcess, str]]:
-    """Three packages, `edge`, which gives them up, `free`, which imports them, and `staged`, which waits for ever."""
+    """A process with subscribers of three packages: `edge` gives them up, `staged` waits, `broken` has no target."""
     site = folder / "site"
     site.mkdir()
     for name in ("a", "b", "c"):
@@ -51,6 +54,7 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
         SubscriberAgentConfig("edge", f"files:{folder / 'edge'}", hooks=HooksConfig(before=hook)),
         SubscriberAgentConfig("free", f"files:{folder / 'free'}", follow=("author",)),
         SubscriberAgentConfig("staged", f"files:{folder / 'staged'}", editable=True, staging=StagingConfig("ghost")),
+        SubscriberAgentConfig("broken", f"sqlite:{site / 'a.html' / 'no.db'}"),
     )
     pauses = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longest_pause_seconds=0.1, max_retries=1)
     config = Config(agents=AgentsConfig(subscribers=subscribers), subscriber=pauses, http=http)
@@ -68,7 +72,7 @@ def subscriber_agent(folder: Path, http: HttpConfig) -> Iterator[tuple[AgentProc
         own, history = process.own, process.history
         assert own is not None
         assert history is not None
-        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == [(0, 3), (0, 0), (3, 0)])
+        wait_until(lambda: [(one.lag, one.given_up) for one in own.status().subscribers] == KNOWN)
         history.sample()  # as every ten seconds
         yield process, server.url
         server.stop(Deadline(SystemClock(), 5.0))
@@ -159,13 +163,14 @@ def test_queue_of_a_waiting_subscriber_is_read_page_by_page(agent: tuple[AgentPr
     assert ([one["path"] for one in last["items"]], last["next_offset"]) == (["/c.html"], None)
     status = {one["name"]: one for one in get(url, "/api/v1/status").json()["subscribers"]}
     assert (status["staged"]["state"], status["staged"]["lag"]) == ("waiting-for ghost", 3)
+    assert (status["broken"]["state"], status["broken"]["error"]["code"]) == ("stopped", "PlaceUnusable")
 
 
 def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: tuple[AgentProcess, str]) -> None:
     _, url = agent
     links = re.findall(r'href="([^"]+)"', get(url, "/api/docs").text)
     answers = {link: get(url, link).status_code for link in links}
-    assert answers.pop("/readyz") in {200, 503}, "`staged` is ready once it was idle for a while"
+    assert answers.pop("/readyz") == 503, "`broken` has stopped"
     assert set(answers.values()) == {200}
     assert get(url, "/api/v1/caller").json() == {"name": "local", "verbs": sorted(Verb), "scope": "subscribers"}
     samples = get(url, "/api/v1/subscribers/free/history").json()["samples"]
@@ -189,7 +194,7 @@ def test_api_of_an_agent_without_a_publisher_is_a_part_of_the_whole_one(agent: t
         (
             "/api/v1/errors?subscriber=nobody",
             404,
-            "no subscriber 'nobody' runs here; this process has: edge, free, staged",
+            "no subscriber 'nobody' runs here; this process has: edge, free, staged, broken",
         ),
         ("/api/v1/errors?max_items=-1", 400, "query.max_items: expected a number from 0 to 1000, not '-1'"),
         ("/api/v1/errors?pages=2", 400, "the query has an unknown parameter 'pages'"),

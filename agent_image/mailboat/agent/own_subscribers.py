@@ -50,10 +50,10 @@ from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
     JournalUnavailableError,
+    MailboatError,
     PositionOutOfRangeError,
     QueueMissingError,
     QueueNotClearableError,
-    SourceMissingError,
     UsageError,
 )
 from mailboat.journal.port import Edge, ReadLimits
@@ -366,8 +366,8 @@ def _lag(member: SubscriberStatus, end: int) -> int | None:
 
 
 def _places_of(member: SubscriberStatus) -> list[GivenUpPlace]:
-    """The error queue in a subscriber's target; empty before there is a target."""
+    """The error queue in a subscriber's target; empty where none can be read, which the subscriber's state explains."""
     if member.target is not None:
-        with suppress(SourceMissingError), opened_ledger(member.target) as ledger:
+        with suppress(MailboatError), opened_ledger(member.target) as ledger:
             return places_in(ledger, member.queue_name)
     return []
