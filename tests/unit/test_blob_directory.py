@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.blobs.checked_content import MAX_DOCUMENT_BYTES
 from mailboat.blobs.directory import DirectoryBlobStore
-from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.errors import BlobCorruptError, MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
 
@@ -80,6 +81,13 @@ def test_files_without_a_blobs_name_are_not_listed(store: DirectoryBlobStore, tm
         (folder / name).write_bytes(b"?")
     (folder.parent / ".DS_Store").write_bytes(b"?")
     assert list(store.list()) == [info]
+
+
+def test_a_document_that_is_too_large_for_memory_is_refused(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    store.documents.write("snap", b"{}")
+    os.truncate(tmp_path / "documents" / "snap", MAX_DOCUMENT_BYTES + 1)
+    with pytest.raises(BlobCorruptError, match="the document snap has 67108865 bytes"):
+        store.documents.read("snap")
 
 
 def test_a_blob_that_vanishes_while_it_is_renewed_is_stored_anew(

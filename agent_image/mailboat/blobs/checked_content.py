@@ -11,6 +11,7 @@ from mailboat.model.content_hash import ContentHash
 
 CHUNK_BYTES: Final = 1024 * 1024
 DIGEST_BYTES: Final = 32
+MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 
 
 def check_digest(digest: Digest) -> Digest:
@@ -33,6 +34,15 @@ def check_expected(digest: Digest, expected: Digest | None) -> None:
     """Refuse content that is not what the caller said it is. Raises: BlobCorruptError, UsageError."""
     if expected is not None and digest != check_digest(expected):
         raise blob_corrupt(expected, f"was to be stored, but the content is sha256:{digest.hex()}")
+
+
+def check_document(name: str, length_bytes: int) -> None:
+    """Refuse a document that is too large for memory: any program may write one. Raises: BlobCorruptError."""
+    if length_bytes > MAX_DOCUMENT_BYTES:
+        raise BlobCorruptError(
+            f"the document {name} has {length_bytes} bytes, the limit is {MAX_DOCUMENT_BYTES}",
+            next_step="find out what else writes to the blob store, and remove the document",
+        )
 
 
 def blob_missing(digest: Digest, store: str) -> BlobMissingError:

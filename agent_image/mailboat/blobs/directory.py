@@ -23,6 +23,7 @@ from mailboat.blobs.checked_content import (
     blob_corrupt,
     blob_missing,
     check_digest,
+    check_document,
     check_expected,
     checked_stream,
     digest_named,
@@ -71,6 +72,7 @@ class DirectoryDocuments:
             self._folder() as folder,
             folder.open_file(entry) as file,
         ):
+            check_document(entry, os.fstat(file.fileno()).st_size)
             return file.readall()
         return None
 

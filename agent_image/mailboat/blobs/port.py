@@ -47,7 +47,7 @@ class NamedDocuments(Protocol):
         """
 
     def read(self, name: str) -> bytes | None:
-        """The document of that name; None if absent. Raises: RetryableError."""
+        """The document of that name; None if absent. Raises: BlobCorruptError: It is too large; RetryableError."""
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """All names that begin so, in order. Raises: RetryableError."""

@@ -21,6 +21,7 @@ from mailboat.blobs.checked_content import (
     blob_corrupt,
     blob_missing,
     check_digest,
+    check_document,
     check_expected,
     checked_stream,
     digest_named,
@@ -380,6 +381,7 @@ class S3Documents:
         key = self._place(name)["Key"]
         try:
             with self._connection.body(key, f"reading {name}") as body:
+                check_document(name, body.length_bytes)
                 return b"".join(iter(lambda: body.read(64 * 1024), b""))
         except RequestAnsweredError:
             return None
