@@ -197,10 +197,10 @@ class _Generations:
     def discard(self) -> None:
         self._built = None
         self._state.durability.forget()
-        # A generation that was built already is not named by the rolled-back transaction, so `_prune` removes it.
         self._clear_staging()
         for left in (_BUILDING, _LINKED):
             self._own.remove(left)
+        # A generation that was built already is not named by the rolled-back transaction, so `_prune` removes it.
         self._prune()
 
     def statistics(self) -> Mapping[str, int]:
