@@ -56,10 +56,13 @@ _API: Final = "/api/v1"
 _QUEUE: Final = "/publishers/{publisher}/queues/{name}"
 _LINKS: Final = (
     ("/", "Dashboard of the subscribers of this agent."),
-    (f"{_API}/status", "Journal and subscribers of this agent."),
+    (
+        f"{_API}/status",
+        "Journal and subscribers of this agent; POST `/api/v1/subscribers/NAME/suspend` and `/resume` command one.",
+    ),
     (f"{_API}/events?follow=false", "The same as server-sent events; without `follow=false` changes follow."),
     (f"{_API}/history", "Lag and throughput of the last hour."),
-    (f"{_API}/errors", "Error queues of the subscribers."),
+    (f"{_API}/errors", "Error queues of the subscribers; POST `/redrive` below it imports packages again."),
     (f"{_API}/memory", "Memory of this agent."),
     *PROBE_LINKS,
 )
