@@ -15,7 +15,7 @@ from mailboat.api.records import CauseView, JournalView, PublisherView, StatusVi
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
 from mailboat_operator.definition.resource_decoder import decode
-from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.publisher.plan import known_pools, left_behind, plan_publisher
 from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.kinds.subscriber_pool.pool_health import health_of, shared_identity
@@ -272,6 +272,16 @@ def test_a_ready_member_that_is_to_go_does_not_count_as_caught_up() -> None:
     assert status["caughtUpReplicas"] == 2
     found = next(one for one in status["conditions"] if one["type"] == "CaughtUp")
     assert (found["status"], found["message"]) == ("False", "2 of 3 members")
+
+
+def test_no_member_of_a_pool_of_the_same_name_elsewhere_is_deregistered() -> None:
+    """Of two pools `edge` on one journal this one had five members; `edge-3` restarts, and is the other's."""
+    had_five, restarting = pool({"mostReplicas": 5}), SubscriberStatusView("edge-3", "stopped")
+    assert departed(had_five, workload(3, 3, 3), fleet(member(0), restarting)) == ["edge-3"]
+    assert departed(had_five, workload(3, 3, 3), fleet(member(0), member(0), restarting)) == ()
+    known = known_pools((), [had_five], fleet(member(0)))
+    assert left_behind(known, [], fleet(member(0), restarting)) == []
+    assert left_behind(known, [], fleet(SubscriberStatusView("edge-0", "silent"), restarting)) == ["edge-0", "edge-3"]
 
 
 def test_how_many_members_there_ever_were_is_kept() -> None:

@@ -149,10 +149,13 @@ def known_pools(
 
 
 def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
-    """Members of deleted pools that do not run any longer."""
+    """Members of deleted pools none of whose members runs any longer.
+
+    While one runs, the names may be those of another namespace's pool, whose members restart now and then.
+    """
     there = {pool.metadata.name for pool in pools}
-    gone = [former for former in known if former.name not in there and fleet is not None]
-    return sorted({member.name for pool in gone for member in _of(pool, fleet) if is_gone(member)})
+    deleted = [[*_of(pool, fleet)] for pool in known if pool.name not in there]
+    return sorted({one.name for members in deleted if all(map(is_gone, members)) for one in members})
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:

@@ -240,6 +240,8 @@ def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequ
     name, most = pool.metadata.name, pool.status.most_replicas or 0
     if fleet is None or pool.metadata.is_deleted or pool.spec.is_shared:
         return ()
+    if shared_identity(pool, fleet) is not None:  # a name that we no longer use may be a member of the other pool
+        return ()
     kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
     members = [(ordinal_of(subscriber.name, name), subscriber) for subscriber in fleet.subscribers]
     return sorted(
