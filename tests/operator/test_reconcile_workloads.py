@@ -217,6 +217,16 @@ def test_a_look_without_news_writes_nothing(boat: Bench, kind: str, name: str) -
     assert boat.reconcile(kind, name) == 0
 
 
+def test_a_node_can_be_drained_of_a_member_that_is_not_ready(boat: Bench) -> None:
+    """The budget's default would refuse it, as the other members are not ready either."""
+    boat.patch("Pod", "edge-0", {"status": {"phase": "Running"}}, "/status")  # what is pending can go anyway
+    budget = boat.url("PodDisruptionBudget", "edge")
+    eventually(lambda: boat.http.get(budget).json()["status"].get("expectedPods") == 3)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "edge-0"}}
+    answer = boat.http.post(f"{boat.url('Pod', 'edge-0')}/eviction", json=eviction)
+    assert answer.status_code == 201, answer.text
+
+
 def test_a_change_of_one_field_is_two_writes(boat: Bench) -> None:
     boat.patch("SubscriberPool", "edge", {"spec": {"replicas": 5}})
     assert boat.reconcile("SubscriberPool", "edge") == 2
