@@ -72,7 +72,7 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
 
 def name_conflict(wanted: Sequence[Manifest], live: Live, owner_uid: str) -> Sequence[Finding] | None:
     """A finding if a name belongs to another owner, from whom it is never taken; None if all are free or ours."""
-    taken = next((one for one in wanted if controller_uid(live.get(key_of(one), one)) != owner_uid), None)
+    taken = next((child for child in wanted if controller_uid(live.get(key_of(child), child)) != owner_uid), None)
     if taken is None:
         return None
     key, theirs, ours = key_of(taken), _controller(live[key_of(taken)]), _controller(taken)

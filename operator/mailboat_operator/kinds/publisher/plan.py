@@ -155,7 +155,7 @@ def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fle
     """
     there = {pool.metadata.name for pool in pools}
     deleted = [[*_of(pool, fleet)] for pool in known if pool.name not in there]
-    return sorted({one.name for members in deleted if all(map(is_gone, members)) for one in members})
+    return sorted({member.name for members in deleted if all(map(is_gone, members)) for member in members})
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:

@@ -54,10 +54,11 @@ async def _publishers(reader: ClusterReader, pool: SubscriberPool) -> Sequence[P
 
 def _unanswered_since(publishers: Sequence[Publisher]) -> datetime | None:
     """Since when none of them is ready to be asked; None if one is."""
-    found = [one for publisher in publishers for one in publisher.status.conditions if one.type == READY]
-    if any(one.status is ConditionStatus.TRUE for one in found):
+    conditions = (condition for publisher in publishers for condition in publisher.status.conditions)
+    found = [condition for condition in conditions if condition.type == READY]
+    if any(condition.status is ConditionStatus.TRUE for condition in found):
         return None
-    return max((one.last_transition_at for one in found), default=_EVER)
+    return max((condition.last_transition_at for condition in found), default=_EVER)
 
 
 async def _chain(reader: ClusterReader, namespace: str, name: str) -> Mapping[str, GoldenPool]:

@@ -74,7 +74,7 @@ def health_of(pool: SubscriberPool, fleet: StatusView | None, unanswered: timede
     known = [condition for condition in before.conditions if condition.type in {LAGGING, BLOCKED}]
     if fleet is None and unanswered is not None and unanswered >= _KEPT:
         text = "no Publisher of the Journal in this namespace is ready to be asked"
-        outdated = tuple(Finding(one.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for one in known)
+        outdated = tuple(Finding(was.type, ConditionStatus.UNKNOWN, "PublisherNotReady", text) for was in known)
         return Health(None, None, None, None, outdated, ())
     if fleet is None:
         kept = tuple(
