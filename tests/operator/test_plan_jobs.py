@@ -9,8 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+import typer
 from mailboat.api.job_records import JobQueueView, JobScheduleView
+from mailboat.cli.job_access import parse_duration_ms
+from mailboat.cli.program import build_app
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
+from mailboat.http.routes.job_requests import QueueOrder
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
 from mailboat_operator.definition.resource_decoder import decode
@@ -22,7 +26,7 @@ from mailboat_operator.kinds.job_queue.plan import (
     plan_job_queue,
     settings_of,
 )
-from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.job_queue.spec import JobQueue, Merge
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation, plan_job_schedule, schedule_of
 from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS
 from mailboat_operator.plan.actions import (
@@ -421,3 +425,10 @@ def test_the_largest_payload_of_a_schedule_is_valid_for_the_journal(schedule_of_
     schedule = schedule_of(schedule_of_manifest({"data": "x" * 16_384, "key": "k" * 253}))
     record = ScheduleDefined(schedule._replace(next_ms=1))
     assert decode_job_record(*encode_job_record(record)) == record
+
+
+def test_merging_waits_equally_long_by_default_in_every_interface() -> None:
+    assert Merge(jobs=2).within_seconds * 1000 == QueueOrder(merge=2).merge_within_ms == 2_000
+    root: Any = typer.main.get_command(build_app())
+    (option,) = [each for each in root.commands["jobs"].commands["set-queue"].params if each.name == "merge_within"]
+    assert parse_duration_ms(option.default) == 2_000
