@@ -347,9 +347,6 @@ class Ledger(Protocol):
     def given_up_offsets(self) -> frozenset[Offset]:
         """Which packages are in the error queue, without reading more of them."""
 
-    def given_up_entry(self, offset: Offset) -> GivenUp | None:
-        """The entry of one package; None where it is not in the error queue."""
-
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         """The builds that the target waits for before it shows what it holds; none where it shows every commit."""

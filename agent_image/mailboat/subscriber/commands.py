@@ -303,8 +303,11 @@ class CommandHandler:
         target = self._ports.target.ledger
         waiting = {redrive.offset for redrive in target.redrives()}
         over = [redrive for redrive in redrives if redrive.offset not in waiting]
-        for one in over:
-            self._ledger.settle(one, self._redriven(one, target.given_up_entry(one.offset)))
+        # Read for their causes, and only where a package failed again.
+        is_failed = not target.given_up_offsets.isdisjoint(redrive.offset for redrive in over)
+        failed = {entry.offset: entry for entry in target.given_up()} if is_failed else {}
+        for redrive in over:
+            self._ledger.settle(redrive, self._redriven(redrive, failed.get(redrive.offset)))
         self._open = list(self._ledger.open_commands())
         return bool(over)
 

@@ -302,9 +302,6 @@ class MemoryLedger:
     def given_up_offsets(self) -> frozenset[Offset]:
         return frozenset(self._store.errors)
 
-    def given_up_entry(self, offset: Offset) -> GivenUp | None:
-        return self._store.errors.get(offset)
-
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         return self._store.open_builds

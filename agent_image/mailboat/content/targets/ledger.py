@@ -135,9 +135,6 @@ class TargetLedger:
     def given_up_offsets(self) -> frozenset[Offset]:
         return frozenset(Offset(row[0]) for row in self._connection.rows("SELECT at_offset FROM given_up"))
 
-    def given_up_entry(self, offset: Offset) -> GivenUp | None:
-        return next(iter(self._entries("WHERE at_offset = ?", (offset,))), None)
-
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         rows = self._connection.rows(
@@ -158,11 +155,10 @@ class TargetLedger:
             (cause_text(cause), offset),
         )
 
-    def _entries(self, where: str, parameters: tuple[object, ...] = ()) -> list[GivenUp]:
+    def _entries(self, where: str) -> list[GivenUp]:
         rows = self._connection.rows(
             "SELECT at_offset, package_id, pub_agent_name, paths, cause, attempts, given_up_ms FROM given_up "
-            f"{where} ORDER BY at_offset",
-            parameters,
+            f"{where} ORDER BY at_offset"
         )
         return [self._entry(row) for row in rows]
 
