@@ -264,7 +264,7 @@ def test_without_the_engine_s_operator_the_condition_says_what_to_install(cleare
         eventually(lambda place=place: cleared_api_server.http.get(place).status_code == 200)  # type: ignore[misc]  # one each
     yard = Yard(cleared_api_server, cleared_api_server.new_namespace())
     yard.make("PackageBuild", "first", BUILD)
-    assert yard.look("first") == 1
+    assert yard.look("first") == 2  # Event, status
     assert (yard.condition()["reason"], yard.condition("Stalled")["status"]) == ("EngineMissing", "True")
     assert "install that Spark operator" in yard.condition()["message"]
     assert yard.look("first") == 0
