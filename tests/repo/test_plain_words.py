@@ -165,7 +165,7 @@ def test_class_names_are_terms_of_the_field(product: Any) -> None:
     assert [one.name for module in product for one in module.classes() if METAPHORS.search(one.name)] == []
 
 
-MOST_LOOPS_OVER_ONE = 37
+MOST_LOOPS_OVER_ONE = 30
 """Loops whose variable is `one` instead of the noun of its items. Lower it with each that gets a name."""
 
 
