@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 import kopf
@@ -41,6 +42,7 @@ from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 _LOG: Final = logging.getLogger("mailboat.operator")
+_WATCH_AGAIN_SECONDS: Final = 1.0
 _LOST_EXIT_CODE: Final = 1
 
 
@@ -132,12 +134,21 @@ async def _watch(settings: OperatorSettings, watched: Watched, resync: Resync, s
     """Start the watches once all claims are known: no object is reconciled before."""
     await resync.prime(systems.claims)
     is_clusterwide = not settings.namespaces
-    await kopf.operator(
-        registry=registry_of(watched),
-        settings=kopf_settings(is_clusterwide=is_clusterwide, inactivity_seconds=settings.watch_seconds),
-        clusterwide=is_clusterwide,
-        namespaces=settings.namespaces,
-    )
+    while True:
+        try:
+            await kopf.operator(
+                registry=registry_of(watched),
+                settings=kopf_settings(is_clusterwide=is_clusterwide, inactivity_seconds=settings.watch_seconds),
+                clusterwide=is_clusterwide,
+                namespaces=settings.namespaces,
+            )
+        except Exception as error:
+            # kopf ends if a watch is answered with 404 before kopf has noticed that the definition was deleted
+            if getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
+                raise
+            await asyncio.sleep(_WATCH_AGAIN_SECONDS)
+        else:
+            return
 
 
 async def _first(work: Coroutine[Any, Any, bool], stopping: asyncio.Event) -> bool | None:

@@ -167,6 +167,10 @@ def kopf_settings(*, is_clusterwide: bool, inactivity_seconds: float = INACTIVIT
     return settings
 
 
+_WATCHES: Final = ("Watcher for ", "Multidimensional multitasker")
+"""What kopf calls the watch of a kind, and all of them together, which it ends with the one that failed."""
+
+
 class DefinitionGone(logging.Filter):
     """Logs the deletion of a definition as one line. kopf's watch of the kind fails, and begins again with the kind."""
 
@@ -175,7 +179,7 @@ class DefinitionGone(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         watch, failed, _ = record.getMessage().partition(" has failed")
         # Other requests end with 404, too: only a watch says that its whole kind is gone.
-        is_watch = record.name.startswith("kopf") and watch.startswith("Watcher for ") and failed
+        is_watch = record.name.startswith("kopf") and watch.startswith(_WATCHES) and failed
         if not is_watch or getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
             return True
         _LOG.warning("a definition was deleted: its objects are watched again when it exists (%s)", watch)

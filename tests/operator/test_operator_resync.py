@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mailboat_operator import main
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.operator_probes import Health
 from mailboat_operator.resync import Resync
+from mailboat_operator.settings import read_settings
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import DefinitionGone, Watched
 
@@ -112,3 +115,33 @@ def test_a_definition_that_was_deleted_is_one_line_instead_of_a_trace(
     said = [one.getMessage() for one in caplog.records]
     assert len(said) == lines
     assert all("publishers.v1alpha1.mailboat.dev" in one and "not found" not in one for one in said)
+
+
+class KopfError(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__("not found" if status == 404 else "refused")
+        self.status = status
+
+
+@pytest.mark.parametrize(("statuses", "runs", "ended"), [((404, 404), 3, None), ((403,), 1, KopfError)])
+def test_watches_begin_again_where_kopf_ends_over_a_definition_that_went(
+    monkeypatch: pytest.MonkeyPatch, statuses: tuple[int, ...], runs: int, ended: type[Exception] | None
+) -> None:
+    left, started = list(statuses), list[dict[str, Any]]()
+
+    async def run_kopf(**given: Any) -> None:
+        started.append(given)
+        if left:
+            raise KopfError(left.pop(0))
+
+    async def prime(_claims: object) -> None:
+        pass
+
+    monkeypatch.setattr(main.kopf, "operator", run_kopf)
+    monkeypatch.setattr(main, "_WATCH_AGAIN_SECONDS", 0.0)
+    settings = read_settings({"MAILBOAT_OPERATOR_AGENT_IMAGE": "m:1"})
+    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), SimpleNamespace(prime=prime))
+    systems: Any = SimpleNamespace(claims=None)
+    with nullcontext() if ended is None else pytest.raises(ended):
+        asyncio.run(main._watch(*parts, systems))
+    assert (len(started), left) == (runs, [])
