@@ -26,7 +26,7 @@ PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 
 def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False, timeout=100
+        [*PROGRAM, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False, timeout=250
     )
 
 
@@ -85,7 +85,7 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
     assert agent.stdout.readline().startswith("ready: publisher author; dashboard and API at ")
     looked = run(*[word for word in commands[4] if word != "--watch"], folder=tmp_path)
     agent.terminate()
-    agent.communicate(timeout=60)
+    agent.communicate(timeout=250)
     assert (looked.returncode, agent.returncode, "golden" in looked.stdout) == (0, 0, True)
 
 
@@ -118,7 +118,7 @@ def test_a_demo_that_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert any("ready" in line for line in iter(process.stdout.readline, ""))
     process.terminate()
-    process.communicate(timeout=90)
+    process.communicate(timeout=250)
     assert process.returncode == 130
     assert left_running(tmp_path) == []
 

@@ -22,7 +22,6 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long("trees-and-demos")
-@pytest.mark.timeout(180)
 def test_demo_on_kafka_and_s3_makes_targets_equal(command_line: Any, site: Path, tmp_path: Path) -> None:
     home = tmp_path / "demo"
     with demo_servers.running_servers(tmp_path) as config:

@@ -125,7 +125,6 @@ def matches(shown: list[str], printed: list[str]) -> bool:
     return all(re.fullmatch(pattern, line) for pattern, line in zip(patterns, lines, strict=True))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.costly("a process for every line of the page, and an agent")
 @pytest.mark.parametrize(
     "name",

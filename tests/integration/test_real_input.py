@@ -104,7 +104,6 @@ def differing_files(left: Path, right: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("package_type", ["tree", pytest.param("filevault", marks=LONG)])
 def test_a_real_tree_arrives_whole_in_every_kind_of_target(
     tree: Path, tmp_path: Path, boat: Any, package_type: str
@@ -130,7 +129,6 @@ def test_a_real_tree_arrives_whole_in_every_kind_of_target(
 
 
 @LONG
-@pytest.mark.timeout(300)
 def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path, boat: Any) -> None:
     boat.do("publish", tree, "/")
     boat.do("subscribe", "reader", "--into", f"files:{tmp_path / 'files'}", "--until", "caught-up")
@@ -138,7 +136,6 @@ def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path, bo
 
 
 @LONG
-@pytest.mark.timeout(300)
 def test_a_real_tree_as_the_packages_of_a_bulk_build_arrives_whole(tree: Path, tmp_path: Path) -> None:
     with Engine(tmp_path / "home") as engine:
         report = run_build(engine, BuildOrder(recipe_for(engine, tree, budget=Budget(500_000, 100))))

@@ -78,7 +78,7 @@ def run(python: Path, *words: str, folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, *words]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=250
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

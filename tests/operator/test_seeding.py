@@ -43,7 +43,7 @@ def mailboat(*words: object) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

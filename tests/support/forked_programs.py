@@ -109,7 +109,7 @@ def start_mailboat(words: Sequence[object], errors: Path) -> ForkedProgram:
 
 
 def run_mailboat(
-    words: Sequence[object], environment: Mapping[str, str] | None = None, timeout: float = 90.0
+    words: Sequence[object], environment: Mapping[str, str] | None = None, timeout: float = 200.0
 ) -> subprocess.CompletedProcess[str]:
     """`mailboat WORDS…` to its end."""
     texts = [str(word) for word in words]
