@@ -243,6 +243,7 @@ def test_pages_of_other_hosts_are_kept_out(agent: tuple[AgentProcess, str]) -> N
         ("subscribers/free/suspend", {"second": 1}, 400, "body.second: there is no such member"),
         ("subscribers/free/suspend", {"seconds": -1}, 400, "a suspension lasts 1 second to 366 days, not -1 s"),
         ("subscribers/free/resume", {"wait_seconds": 61}, 400, "wait_seconds: expected 0 to 60 seconds"),
+        ("subscribers/free/resume", {"wait_seconds": 10**400}, 400, "wait_seconds: expected 0 to 60 seconds"),
         ("errors/redrive", {"subscriber": "edge", "offsets": [7]}, 400, "edge has no error-queue entry and no failed"),
         (
             "errors/redrive",

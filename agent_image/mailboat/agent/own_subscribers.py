@@ -72,7 +72,7 @@ MAX_READ_RECORDS: Final = 5_000
 
 MAX_REMOVED_ITEMS: Final = 1_000
 MAX_REMEMBERED: Final = 100
-"""Commands whose outcome can be asked for later; the oldest are forgotten first."""
+"""Commands whose outcome can be asked for later, and those of the last request; the oldest are forgotten first."""
 
 _READ: Final = ReadLimits(max_records=500)
 _READ_SECONDS: Final = 5.0
@@ -227,7 +227,7 @@ class OwnSubscribers:
             raise UsageError(f"a clear drops at least one package, not {max_items}")
         member, page = self._clearable(publisher, name, max_items or 1)
         end = self._workspace.journal.bounds(self._workspace.package_topic).next_offset
-        last = end - 1 if max_items is None else max((item.offset for item in page.items), default=-1)
+        last = end - 1 if max_items is None else self._last_of(page, member, max_items)
         author = AgentName(page.queue.publisher)
         if not page.queue.count or last < 0:
             return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)], None)
@@ -262,6 +262,19 @@ class OwnSubscribers:
         for sent in unanswered:
             sent.close()
 
+    def _last_of(self, page: QueuePage, member: SubscriberStatus, max_items: int) -> int:
+        """The offset of the last of the first packages in a queue, of which `page` is the first page; -1: it is empty.
+
+        Between two packages of a publisher any number of messages of others may stand.
+        """
+        last, missing, begin = max((item.offset for item in page.items), default=-1), max_items - len(page.items), -1
+        while missing > 0 and page.next_offset is not None and page.next_offset > begin:
+            begin = page.next_offset
+            page = self.queue(page.queue.publisher, member.name, begin, missing)
+            last = max((item.offset for item in page.items), default=last)
+            missing -= len(page.items)
+        return last
+
     def _clearable(self, publisher: str, name: str, max_items: int) -> tuple[SubscriberStatus, QueuePage]:
         member = self._find(name)
         if not member.is_editable:
@@ -279,9 +292,13 @@ class OwnSubscribers:
             follower.close()
             raise
         sent = SentCommands(sender.views_of(commands), follower)
+        forgotten = list[SentCommands]()
         with self._lock:
             self._sent |= {command.command_id or "": sent for command in commands}
-            forgotten = [self._sent.pop(next(iter(self._sent))) for _ in range(len(self._sent) - MAX_REMEMBERED)]
+            # Those of one request have one reader, so they are forgotten together; never those of this request.
+            while len(self._sent) > MAX_REMEMBERED and (oldest := next(iter(self._sent.values()))) is not sent:
+                self._sent = {command_id: one for command_id, one in self._sent.items() if one is not oldest}
+                forgotten.append(oldest)
         for old in forgotten:
             old.close()
         return sent

@@ -308,10 +308,11 @@ def _checked(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> float:
     offsets = asked.get("offsets", [])
     if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):
         raise UsageError(f"body.offsets: expected at most {MAX_PAGE} offsets")
-    seconds = float(asked.get(_WAIT, 0.0))
-    if not 0.0 <= seconds <= _MAX_WAIT_SECONDS:
+    seconds = asked.get(_WAIT, 0.0)
+    # before it becomes a float: an integer may be too large for one
+    if not 0 <= seconds <= _MAX_WAIT_SECONDS:
         raise UsageError(f"{_WAIT}: expected 0 to {_MAX_WAIT_SECONDS:g} seconds")
-    return seconds
+    return float(seconds)
 
 
 def _subject_of(views: list[CommandView]) -> dict[str, object]:

@@ -1,0 +1,107 @@
+"""What an agent without a publisher knows of the commands that it sent, and how far it clears queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent import own_subscribers
+from mailboat.agent.own_subscribers import MAX_REMEMBERED, OwnSubscribers
+from mailboat.agent.tasks import TaskReport
+from mailboat.clock import SystemClock
+from mailboat.composition.home import create_home
+from mailboat.composition.places import open_target
+from mailboat.composition.workspace import Workspace, initialise
+from mailboat.config.document import Config, SubscriberAgentConfig
+from mailboat.errors import CommandMissingError
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import CommandResult, CommandState, CommandVerb, DiscoveryMessage, TopicRole
+from mailboat.model.positions import Position
+from mailboat.testing.target_contract import an_entry
+from mailboat.wire.messages import encode_message
+from support.memory_imports import message
+
+AUTHOR, EDGE = AgentName("author"), AgentName("edge")
+FAILED = range(MAX_REMEMBERED + 20)
+"""Offsets in the error queue: more commands of one request than are remembered of several."""
+
+
+class Announced:
+    """The task of a subscriber that runs, and announces itself so."""
+
+    def __init__(self, said: DiscoveryMessage) -> None:
+        self._said = said
+
+    def report(self) -> TaskReport:
+        return TaskReport(self._said, is_running=True, is_over=False, cause=None)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with initialise(create_home(tmp_path / "boat", Config())) as made:
+        yield made
+
+
+@pytest.fixture
+def own(workspace: Workspace, tmp_path: Path) -> Iterator[OwnSubscribers]:
+    target, identity = f"files:{tmp_path / 'edge'}", workspace.journal.identity(workspace.package_topic)
+    with closing(open_target(target)) as opened, opened.batch() as batch:
+        for offset in FAILED:
+            batch.give_up(an_entry(offset))
+        batch.commit(Position(identity, Offset(0)))
+    task: Any = Announced(
+        DiscoveryMessage(
+            *(workspace.home.sling_id, EDGE, ()),
+            is_editable=True,
+            target=target,
+            next_offset=Offset(0),
+            log_identity=identity,
+            follows_all=True,
+        )
+    )
+    made = OwnSubscribers(workspace, [(SubscriberAgentConfig(EDGE, target), task)], SystemClock())
+    yield made
+    made.close()
+
+
+def answer(workspace: Workspace, command_id: str) -> None:
+    result = CommandResult(
+        *(command_id, workspace.home.sling_id, EDGE, CommandVerb.REDRIVE, Offset(0), CommandState.DONE), AUTHOR
+    )
+    headers, value = encode_message(result)
+    workspace.journal.append(workspace.topic(TopicRole.STATUS), [NewRecord(value, headers)])
+
+
+def test_answers_to_a_redrive_of_many_packages_are_found(workspace: Workspace, own: OwnSubscribers) -> None:
+    earlier = own.suspend(EDGE, None).look()[0].id
+    sent = own.redrive(EDGE, FAILED)
+    ids = [view.id for view in sent.look()]
+    assert len(set(ids)) == len(FAILED)
+    for command_id in ids:
+        answer(workspace, command_id)
+    assert {view.state for view in sent.look()} == {"done"}
+    assert own.command(ids[0]) is own.command(ids[-1]) is sent
+    with pytest.raises(CommandMissingError):
+        own.command(earlier)
+    own.resume(EDGE)
+    with pytest.raises(CommandMissingError):
+        own.command(ids[-1])
+
+
+def test_clear_finds_packages_behind_many_of_other_publishers(
+    workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_subscribers, "MAX_READ_RECORDS", 2)
+    monkeypatch.setattr(own_subscribers, "_READ", ReadLimits(max_records=1))
+    others = [message(f"o{number}", pub_agent_name=AgentName("other")) for number in range(3)]
+    wanted = [message(f"p{number}", paths=()) for number in range(3)]
+    records = [encode_message(one) for one in (*others, wanted[0], *others, *wanted[1:])]
+    workspace.journal.append(workspace.package_topic, [NewRecord(value, headers) for headers, value in records])
+    assert own.clear(AUTHOR, EDGE, 1).look()[0].offset == 3
+    assert own.clear(AUTHOR, EDGE, 2).look()[0].offset == 7
+    assert own.clear(AUTHOR, EDGE, 9).look()[0].offset == 8
+    assert own.clear("ghost", EDGE, 9).look()[0].message == "the queue was empty"
