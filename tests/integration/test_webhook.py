@@ -112,7 +112,9 @@ class Setting:
     ) -> EventDelivery:
         sender = WebhookSender(WebhookConfig(name, **changes), url or self.receiver.url, token)
         source = source or PackageEvents(self.journal, AUTHOR, chosen)
-        ports = DeliveryPorts(self.journal, memory or self.memory, self.clock, source, sender)
+        ports = DeliveryPorts(
+            self.journal, memory or self.memory, self.clock, source, sender, topics=(EVENT_TOPIC, JOB_TOPIC)
+        )
         made = EventDelivery(EventReceiver(AUTHOR, name), ports)
         self.webhooks.append(made)
         made.start()
@@ -264,6 +266,17 @@ def test_events_of_a_topic_that_was_created_again_are_posted(setting: Setting, r
     setting.raise_event(2)
     setting.webhook()
     wait_until(lambda: receiver.ids() == ["p1", "p2"])
+
+
+def test_a_receiver_whose_filter_was_for_packages_gets_no_earlier_job(setting: Setting, receiver: Receiver) -> None:
+    setting.webhook().stop()
+    source = JobEvents(setting.journal, EventFilter(jobs=("mail",)), JOB_TOPIC)
+    with closing(open_job_topic(setting.journal)) as topic:
+        topic.add([NewJob("mail")])
+        setting.webhook(source=source)
+        added = topic.add([NewJob("mail")])
+        wait_until(lambda: receiver.bodies)
+    assert [body["subject"] for body in receiver.bodies] == [show_job_id(added[0])]
 
 
 def test_events_that_retention_removed_are_passed_over_and_said(

@@ -28,7 +28,7 @@ _AUDIENCE: Final = "audience"
 _CURSOR: Final = (
     "SELECT next_offset, event_offset FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id = ?"
 )
-_EARLIER: Final = "SELECT 1 FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id <> ? LIMIT 1"
+_EARLIER: Final = "SELECT topic_id FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id <> ?"
 _PUT: Final = "INSERT OR REPLACE INTO event_cursors VALUES (?, ?, ?, ?, ?)"
 _BEGIN: Final = "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _ADVANCE: Final = (
@@ -109,10 +109,10 @@ class EventMemory:
         rows = self._file.rows(_CURSOR, (reader, identity.cluster_id, identity.topic_id))
         return EventCursor(Offset(rows[0][0]), Offset(rows[0][1])) if rows else None
 
-    def was_in_earlier_topic(self, reader: str, identity: LogIdentity) -> bool:
-        """Whether a reader without a cursor in that log has one in another topic of its cluster, which it replaced."""
+    def earlier_topics(self, reader: str, identity: LogIdentity) -> frozenset[str]:
+        """The ids of the other topics of that log's cluster in which a reader has a cursor."""
         rows = self._file.rows(_EARLIER, (reader, identity.cluster_id, identity.topic_id))
-        return bool(rows)
+        return frozenset(topic_id for (topic_id,) in rows)
 
     def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor of a reader there that never was in that log; of several at once the first one counts."""

@@ -203,7 +203,7 @@ def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory)
     if found is not None:
         return found
     events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
-    is_replaced = memory.was_in_earlier_topic(TOPIC_READER, identity)
+    is_replaced = bool(memory.earlier_topics(TOPIC_READER, identity))
     first = EventCursor(packages.earliest_offset if is_replaced else packages.next_offset, events.next_offset)
     memory.begin(TOPIC_READER, identity, first)
     # Read back: another process may have begun first, and its cursor counts.

@@ -19,10 +19,16 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from mailboat.clock import Clock
-from mailboat.errors import JobLogIncompleteError, MailboatError, PositionOutOfRangeError
+from mailboat.errors import (
+    JobLogIncompleteError,
+    JournalAccessDeniedError,
+    MailboatError,
+    PositionOutOfRangeError,
+    TopicMissingError,
+)
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.publisher.distributed_memory import JOB_EVENT_READER, WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry.notices import Notice, NoticeSource, RecordNotices
 from mailboat.workers import LeasedWorker, WorkerOptions
@@ -91,7 +97,10 @@ class EventReceiver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPorts:
-    """What a delivery works with; it closes the sender only."""
+    """What a delivery works with; it closes the sender only.
+
+    `topics` are all that receivers follow: one of this name followed another of them if its filter was another one.
+    """
 
     journal: Journal
     memory: EventMemory
@@ -100,6 +109,7 @@ class DeliveryPorts:
     sender: EventSender
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=random.SystemRandom)
+    topics: Sequence[TopicName] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +222,18 @@ class EventDelivery:
         found = memory.cursor(reader, identity)
         if found is not None:
             return found
-        # A topic that was created again holds nothing that this receiver was sent.
-        is_replaced = memory.was_in_earlier_topic(reader, identity)
+        # A topic that was created again holds nothing that this receiver was sent. One that it was not for before may
+        # hold anything: its filter was changed from packages to jobs, or back.
+        is_replaced = not memory.earlier_topics(reader, identity) <= self._existing_topics()
         end = self._ports.journal.bounds(self._source.topic).next_offset
         return self._note(self._source.first() if is_replaced else end)
+
+    def _existing_topics(self) -> set[str]:
+        found = set[str]()
+        for topic in self._ports.topics:
+            with suppress(TopicMissingError, JournalAccessDeniedError):
+                found.add(self._ports.journal.identity(topic).topic_id)
+        return found
 
     def _note(self, next_offset: Offset) -> EventCursor:
         cursor = self._at(next_offset)
