@@ -107,6 +107,7 @@ def test_of_the_three_conditions_one_holds(findings: Any, holds: str) -> None:
         ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "y"}]}, ".a[x]"),
         ({"a": TWO_MOUNTS}, {"a": [*TWO_MOUNTS[::-1], {"name": "x", "mountPath": "/c"}]}, None),
         ({"a": TWO_MOUNTS}, {"a": [TWO_MOUNTS[0], {"name": "x", "mountPath": "/b"}]}, ".a[/b].subPath"),
+        ({"a": TWO_MOUNTS[:1]}, {"a": [*TWO_MOUNTS[:1], {"name": "x", "mountPath": "/theirs"}]}, None),
         ({"a": TWO_PORTS}, {"a": [{**TWO_PORTS[1], "hostPort": 0}, TWO_PORTS[0]]}, None),
         ({"cpu": "0.5", "memory": "1024Mi"}, {"cpu": "500m", "memory": "1Gi"}, None),
         ({"cpu": "0.5"}, {"cpu": "501m"}, ".cpu"),

@@ -323,9 +323,10 @@ def test_no_agent_starts_before_its_journal_has_looked_for_its_topics(bench: Ben
     moment = {"observedGeneration": 1, "message": "0 of 5", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     waiting = {"type": "Ready", "status": "False", "reason": "TopicsNotReady", **moment}
     making = [waiting, {"type": "Stalled", "status": "False", "reason": "NotStalled", **moment}]
+    former = [{**waiting, "reason": "FormerChildExists"}, making[1]]
     taken = [waiting, {"type": "Stalled", "status": "True", "reason": "TopicTaken", **moment}]
     found: list[tuple[list[dict[str, Any]], str]]
-    found = [([], "JournalNotChecked"), (making, "JournalNotChecked"), (taken, "TopicTaken")]
+    found = [*((unchecked, "JournalNotChecked") for unchecked in ([], making, former)), (taken, "TopicTaken")]
     for conditions, reason in found:
         bench.patch("Journal", "main", {"status": {"conditions": conditions}}, "/status")
         for kind, name in objects:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
-from mailboat_operator.plan.findings import Finding, stalled, under_way
+from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, Finding, stalled, under_way
 from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.configuration import TOKEN_KEY
 
@@ -79,7 +79,7 @@ def name_conflict(wanted: Sequence[Manifest], live: Live, owner_uid: str) -> Seq
     # an object that is deleted and made again at once finds its children until the cluster has collected them
     if (theirs.get("kind"), theirs.get("name")) == (ours["kind"], ours["name"]):
         text = f"waits for the deletion of {key.kind} {key.name}, of an earlier {ours['kind']} of this name"
-        return under_way("FormerChildExists", text)
+        return under_way(FORMER_CHILD_EXISTS, text)
     message = f"{key.kind} {key.name} exists and belongs to another owner; it is not changed. Use another name"
     return stalled("NameTaken", message)
 
@@ -145,9 +145,9 @@ def _differing_entry(wanted: Sequence[object], found: Sequence[object], path: st
     )
 
 
-_ENTRY_KEYS: Final = (("name",), ("mountPath",), ("containerPort", "protocol"))
-"""What entries of a list are matched by: the first that all have, each with values of its own. Containers may mount
-one volume twice, and ports need no name."""
+_ENTRY_KEYS: Final = (("mountPath",), ("containerPort", "protocol"), ("name",))
+"""What entries of a list are matched by: the first that all have, each with values of its own. Mounts and ports of
+containers have names too, but others may mount the same volume at another path, and ports need no name."""
 
 
 def _are_distinct(entries: Sequence[object], keys: Sequence[str]) -> bool:

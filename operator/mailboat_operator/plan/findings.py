@@ -38,6 +38,7 @@ CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", 
 """Reasons for which the topics are not this Journal's: no agent is started on them."""
 
 TOPICS_NOT_READY: Final = "TopicsNotReady"
+FORMER_CHILD_EXISTS: Final = "FormerChildExists"
 
 LONGEST_MESSAGE: Final = 1024
 

@@ -19,6 +19,7 @@ from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import (
     CONFLICTS,
+    FORMER_CHILD_EXISTS,
     READY,
     STALLED,
     TOPICS_NOT_READY,
@@ -42,6 +43,7 @@ from mailboat_operator.workload.pod_failures import (
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.volumes import Claims
 
+_WITHOUT_TOPICS: Final = frozenset({TOPICS_NOT_READY, FORMER_CHILD_EXISTS})
 _NOT_CHECKED: Final = "JournalNotChecked"
 _NOT_CHECKED_SECONDS: Final = 2.0  # a new status of the Journal wakes no other object
 
@@ -166,7 +168,7 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
     found, stuck = known.get(READY), known.get(STALLED)
     if found is None or stuck is None:
         return False
-    return found.reason != TOPICS_NOT_READY or stuck.status is ConditionStatus.TRUE
+    return found.reason not in _WITHOUT_TOPICS or stuck.status is ConditionStatus.TRUE
 
 
 def pause_before_start(findings: Sequence[Finding]) -> float | None:
