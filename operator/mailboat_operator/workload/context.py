@@ -52,7 +52,7 @@ class SecretFound(Frozen):
     """A Secret, without what it holds.
 
     Attributes:
-        version: Changes with its content, and with nothing else of it.
+        version: Changes with its content, and when it is made again; with no label or annotation.
         keys: The names of its entries.
     """
 

@@ -2,7 +2,8 @@
 
 Lag is health, never a reason for more members: each has everything to import, so one more only adds its own backlog.
 Figures change all the time, so what is judged by them has two thresholds, one to begin and a lower one to end. If
-no agent answers, the last figures stay. Pure; called by the plans of publishers, pools and distributions.
+no agent answers, the last figures stay; a pool's go after five minutes without a ready publisher. Pure; called by the
+plans of publishers, pools and distributions.
 """
 
 from __future__ import annotations
