@@ -113,7 +113,7 @@ def test_a_receipt_is_located_while_another_thread_publishes(state: PublisherSta
     def publish() -> None:
         with state.locks.exclusive("changes"):
             publishing.set()
-            over.wait(PATIENCE_SECONDS)
+            over.wait(LONG_WAIT_SECONDS)
 
     publisher = threading.Thread(target=publish)
     publisher.start()
@@ -121,7 +121,7 @@ def test_a_receipt_is_located_while_another_thread_publishes(state: PublisherSta
     found: list[Offset | None] = []
     reader = threading.Thread(target=lambda: found.extend(state.locate(one, LOG) for one in ("r", "p", "other")))
     reader.start()
-    reader.join(1.0)
+    reader.join(PATIENCE_SECONDS)
     seen = list(found)
     over.set()
     publisher.join()
