@@ -1,4 +1,4 @@
-"""What an agent without a publisher knows of the commands that it sent, and how far it clears queues."""
+"""What an agent without a publisher knows of the commands that it sent, and what it reads of the log."""
 
 from __future__ import annotations
 
@@ -105,3 +105,14 @@ def test_clear_finds_packages_behind_many_of_other_publishers(
     assert own.clear(AUTHOR, EDGE, 2).look()[0].offset == 7
     assert own.clear(AUTHOR, EDGE, 9).look()[0].offset == 8
     assert own.clear("ghost", EDGE, 9).look()[0].message == "the queue was empty"
+
+
+def test_a_sample_of_the_history_opens_no_reader(
+    workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of Kafka is a new client, and each subscriber of a fleet takes a sample every ten seconds."""
+    headers, value = encode_message(message("p", paths=()))
+    workspace.journal.append(workspace.package_topic, [NewRecord(value, headers)] * 3)
+    assert [view.lag for view in own.status().subscribers] == [3]
+    monkeypatch.setattr(workspace.journal, "reader", lambda *_: pytest.fail("a reader was opened"))
+    assert [view.lag for view in own.lags().subscribers] == [3]

@@ -27,6 +27,7 @@ from mailboat.api.records import (
     QueuePage,
     QueueView,
     StatusView,
+    SubscriberStatusView,
 )
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.composition.workspace import Workspace
@@ -142,10 +143,16 @@ class OwnSubscribers:
                 PublisherView(name, last_published_at=published.get(AgentName(name)))
                 for name in sorted(self._publishers() | published.keys())
             ),
-            subscribers=tuple(
-                status_view(member, _lag(member, journal.next_offset), progress.get(member.key)) for member in members
-            ),
+            subscribers=_views(members, journal, progress),
         )
+
+    def lags(self) -> StatusView:
+        """Journal and subscribers, to be sampled: reads no message, as a reader of Kafka is a new connection.
+
+        Raises: JournalUnavailableError.
+        """
+        journal = journal_view(self._workspace)
+        return StatusView(journal, (), _views(self._members(), journal, {}))
 
     def failed(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
         """A page of the error queues. Raises: AgentMissingError; UsageError for a token of another list."""
@@ -374,6 +381,12 @@ class OwnSubscribers:
                 return member
         known = ", ".join(member.name for member in members[:10])
         raise AgentMissingError(f"no subscriber {name[:120]!r} runs here; this process has: {known}")
+
+
+def _views(
+    members: Sequence[SubscriberStatus], journal: JournalView, progress: Mapping[AgentKey, BuildProgressView]
+) -> tuple[SubscriberStatusView, ...]:
+    return tuple(status_view(member, _lag(member, journal.next_offset), progress.get(member.key)) for member in members)
 
 
 def _lag(member: SubscriberStatus, end: int) -> int | None:

@@ -189,7 +189,7 @@ class AgentProcess:
         """What the dashboard of a process without a publisher shows."""
         agents = tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
         self._own = OwnSubscribers(self.workspace, agents, self._pulse)
-        worker = self._sampling(LagHistory(self._own.status, self._pulse))
+        worker = self._sampling(LagHistory(self._own.lags, self._pulse))
         self._upkeep.append(worker)
         worker.start()
 
