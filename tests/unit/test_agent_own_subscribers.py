@@ -92,6 +92,18 @@ def test_answers_to_a_redrive_of_many_packages_are_found(workspace: Workspace, o
         own.command(ids[-1])
 
 
+def test_a_command_whose_answer_comes_late_holds_no_reader_meanwhile(workspace: Workspace, own: OwnSubscribers) -> None:
+    sent = own.suspend(EDGE, None)
+    [view] = sent.look()
+    assert (view.state, sent._follower is None) == ("sent", False)
+    sent.rest()
+    assert sent._follower is None
+    answer(workspace, view.id)
+    assert [seen.state for seen in sent.look()] == ["done"]
+    sent.rest()
+    assert ([seen.state for seen in sent.look()], sent._follower) == (["done"], None)
+
+
 def test_clear_finds_packages_behind_many_of_other_publishers(
     workspace: Workspace, own: OwnSubscribers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ from mailboat.errors import (
     QueueNotClearableError,
     UsageError,
 )
-from mailboat.journal.port import Edge, ReadLimits
+from mailboat.journal.port import Edge, ReadLimits, Start
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.operations.journal_inspection import recent_publishers
@@ -83,15 +83,25 @@ _READ_SECONDS: Final = 5.0
 class SentCommands:
     """Commands that were sent together, and what their subscribers answered. Safe to use from several threads."""
 
-    def __init__(self, views: Callable[[], list[CommandView]], follower: StatusFollower | None) -> None:
-        """Read nothing yet; `follower` brings the answers, None if none is needed."""
+    def __init__(
+        self,
+        views: Callable[[], list[CommandView]],
+        follower: StatusFollower | None = None,
+        open_follower: Callable[[Start], StatusFollower] | None = None,
+    ) -> None:
+        """Read nothing yet; `follower` brings the answers, None if none is needed, and another one after a rest."""
         self._views = views
         self._follower = follower
+        self._open_follower = open_follower
+        self._resting_at: Offset | None = None
         self._lock = threading.Lock()
 
     def look(self) -> list[CommandView]:
         """The commands with the answers that are there. Raises: JournalUnavailableError."""
         with self._lock:
+            if self._resting_at is not None and self._open_follower is not None:
+                self._follower = self._open_follower(self._resting_at)
+                self._resting_at = None
             while self._follower is not None and self._follower.follow(0.0):
                 pass
             views = self._views()
@@ -99,10 +109,19 @@ class SentCommands:
             self.close()
         return views
 
+    def rest(self) -> None:
+        """Release the reader until the next look: any number of commands may stay without an answer."""
+        with self._lock:
+            if self._follower is not None:
+                self._resting_at = self._follower.next_offset
+                self._follower.close()
+                self._follower = None
+
     def close(self) -> None:
         """Release the reader; the commands stay as they are known."""
         with self._lock:
             follower, self._follower = self._follower, None
+            self._resting_at = None
         if follower is not None:
             follower.close()
 
@@ -237,7 +256,7 @@ class OwnSubscribers:
         last = end - 1 if max_items is None else self._last_of(page, member, max_items)
         author = AgentName(page.queue.publisher)
         if not page.queue.count or last < 0:
-            return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)], None)
+            return SentCommands(lambda: [nothing_to_clear(author, member.queue_name)])
         return self._send(lambda sender: [sender.clear(author, member.queue_name, Offset(last))])
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str]) -> SentCommands:
@@ -289,16 +308,23 @@ class OwnSubscribers:
         return member, self.queue(publisher, name, 0, max_items)
 
     def _send(self, send: Callable[[CommandSender], Sequence[Command]]) -> SentCommands:
-        answers, journal = CommandAnswers(), self._workspace.journal
+        answers, journal, topic = CommandAnswers(), self._workspace.journal, self._workspace.topic(TopicRole.STATUS)
+
+        def follower_from(start: Start) -> StatusFollower:
+            try:
+                return StatusFollower((answers,), journal, topic, self._clock, start)
+            except PositionOutOfRangeError:  # retention was faster
+                return StatusFollower((answers,), journal, topic, self._clock, Edge.EARLIEST)
+
         # opened before anything is sent: the answer must not lie before the first status that is read
-        follower = StatusFollower((answers,), journal, self._workspace.topic(TopicRole.STATUS), self._clock, Edge.NEXT)
+        follower = follower_from(Edge.NEXT)
         try:
             sender = CommandSender(self._workspace, answers)
             commands = send(sender)
         except BaseException:
             follower.close()
             raise
-        sent = SentCommands(sender.views_of(commands), follower)
+        sent = SentCommands(sender.views_of(commands), follower, follower_from)
         forgotten = list[SentCommands]()
         with self._lock:
             self._sent |= {command.command_id or "": sent for command in commands}

@@ -182,7 +182,7 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
         asked = _query_of(request) if is_delete else await _body_of(request)
         seconds = _checked(asked, {**command.members, _WAIT: (int, float)})
         sent = await run_in_threadpool(command.send, own, request.path_params, asked)
-        views = await settled(waiting, sent.look, are_answered, seconds)
+        views = await _outcome(waiting, sent, seconds)
         call.concerns(_subject_of(views))
         document = document_of(views)
         return json_answer(document if "offsets" in command.members else document[0], HTTPStatus.ACCEPTED)
@@ -198,11 +198,19 @@ def _sent(own: OwnSubscribers, waiting: _Waiting, path: str) -> Route:
         _admit(request, route, Verb.VIEW, ("wait",))
         seconds = _wait_of(request)
         command_id = request.path_params["command_id"]
-        views = await settled(waiting, own.command(command_id).look, are_answered, seconds)
+        views = await _outcome(waiting, own.command(command_id), seconds)
         return json_answer(document_of(next(view for view in views if view.id == command_id)))
 
     route = Route(f"{_API}{path}", answer)
     return route
+
+
+async def _outcome(waiting: _Waiting, sent: SentCommands, seconds: float) -> list[CommandView]:
+    """Commands with the answers that came within so many seconds. Raises: JournalUnavailableError."""
+    try:
+        return await settled(waiting, sent.look, are_answered, seconds)
+    finally:
+        await run_in_threadpool(sent.rest)
 
 
 def _events(streams: EventStreams) -> Route:
