@@ -147,6 +147,7 @@ async def _watch(settings: OperatorSettings, watched: Watched, resync: Resync, s
             if getattr(error, "status", None) != HTTPStatus.NOT_FOUND:
                 raise
             await asyncio.sleep(_WATCH_AGAIN_SECONDS)
+            await resync.catch_up(watched)
         else:
             return
 

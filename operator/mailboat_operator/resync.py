@@ -43,6 +43,15 @@ class Resync:
             for manifest in await self._list_at_last(kind):
                 claims.saw(manifest)
 
+    async def catch_up(self, watched: Watched) -> None:
+        """Tell of what was deleted while nothing was watched: the next watch begins with what exists."""
+        try:
+            listed = await self._versions()
+        except MailboatError as error:
+            _LOG.warning("the resync is skipped: %s", error)
+        else:
+            await watched.forget_missing(listed)
+
     async def run(self, watched: Watched, workers: Workers, health: Health, seconds: float) -> None:
         """Go round every so many seconds, until cancelled."""
         while True:

@@ -8,7 +8,7 @@ listed. Called by `main`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -99,6 +99,13 @@ class Watched:
         if key.kind == "SubscriberPool" and (known is None or type == "DELETED"):  # publishers note whom they wait for
             self._ask_all_of("Publisher", key.namespace)
         self._ask_others(key, dict(body), is_gone=type == "DELETED")
+
+    async def forget_missing(self, existing: Collection[ObjectKey]) -> None:
+        """Treat known objects that do not exist as deleted: no event says so if nothing was watched meanwhile."""
+        for key, event in [*self._last_events.items()]:
+            if key not in existing:
+                metadata = {"namespace": key.namespace, "name": key.name, "uid": event.wish.uid}
+                await self.object_changed("DELETED", {"kind": key.kind, "metadata": metadata, "spec": {}})
 
     async def child_changed(self, body: Mapping[str, Any], **_: object) -> None:
         """A child was changed, or its pods were."""

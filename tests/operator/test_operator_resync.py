@@ -134,14 +134,43 @@ def test_watches_begin_again_where_kopf_ends_over_a_definition_that_went(
         if left:
             raise KopfError(left.pop(0))
 
-    async def prime(_claims: object) -> None:
+    async def nothing(_: object) -> None:
         pass
 
     monkeypatch.setattr(main.kopf, "operator", run_kopf)
     monkeypatch.setattr(main, "_WATCH_AGAIN_SECONDS", 0.0)
     settings = read_settings({"MAILBOAT_OPERATOR_AGENT_IMAGE": "m:1"})
-    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), SimpleNamespace(prime=prime))
+    parts: Any = (settings, Watched(Asked().ask, TopicClaims()), SimpleNamespace(prime=nothing, catch_up=nothing))
     systems: Any = SimpleNamespace(claims=None)
     with nullcontext() if ended is None else pytest.raises(ended):
         asyncio.run(main._watch(*parts, systems))
     assert (len(started), left) == (runs, [])
+
+
+def test_what_was_deleted_while_nothing_was_watched_is_no_silent_watch_and_claims_nothing() -> None:
+    """With its definition a topic's object went; a namesake in another namespace is free to have the topic."""
+    asked, claims = list[str](), TopicClaims()
+    watched = Watched(lambda key: asked.append(str(key)), claims)
+
+    async def nothing(_: int) -> None:
+        pass
+
+    def topic(namespace: str) -> dict[str, Any]:
+        spec = {"journalRef": {"name": "main"}, "topicName": "orders"}
+        return {**publisher("orders"), "kind": "Topic", "spec": spec} | {
+            "metadata": {**publisher("orders")["metadata"], "namespace": namespace}
+        }
+
+    async def run() -> None:
+        for namespace in ("shop", "news"):
+            await watched.object_changed("ADDED", topic(namespace))
+        assert claims.beside(topic("news")) == [("shop", "orders")]
+        asked.clear()
+        cluster = Cluster(nothing)
+        cluster.objects = [topic("news")]
+        await Resync(cluster, ["*"]).catch_up(watched)  # type: ignore[arg-type]  # lists as it does
+
+    asyncio.run(run())
+    assert asked == ["Topic news/orders"]
+    assert claims.beside(topic("news")) == []
+    assert [key.namespace for key in watched.last_events] == ["news"]
