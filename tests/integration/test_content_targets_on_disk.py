@@ -349,6 +349,14 @@ class TestDisksThatIgnoreCase:
         publish(target, [a_folder("/de"), a_file("/de/Caf\u00e9")], deep("/de"), 1)
         assert names_in(target) == ["/de", "/de/Caf\u00e9", "/en", "/en/News", "/en/News/a", "/en/x"]
 
+    def test_names_beyond_those_that_are_remembered_are_compared(
+        self, target: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mailboat.content.targets.folded_names._REMEMBERED", 0)
+        nodes = [a_folder("/de"), a_file("/de/B/x"), a_file("/de/C/y"), a_file("/de/b")]
+        with pytest.raises(PathRefusedError, match="'B' and 'b' differ in case"):
+            publish(target, nodes, deep("/de"), 1)
+
     def test_a_name_in_other_case_may_follow_a_removed_one(self, target: Target) -> None:
         publish(target, [], deep("/en/News"), 1)
         publish(target, [a_file("/en/news")], shallow("/en/news"), 2)

@@ -47,6 +47,11 @@ class FoldedNames:
         self._by_parent.clear()
         self._count = 0
 
+    def trim(self) -> None:
+        """Forget names where there are many. All that were checked must be in the table: it is read again."""
+        if self._count > _REMEMBERED:
+            self.begin()
+
     def check(self, path: NodePath) -> None:
         """See whether a node can be put next to those that are there. Raises: PathRefusedError."""
         at = path
@@ -67,8 +72,6 @@ class FoldedNames:
     def _names(self, parent: NodePath) -> dict[str, str]:
         names = self._by_parent.get(parent)
         if names is None:
-            if self._count > _REMEMBERED:
-                self.begin()
             names = self._by_parent[parent] = {folded_name(name): name for name in self._stored(key_of(parent))}
             self._count += len(names)
         return names

@@ -82,6 +82,8 @@ class StagedIntake:
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
         if stamp != self._stamp:
             self._stamp, self._count = stamp, 0
+        if self._folded is not None:
+            self._folded.trim()  # not between two rows: those before are put into the table with the last one
         return [self._row(record, stamp) for record in records]
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
