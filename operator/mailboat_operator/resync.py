@@ -44,7 +44,7 @@ class Resync:
                 claims.saw(manifest)
 
     async def catch_up(self, watched: Watched) -> None:
-        """Tell of what was deleted while nothing was watched: the next watch begins with what exists."""
+        """Forget what was deleted while nothing was watched: the next watch begins with what exists."""
         try:
             listed = await self._versions()
         except MailboatError as error:
