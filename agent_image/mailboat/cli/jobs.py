@@ -97,6 +97,14 @@ JobsArgument = Annotated[list[str], typer.Argument(metavar="JOB", help="Job ids,
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", metavar="PATTERN", help="Topics of its jobs; repeatable.")
 ]
+QueueKindOption = Annotated[
+    KindOption,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="parallel, ordered (one at a time), keyed (one at a time per key) or fair (keys take turns).",
+    ),
+]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.")]
 SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -250,14 +258,7 @@ def set_queue(
     session: Session,
     queue: QueueArgument,
     topics: TopicsOption = None,
-    kind: Annotated[
-        KindOption,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="parallel, ordered (one at a time), keyed (one at a time per key) or fair (keys take turns).",
-        ),
-    ] = KindOption.PARALLEL,
+    kind: QueueKindOption = KindOption.PARALLEL,
     max_parallel: Annotated[
         str,
         typer.Option(
@@ -286,13 +287,12 @@ def set_queue(
     calls, percent = parse_parallel(max_parallel, queue)
     if merge > 1 and kind is not KindOption.PARALLEL:
         raise UsageError("only parallel queues can merge jobs")
-    limit = (0, 1_000) if rate is None else parse_rate(rate)
     settings = QueueSettings(
         queue,
-        tuple(parse_pattern(pattern) for pattern in topics or ()),
+        tuple(map(parse_pattern, topics or ())),
         QueueKind[kind.name],
         calls,
-        *limit,
+        *((0, 1_000) if rate is None else parse_rate(rate)),
         merge,
         parse_duration_ms(merge_within) if merge > 1 else 0,
         retries,

@@ -287,7 +287,7 @@ def _noted_config_file(path: Path) -> Path:
 
 def _command(path: Path, command: str) -> str:
     """A command on a home; the default one needs no option."""
-    return f"mailboat {command}" if path == DEFAULT_HOME else f"mailboat --home {path} {command}"
+    return " ".join(["mailboat", *([] if path == DEFAULT_HOME else ["--home", str(path)]), command])
 
 
 def make_folders(path: Path) -> None:

@@ -407,7 +407,7 @@ class SubscriberPoolSpec(Frozen):
     delivery: Annotated[
         Delivery,
         Field(
-            "broadcast: every member imports every package into its own target. shared: the members share one "
+            "With broadcast, every member imports every package into its own target; with shared, they share one "
             "target, and one of them imports each package."
         ),
     ] = Delivery.BROADCAST
