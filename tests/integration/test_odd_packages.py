@@ -114,6 +114,15 @@ CASES = {
     "values of another type": Odd(
         {**ABOVE, "content/a": node('l="{Long}xx" d="{Date}yesterday" f="{Double}one" e="{Long}" b="{Boolean}yes"')}
     ),
+    "names, paths and references of another form": Odd(
+        {
+            **ABOVE,
+            "content/a": node(
+                'e="{Name}" n="{Name}a/b" c="{Name}a:b:c" p="{Path}/a//b" q="{Path}/content/" s="{Path}[/content/,/]"'
+                ' r="{Reference}/content/a" w="{WeakReference}" d="{Date}1582-10-07T00:00:00.000Z"'
+            ),
+        }
+    ),
     "possessive expression": Odd(
         {**ABOVE, "content/a": node("", f"<y {KIND}/>")},
         '<filter root="/content/a"><exclude pattern="/content/a/x++"/></filter>',

@@ -48,6 +48,8 @@ TEXTS = st.text(st.one_of(st.sampled_from("\\,[]{}0u\0\n"), st.characters(codec=
         ("{Boolean}false}", PropertyType.BOOLEAN, False, ("false",)),
         ("{Boolean}TRUE", PropertyType.BOOLEAN, False, ("true",)),
         ("{Name}jcr:content", PropertyType.NAME, False, ("jcr:content",)),
+        ("{Path}/content/dam/", PropertyType.PATH, False, ("/content/dam",)),
+        ("{Path}[/,/a/]", PropertyType.PATH, True, ("/", "/a")),
         ("{WeakReference}[a,b]", PropertyType.WEAK_REFERENCE, True, ("a", "b")),
     ],
 )
@@ -79,7 +81,21 @@ def test_what_filevault_guesses_at_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{Long}forty-two", "{Long}9223372036854775808", "{Date}today", "{Double}", "{Decimal}x"]
+    "text",
+    [
+        "{Long}forty-two",
+        "{Long}9223372036854775808",
+        "{Date}today",
+        "{Date}1582-10-07T00:00:00.000Z",
+        "{Double}",
+        "{Decimal}x",
+        "{Name}",
+        "{Name}a/b",
+        "{Name}jcr:",
+        "{Path}/a//b",
+        "{Reference}/a/b",
+        "{WeakReference}",
+    ],
 )
 def test_a_value_that_is_not_of_its_type_is_a_string(text: str) -> None:
     """As in FileVault, which does so for a value that stands alone."""

@@ -569,7 +569,8 @@ def test_all_types_of_properties_are_read() -> None:
         "URI",
         "Decimal",
     ]
-    texts = ["a", "1", "1.5", "2026-01-02T03:04:05.678Z", "true", "a", "/a", "x", "x", "urn:x", "1.10"]
+    uuid = "0f0e0d0c-1111-4222-8333-444455556666"
+    texts = ["a", "1", "1.5", "2026-01-02T03:04:05.678Z", "true", "a", "/a", uuid, uuid, "urn:x", "1.10"]
     attributes = " ".join(f'p{name}="{{{name}}}{text}"' for name, text in zip(names, texts, strict=True))
     found = read({"c/.content.xml": document(f"{UNSTRUCTURED} {attributes}")})["/c"]
     kinds = {one.name: one.type for one in found.properties}

@@ -2,9 +2,9 @@ r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value
 
 Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: an unknown
 type, an unclosed `{`, a `\u` without four hex digits and half of a surrogate pair are refused instead of guessed, and
-lexical forms must be those of their type. Only of a Boolean, anything but `true` is false, as it is in Java: published
-packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What `format_values` writes,
-`parse_values` and Jackrabbit read back as it was.
+so are numbers and dates of lists that are not of their type. Of a Boolean, anything but `true` is false, as it is in
+Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What a repository can hold,
+`parse_values` and Jackrabbit read back as `format_values` got it.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ _PERHAPS_JAVA: Final = {
 }
 """Values that Java might take for one of the type, though no value here: what FileVault makes of them is not known."""
 
+_NO_UUID: Final = re.compile(r"(?![0-9a-fA-F]+(?:-[0-9a-fA-F]+){4}\Z)")
+_NOT_OF_TYPE: Final = {
+    PropertyType.NAME: re.compile(r"\.?\Z|:|[^{}]*(?:[/|*\[\]]|:\Z|:[^{}]*:)"),
+    PropertyType.PATH: re.compile(r"[^{}]*(?://|[|*])"),
+    PropertyType.REFERENCE: _NO_UUID,
+    PropertyType.WEAK_REFERENCE: _NO_UUID,
+    PropertyType.DATE: re.compile(r"1582-10-(?:0[5-9]|1[0-4])T"),
+}
+"""What Oak refuses as a value of the type. Nodes of other sources may have it: see `jcr_rules.py`."""
+
 
 class ParsedValues(NamedTuple):
     """What an attribute says.
@@ -115,6 +125,10 @@ def parse_values(text: str) -> ParsedValues:
             if is_multiple or _PERHAPS_JAVA[kind].match(values[0]):
                 raise
             kind = PropertyType.STRING  # FileVault makes a String of one value that is not of its type
+    if not is_multiple and kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(values[0]):
+        kind = PropertyType.STRING
+    elif kind is PropertyType.PATH:
+        values = tuple([value.removesuffix("/") or value for value in values])
     return ParsedValues(kind, is_multiple, values, is_reference)
 
 
