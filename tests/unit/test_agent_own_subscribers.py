@@ -11,16 +11,19 @@ import pytest
 from mailboat.agent import own_subscribers
 from mailboat.agent.own_subscribers import MAX_REMEMBERED, OwnSubscribers
 from mailboat.agent.tasks import TaskReport
+from mailboat.api.events import EventType
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
 from mailboat.composition.places import open_target
 from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, SubscriberAgentConfig
+from mailboat.control.event_feed import differences
 from mailboat.errors import CommandMissingError
 from mailboat.journal.port import NewRecord, ReadLimits
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, DiscoveryMessage, TopicRole
 from mailboat.model.positions import Position
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.target_contract import an_entry
 from mailboat.wire.messages import encode_message
 from support.memory_imports import message
@@ -34,10 +37,10 @@ class Announced:
     """The task of a subscriber that runs, and announces itself so."""
 
     def __init__(self, said: DiscoveryMessage) -> None:
-        self._said = said
+        self.said = said
 
     def report(self) -> TaskReport:
-        return TaskReport(self._said, is_running=True, is_over=False, cause=None)
+        return TaskReport(self.said, is_running=True, is_over=False, cause=None)
 
 
 @pytest.fixture
@@ -128,3 +131,20 @@ def test_a_sample_of_the_history_opens_no_reader(
     assert [view.lag for view in own.status().subscribers] == [3]
     monkeypatch.setattr(workspace.journal, "reader", lambda *_: pytest.fail("a reader was opened"))
     assert [view.lag for view in own.lags().subscribers] == [3]
+
+
+def test_a_subscriber_that_does_nothing_is_no_event(workspace: Workspace) -> None:
+    clock, importer = ManualClock(), SubscriberAgentConfig(EDGE, "files:edge")
+    first, last = (DiscoveryMessage(SlingId("5" * 36), EDGE, (), next_offset=Offset(reads)) for reads in (1, 4))
+    task: Any = Announced(first)
+    own = OwnSubscribers(workspace, [(importer, task)], clock)
+    own.status()
+    clock.advance(2.0)
+    task.said = last
+    moved = own.status()
+    assert moved.subscribers[0].rate_per_second == 1.5
+    for _ in range(10):
+        clock.advance(0.5)
+        assert EventType.SUBSCRIBER not in dict(differences(moved, own.status()))
+    clock.advance(120.0)
+    assert own.status().subscribers[0].rate_per_second is None

@@ -75,6 +75,9 @@ MAX_REMOVED_ITEMS: Final = 1_000
 MAX_REMEMBERED: Final = 100
 """Commands whose outcome can be asked for later, and those of the last request; the oldest are forgotten first."""
 
+_SAMPLE_MS: Final = 10_000
+"""Between samples of a position that does not move, as announcements come."""
+
 _READ: Final = ReadLimits(max_records=500)
 _READ_SECONDS: Final = 5.0
 """For what is known to be there; a log with a network between may need a moment."""
@@ -382,9 +385,12 @@ class OwnSubscribers:
         return replace(known, state=str(state), cause=report.cause or known.cause, rate_per_second=None, is_ready=False)
 
     def _rate(self, key: AgentKey, message: DiscoveryMessage, now_ms: int) -> float | None:
+        last_done = (message.reads_next or 0) - 1
         with self._lock:
             rate = self._rates[key]
-            rate.apply(now_ms, (message.reads_next or 0) - 1)
+            # not with each look: the rate would fall a little each time, and be an event to each open dashboard
+            if not rate.is_known_at(last_done, now_ms - _SAMPLE_MS):
+                rate.apply(now_ms, last_done)
             return rate.per_second()
 
     def _last_published(self, end: int) -> tuple[int, Mapping[AgentName, datetime]]:

@@ -48,6 +48,12 @@ class Rate:
         while samples[0].heard_ms < heard_ms - WINDOW_MS:
             samples.popleft()
 
+    def is_known_at(self, last_done: int, since_ms: int) -> bool:
+        """Whether the last position is that one, and was taken in after that time."""
+        return (
+            bool(self._samples) and self._samples[-1].last_done == last_done and self._samples[-1].heard_ms > since_ms
+        )
+
     def per_second(self) -> float | None:
         """Packages a second between the first and the last of the window; None where unknown or nothing moved."""
         if not self._samples:
