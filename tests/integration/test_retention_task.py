@@ -10,7 +10,7 @@ import pytest
 from mailboat.config.storage import RetentionConfig
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import JournalReader, NewRecord, Start, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
@@ -263,6 +263,27 @@ def test_what_is_no_announcement_is_passed_by(log: Log) -> None:
     keeper = log.keeper()
     keeper.turn()
     assert log.head == 4
+    keeper.close()
+
+
+@pytest.mark.parametrize("missing", [PACKAGES, DISCOVERY])
+def test_a_keeper_that_could_not_open_a_reader_begins_again(
+    log: Log, missing: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.publish(10)
+    log.announce("away", 3)
+    keeper, opened = log.keeper(), log.journal.reader
+
+    def reader(topic: TopicName, start: Start) -> JournalReader:
+        if topic == missing:
+            raise JournalUnavailableError("an outage")
+        return opened(topic, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.journal, "reader", reader)
+        with pytest.raises(JournalUnavailableError):
+            keeper.turn()
+    assert (keeper.turn().plan.holders, log.head) == (("away",), 3)
     keeper.close()
 
 

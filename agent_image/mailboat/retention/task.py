@@ -315,7 +315,8 @@ class RetentionTask:
     def _catch_up(self) -> Bounds:
         topic = self._settings.package_topic
         identity = self._journal.identity(topic)
-        if identity != self._identity:
+        # Also after a start that failed half-way: without both readers no subscriber would be known, nor a package.
+        if identity != self._identity or self._packages is None or self._discovery is None:
             self._start(identity)
         try:
             self._read_all(self._packages, self._marks_see)
