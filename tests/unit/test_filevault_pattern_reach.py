@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mailboat.errors import LimitExceededError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
@@ -126,6 +126,16 @@ OWN_SETS = st.lists(
 
 
 @settings(max_examples=examples(150), deadline=None)
+@example(
+    own=WorkspaceFilter(
+        (
+            FilterSet(NodePath("/a"), is_shallow=True),
+            FilterSet(NodePath("/a/b"), property_rules=(FilterRule(False, re.compile(".*/b")),)),
+        )
+    ),
+    root=NodePath("/a"),
+    below="/b",
+)
 @given(own=OWN_SETS, root=st.sampled_from(["/a", "/a/b", "/b"]).map(NodePath), below=PATHS)
 def test_filters_that_overlap_mean_the_same_below_a_narrower_root(
     own: WorkspaceFilter, root: NodePath, below: str

@@ -28,9 +28,10 @@ def filter_within(asked: WorkspaceFilter, own: WorkspaceFilter) -> WorkspaceFilt
     Raises:
         UsageError: A rule decides about a path that is asked for without its children: no package can carry both.
     """
-    parts = [part for filter_set in asked.sets for part in _parts_within(filter_set, own)]
-    ruled = [part.root for part in parts if part.property_rules]
-    return WorkspaceFilter(tuple(_without_properties_below(part, ruled) for part in parts))
+    parts = [(filter_set.is_shallow, part) for filter_set in asked.sets for part in _parts_within(filter_set, own)]
+    ruled = [part.root for _, part in parts if part.property_rules]
+    # what is asked for alone only: sets of the source for a root alone mean what they mean there
+    return WorkspaceFilter(tuple(_without_properties_below(part, ruled) if alone else part for alone, part in parts))
 
 
 def _without_properties_below(part: FilterSet, ruled: Sequence[NodePath]) -> FilterSet:
