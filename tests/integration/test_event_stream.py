@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from mailboat.api.client import HttpControl
+from mailboat.api.events import EventType, StreamEvent
+from mailboat.cli.events import news_of
 from mailboat.cli.main import main
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
@@ -257,3 +259,22 @@ def test_command_prints_the_events_of_an_agent(
     shown = capsys.readouterr().out
     assert "subscriber  edge-2: importing, lag 1" in shown
     assert "publisher   author: running" in shown
+
+
+def test_command_prints_a_line_again_only_when_it_says_something_else() -> None:
+    edge = {"name": "edge", "state": "current", "lag": 0, "given_up": 0, "error": None}
+    journal = {"earliest_offset": 0, "next_offset": 3}
+    status = {"journal": journal, "publishers": [], "subscribers": [edge]}
+    events = [
+        ("snapshot", {"gap": False, "problem": None, "status": status}),
+        ("journal", {**journal, "size_bytes": 7}),
+        ("subscriber", {**edge, "rate_per_second": 0.5}),
+        ("subscriber", {**edge, "lag": 1}),
+        ("subscriber", edge),
+        ("snapshot", {"gap": True, "problem": None, "status": status}),
+    ]
+    shown = dict[str, str]()
+    lines = [list(news_of(StreamEvent("", EventType(kind), data), shown)) for kind, data in events]
+    present = ["journal     offsets 0 to 3", "subscriber  edge: current, lag 0"]
+    assert lines[:5] == [present, [], [], ["subscriber  edge: current, lag 1"], ["subscriber  edge: current, lag 0"]]
+    assert lines[5][1:] == present

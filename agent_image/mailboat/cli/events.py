@@ -50,15 +50,35 @@ def events(
     """
     clock = SystemClock()
     found = _of_home(session, clock, follow=follow) if session.url is None else _of_agent(session, clock, after, follow)
+    shown = dict[str, str]()
     for event in found:
         if session.output is Output.JSON:
             document = {"id": event.id, "type": event.type, "data": event.data}
             lines = [json.dumps(document, ensure_ascii=False)]
         else:
             stamp = clock.now().astimezone().strftime("%H:%M:%S")
-            lines = [coloured_line(f"{stamp}  {printable(line)}", sys.stdout) for line in event_lines(event)]
+            news = news_of(event, shown)
+            lines = [coloured_line(f"{stamp}  {printable(line)}", sys.stdout) for line in news]
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()
+
+
+_SUBJECT: Final = re.compile(r"(?:subscriber|publisher) +[^:]+|journal")
+"""What a line is about, of which only changes are shown."""
+
+_MAX_SUBJECTS: Final = 10_000
+
+
+def news_of(event: StreamEvent, shown: dict[str, str]) -> Iterator[str]:
+    """The lines that differ from the last one about the same: rates and sizes, which change often, are not shown."""
+    if event.type == EventType.SNAPSHOT or len(shown) > _MAX_SUBJECTS:
+        shown.clear()
+    for line in event_lines(event):
+        found = _SUBJECT.match(line)
+        if found is None or shown.get(found.group()) != line:
+            yield line
+        if found is not None:
+            shown[found.group()] = line
 
 
 _STATE: Final = re.compile(r"(\S+  (?:subscriber|publisher) +[^:]+: )([a-z-]+)(?=[,;]|$)(.*?)([A-Z][A-Za-z]+: .*)?")
