@@ -224,7 +224,8 @@ def test_a_store_that_another_journal_uses_is_not_swept(
     assert (ran.code, "BlobStoreShared" in ran.err) == (6, True)
     unknown = other.run("blobs", "sweep", "--yes", "--forget-journal", "journal-x")
     assert (unknown.code, f"registered: {identity}" in unknown.err) == (2, True)
-    other.do("blobs", "sweep", "--forget-journal", identity)  # a dry run, which changes nothing
+    dry = other.run("blobs", "sweep", "--forget-journal", identity)
+    assert (dry.code, f"mailboat blobs sweep --yes --forget-journal {identity}" in dry.err) == (0, True)
     assert other.run("blobs", "sweep", "--yes").code == 6
     other.do("blobs", "sweep", "--yes", "--forget-journal", identity)
 

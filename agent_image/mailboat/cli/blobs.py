@@ -89,11 +89,11 @@ def sweep(
         Report(document_of(found), [found.store], lambda: [*_store_blocks(found), *_target_blocks(found.targets, yes)])
     )
     removable = found.blobs.get(SweepDecision.REMOVABLE)
-    if not yes and ((removable and removable.count) or any(target.removed for target in found.targets)):
-        command = "mailboat blobs sweep --yes"
-        if forget_journal is not None:
-            command += f" --forget-journal {forget_journal}"
-        session.note(f"nothing was removed; to do so: {command}")
+    if not yes and forget_journal is not None:  # also where no blob is old enough yet
+        command = f"mailboat blobs sweep --yes --forget-journal {forget_journal}"
+        session.note(f"nothing was removed, and the journal is still registered; to do both: {command}")
+    elif not yes and ((removable and removable.count) or any(target.removed for target in found.targets)):
+        session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
 
 
 class SweepLine:
