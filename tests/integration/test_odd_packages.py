@@ -144,6 +144,16 @@ SHOWN_OTHERWISE = {
         },
         files={"content/a/f.txt": "beside", "content/a/f.txt.dir/_jcr_content/_jcr_data.binary": "as a property"},
     ),
+    "content of a file with an excluded node": Odd(
+        {
+            **ABOVE,
+            "content/a": node(),
+            "content/a/f.txt.dir": f'{HEAD} jcr:primaryType="nt:file"><jcr:content {KIND} jcr:mimeType="text/plain">'
+            f"<k {KIND}/></jcr:content></jcr:root>",
+        },
+        '<filter root="/content/a"><exclude pattern=".*/k"/></filter>',
+        {"content/a/f.txt": "bytes", "content/a/f.txt.dir/_jcr_content/k/g.txt": "below"},
+    ),
 }
 """A target holds the later sibling, which Oak leaves out; and bytes in another form."""
 

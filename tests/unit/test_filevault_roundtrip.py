@@ -205,6 +205,17 @@ def test_a_file_with_an_access_control_list_keeps_its_bytes_as_its_content(name:
         assert b"<jcr:content" in archive.read(f"{folder}/.content.xml")
 
 
+def test_a_file_above_an_ancestor_has_no_entry_of_its_name() -> None:
+    """The ancestor's directory, which has that name, is written before the file is known."""
+    exchange, file = Exchange(), NodePath("/content/a.txt")
+    content, others, below = [NodePath(f"{file}/jcr:content{rest}") for rest in ("", "/k", "/k/b.txt")]
+    data = Property("jcr:data", (Binary(b"x"),), PropertyType.BINARY)
+    nodes = [Node(file, "nt:file"), Node(content, "nt:unstructured", (), (data,)), trees.a_file(below, b"y")]
+    above = [Node(CONTENT, "nt:folder"), Node(others, "nt:unstructured")]
+    payload, _ = exchange.write(nodes, filter_for([file, content], [below]), ancestors=above, is_self_contained=True)
+    assert by_path(exchange.read(payload)) == by_path([*above, *nodes])
+
+
 def test_an_access_control_list_without_its_entries_names_none() -> None:
     """FileVault refuses a package with an entry that is only a name."""
     path = NodePath("/content/rep:policy")

@@ -25,7 +25,7 @@ from mailboat.model.nodes import (
     Property,
     PropertyType,
 )
-from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
 from mailboat.packages.filevault.document import (
@@ -151,6 +151,7 @@ class Layout:
         self._archive = archive
         self._settings = settings
         self._open: list[_Open] = []
+        self._above_ancestors: set[NodePath] = set()
 
     def add_ancestor(self, node: Node) -> None:
         """Add a node above the roots: always a document, since Jackrabbit chooses the type of a mere directory.
@@ -173,6 +174,7 @@ class Layout:
         self._open.append(replace(opened, whole=node, data=data))
         self._open[-1].present.update(node.child_order or ())  # nothing below it is known yet
         if not keeps_documents:
+            self._above_ancestors.update(ancestors_of(node.path))
             self._close()
 
     def write_before(self, path: NodePath) -> None:
@@ -189,7 +191,7 @@ class Layout:
         is_inner = self._settings.keeps_documents and node.is_inner
         # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
         is_folder = node.is_plain_folder and parent_of(node.path) != ROOT and not is_inner
-        is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node) and not is_inner
+        is_unfolded = has_children and node.primary_type == FILE_TYPE and self._may_be_entry(node) and not is_inner
         document = self._document_for(node, parent)
         if (
             not is_file
@@ -253,12 +255,16 @@ class Layout:
             return True
         return name.endswith(XML_SUFFIX) and is_docview(_head(data))
 
+    def _may_be_entry(self, node: Node) -> bool:
+        """Whether a file with children can have an entry of its name: not where that is a directory of an ancestor."""
+        return not is_reserved_file(name_of(node.path)) and node.path not in self._above_ancestors
+
     def _open_unfolded(self, node: Node, platform: str, data: Binary) -> None:
         """Begin a file as the document of nt:file; where its bytes go is known when its children are."""
         name = name_of(node.path)
         held = tuple(prop for prop in node.properties if prop.name != DATA_PROPERTY)
         file = None
-        if node.primary_type == FILE_TYPE and not self._is_special(name, data):
+        if node.primary_type == FILE_TYPE and self._may_be_entry(node) and not self._is_special(name, data):
             file = f"{platform[: platform.rfind('/')]}/{platform_name(name)}"
             platform = _file_directory(platform, node)
         outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
@@ -440,10 +446,6 @@ def _below(parent: _Open, node: Node) -> str:
 def _file_directory(platform: str, node: Node) -> str:
     """The directory of a node whose bytes are an entry of its name."""
     return platform if name_of(node.path).endswith(DIRECTORY_SUFFIX) else platform + DIRECTORY_SUFFIX
-
-
-def _has_file_name(node: Node) -> bool:
-    return not is_reserved_file(name_of(node.path))
 
 
 def _bytes_of(content: Node) -> Binary | None:
