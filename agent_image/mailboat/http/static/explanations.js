@@ -6,7 +6,7 @@ let explanations = null;
 // A cause; `isKnown` leaves the explanation out, which stands above it already.
 export function cause(app, error, shownPath = null, isKnown = false) {
   load(app);
-  const known = explanations?.[error.code];
+  const known = Object.hasOwn(explanations, error.code) ? explanations[error.code] : null; // a code is a stranger's text
   return [
     h("p", null, h("b", null, error.code), ` ${error.message}`), error.path && error.path !== shownPath ? h("p", { class: "mono" }, error.path) : null,
     known && !isKnown ? [muted("Meaning and next step"), known.text.split(/\n\n+/).map((text) => h("p", null, text.replace(/`/g, "")))] : null,

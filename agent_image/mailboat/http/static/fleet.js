@@ -70,6 +70,7 @@ export function joined(recorded, live) {
 }
 
 const STATES = {
+  __proto__: null, // a state is a stranger's text, and may be "constructor"
   stopped: ["bad", "■", 0], failed: ["bad", "■", 0], "given-up": ["bad", "■", 0], error: ["bad", "■", 0], silent: ["bad", "✕", 1], stale: ["warn", "?", 3],
   retrying: ["warn", "▲", 2], waiting: ["warn", "◫", 3], "waiting-for": ["busy", "◫", 4], incomplete: ["warn", "▲", 3],
   unassigned: ["warn", "◫", 3], suspended: ["warn", "◫", 4], importing: ["busy", "◐", 4], publishing: ["busy", "◐", 4], active: ["busy", "◐", 4],
