@@ -370,6 +370,29 @@ def test_hostile_texts_stay_text(page: Page, serve: Any) -> None:
     expect(page).to_have_title("(2) Mailboat")
 
 
+class ForgedState(FakeControl):
+    """Its subscribers announce a state that is a member of every object of JavaScript."""
+
+    def status(self) -> StatusView:
+        known = super().status()
+        return replace(known, subscribers=tuple(replace(one, state="constructor") for one in known.subscribers))
+
+
+def test_unknown_states_and_errors_are_shown_as_text(page: Page, serve: Any) -> None:
+    cause = CauseView("constructor", "of a stranger", None, None)
+    control = ForgedState(FakeSubscriber("edge", error=cause))
+    control.distribute("author", parse_request("ADD", ("/a",)))
+    control.give_up("edge", 0, cause)
+    url = serve(control).url
+    page.goto(url)
+    expect(page.get_by_role("row", name="constructor edge")).to_be_visible()
+    page.goto(f"{url}/#/subscribers/edge")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("constructor")
+    expect(page.get_by_role("main")).to_contain_text("constructor of a stranger")
+    page.goto(f"{url}/#/errors")
+    expect(page.get_by_role("main")).to_contain_text("constructor of a stranger")
+
+
 FORGED_FORM = """url => {
   const form = document.createElement("form");
   Object.assign(form, {action: url, method: "post"});
