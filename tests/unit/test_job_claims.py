@@ -13,7 +13,17 @@ from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, QueueDefined, QueueSettings
+from mailboat.model.jobs import (
+    JobId,
+    JobResult,
+    JobsClaimed,
+    JobState,
+    NewJob,
+    Outcome,
+    QueueDefined,
+    QueueKind,
+    QueueSettings,
+)
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
@@ -106,3 +116,38 @@ def test_interrupt_during_an_append_ends_the_next_wait() -> None:
         begin = clock.monotonic()
         source.poll(OFFER, 0, (), LONG_WAIT_SECONDS)
         assert clock.monotonic() - begin < PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("settings", "others", "workers"),
+    [
+        pytest.param(QueueSettings("all", ["**"]), 1_100, 1, id="many"),
+        pytest.param(QueueSettings("all", ["**"], max_parallel=1), 2, 1, id="limit"),
+        pytest.param(QueueSettings("all", ["**"], max_parallel=1), 2, 2, id="limit-and-two-workers"),
+        pytest.param(QueueSettings("all", ["**"], QueueKind.FAIR, max_parallel=1), 2, 1, id="fair"),
+        pytest.param(QueueSettings("all", ["**"], max_parallel=1, merge=2), 2, 1, id="merge"),
+    ],
+)
+def test_jobs_that_no_worker_takes_hold_up_no_other_topic(settings: QueueSettings, others: int, workers: int) -> None:
+    clock = ManualClock()
+    source = LogSource(open_job_topic(MemoryJournal(clock)), clock, random.Random(1), NoFailpoints())
+    with closing(source):
+        source.topic.append(QueueDefined(settings))
+        for first in range(0, others, 100):
+            source.topic.add([NewJob("fax", key=f"k{first + each}") for each in range(min(100, others - first))])
+        (mail,) = source.topic.add([NewJob("mail", key="mail")])
+        source.catch_up()
+        offers = [Offer(f"worker-{each}", 1, ("mail",)) for each in range(workers)]
+        claimed = [call for _ in range(2) for offer in offers for call in source.poll(offer, 1, (), 0.0).claimed]
+        clock.advance(1.0)  # beyond the time in which a call is left to the preferred worker
+        claimed += [call for offer in offers for call in source.poll(offer, 1, (), 0.0).claimed]
+        assert {job for call in claimed for job in call.jobs} == {mail}
+
+
+def test_a_worker_that_leaves_gives_back_a_claim_that_it_has_not_read(desk: Desk) -> None:
+    desk.source.poll(OFFER, 0, (), 0.0)
+    desk.source.topic.append(JobsClaimed.of(OFFER.worker, [[desk.jobs[0]]]))
+    desk.source.leave(OFFER.worker)
+    desk.source.catch_up()
+    fold = desk.source.topic.fold
+    assert (fold.table.state(desk.jobs[0]), fold.table.tries(desk.jobs[0])) == (JobState.QUEUED, 0)

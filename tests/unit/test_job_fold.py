@@ -551,3 +551,17 @@ def test_moment_at_which_time_alone_lets_a_job_start(settings: QueueSettings, wa
     log.pass_time(wait_ms)
     assert log.fold.next_moment_ms() is None
     assert log.run_next() == job
+
+
+@pytest.mark.parametrize("kind", [QueueKind.KEYED, QueueKind.ORDERED, QueueKind.FAIR])
+def test_a_checkpoint_that_orders_ended_jobs_holds_up_no_key(kind: QueueKind) -> None:
+    log = JobLog(QueueSettings("mail", ["mail"], kind))
+    ended, waiting = log.add("mail", key="a", keep=True), log.add("mail", key="a")
+    log.finish(ended, log.claim(ended))
+    captured = log.fold.capture(Offset(log.next_offset))
+    unknown = JobId(waiting + 256)
+    queues = [each._replace(chains=[unknown, ended, *each.chains]) for each in captured.queues]
+    log.fold = JobFold(captured._replace(queues=[captured.queues[0], *queues[1:]]))
+    assert log.run_next() == waiting
+    empty = JobFold().capture(Offset(0))
+    assert not JobFold(empty._replace(queues=[empty.queues[0]._replace(chains=[unknown])])).leases

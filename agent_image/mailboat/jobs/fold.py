@@ -81,7 +81,7 @@ class JobFold:
         self.results: dict[JobId, Offset] = {}
         """Where the topic holds the last failure of a job that is there."""
         self._queue_of_number: list[Queue] = []
-        self._topics: list[str] = []
+        self.topics: list[str] = []
         self._topic_numbers: dict[str, int] = {}
         self._queue_of_topic: dict[str, Queue] = {}
         self._delayed: list[tuple[int, JobId]] = []
@@ -102,7 +102,7 @@ class JobFold:
 
     def topic(self, job: JobId) -> str:
         """The topic of a job that is there."""
-        return self._topics[self.table.topic(job)]
+        return self.topics[self.table.topic(job)]
 
     def queue(self, job: JobId) -> Queue:
         """The queue of a job that is there."""
@@ -158,7 +158,7 @@ class JobFold:
         return JobCheckpoint(
             as_of,
             self.now_ms,
-            tuple(self._topics),
+            tuple(self.topics),
             [
                 queue.capture(removed=self.queues.get(queue.settings.name) is not queue)
                 for queue in self._queue_of_number
@@ -175,7 +175,7 @@ class JobFold:
 
     def _restore(self, state: JobCheckpoint) -> None:
         self.now_ms = state.now_ms
-        self._topics = list(state.topics)
+        self.topics = list(state.topics)
         self._topic_numbers = {topic: number for number, topic in enumerate(state.topics)}
         self.table.restore(state.columns, len(state.topics), len(state.queues))
         self._queue_of_number = [Queue(each.settings, self.table) for each in state.queues]
@@ -360,8 +360,8 @@ class JobFold:
     def _number(self, topic: str) -> int:
         number = self._topic_numbers.get(topic)
         if number is None:
-            number = self._topic_numbers[topic] = len(self._topics)
-            self._topics.append(topic)
+            number = self._topic_numbers[topic] = len(self.topics)
+            self.topics.append(topic)
         return number
 
     def _route(self, topic: str) -> Queue:

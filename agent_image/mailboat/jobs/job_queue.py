@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import merge
 from typing import Final
 
@@ -16,6 +17,7 @@ ONE_KEY: Final = 1
 """The key of all jobs of an ordered queue."""
 
 _NO_LIMIT: Final = 1 << 31
+_ALL_TAKEN: Final[AbstractSet[int]] = frozenset()
 _CHUNK: Final = 256
 _MOST_RIPENING: Final = 64
 """Keys that are examined for a merge at once; the next ones follow when these have started."""
@@ -50,26 +52,26 @@ class _ReadyJobs:
         self._has_turns = True
         self._run.append(job)
 
-    def oldest(self, table: JobTable, now_ms: int, most: int) -> list[JobId]:
-        """Up to so many ready jobs in order, each once."""
+    def oldest(self, table: JobTable, now_ms: int, most: int, untaken: AbstractSet[int] = _ALL_TAKEN) -> list[JobId]:
+        """Up to so many ready jobs in order, each once, without those of topics with these numbers."""
         if not self._run and not self._late:
             return []
         self._drop_first(table, now_ms)
         if self._late or self._has_turns:
-            return self._oldest_once(table, now_ms, most)
+            return self._oldest_once(table, now_ms, most, untaken)
         found: list[JobId] = []
-        place = self._start
+        place, asked = self._start, min(_CHUNK, most)
         while len(found) < most and place < len(self._run):
-            asked = min(_CHUNK, most - len(found))
-            found += table.ready_of(self._run[place : place + asked].tolist(), now_ms)
+            found += table.ready_of(self._run[place : place + asked].tolist(), now_ms, untaken)
             place += asked
-        return found
+            asked = _CHUNK if untaken else min(_CHUNK, most - len(found))
+        return found[:most] if len(found) > most else found
 
-    def _oldest_once(self, table: JobTable, now_ms: int, most: int) -> list[JobId]:
+    def _oldest_once(self, table: JobTable, now_ms: int, most: int, untaken: AbstractSet[int]) -> list[JobId]:
         """The same where a job may have entries of several attempts."""
         found: dict[int, JobId] = {}
         for job in merge(self._rest(), tuple(self._late)):
-            if job not in found and table.is_ready(job, now_ms):
+            if job not in found and table.is_ready(job, now_ms) and table.topic(JobId(job)) not in untaken:
                 found[job] = JobId(job)
                 if len(found) >= most:
                     break
@@ -238,7 +240,8 @@ class Queue:
         self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
         for job in state.chains:
-            self._chains.setdefault(self._order_key(job), deque()).append(job)
+            if self._holds_place(job):  # others, which have no row or have ended, would hold up the key without end
+                self._chains.setdefault(self._order_key(job), deque()).append(job)
         chained = set(state.chains)
         for chain in self._chains.values():
             self._make_ready(chain[0])
@@ -343,22 +346,24 @@ class Queue:
             return None
         return (now_ms - self._ends[0]) / (len(self._ends) - 1)
 
-    def ready(self, now_ms: int, most: int) -> list[Sequence[JobId]]:
-        """Up to so many calls that may start, in the order in which they should."""
+    def ready(self, now_ms: int, most: int, untaken: AbstractSet[int] = _ALL_TAKEN) -> list[Sequence[JobId]]:
+        """Up to so many calls that may start, in the order in which they should, without those of some topics."""
         found: list[Sequence[JobId]] = []
         for ready in self._ready.values():
             if len(found) >= most:
                 break
             if self._has_order:
-                found += self._ready_turns(ready, now_ms, most - len(found))
+                found += self._ready_turns(ready, now_ms, most - len(found), untaken)
             else:
-                found += [[job] for job in ready.oldest(self._table, now_ms, most - len(found))]
+                found += [[job] for job in ready.oldest(self._table, now_ms, most - len(found), untaken)]
         return found
 
-    def _ready_turns(self, ready: _ReadyJobs, now_ms: int, most: int) -> list[Sequence[JobId]]:
+    def _ready_turns(
+        self, ready: _ReadyJobs, now_ms: int, most: int, untaken: AbstractSet[int]
+    ) -> list[Sequence[JobId]]:
         asked = most
         while True:
-            jobs = ready.oldest(self._table, now_ms, asked)
+            jobs = ready.oldest(self._table, now_ms, asked, untaken)
             found = [turn for job in jobs if (turn := self._turn(job, now_ms))]
             if len(found) >= most or len(jobs) < asked:
                 return found[:most]

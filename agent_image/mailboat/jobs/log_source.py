@@ -139,7 +139,8 @@ class LogSource:
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
         # Of claims whose answer was lost, and of handlers that ignored their stop: no one else could take them before
-        # their leases end. One that is over by now changes nothing.
+        # their leases end. One that is over by now changes nothing. Its last claim may be appended and not read.
+        self.catch_up()
         calls = {(lease.token, lease.jobs[0]) for lease in self.topic.fold.leases.values() if lease.worker == worker}
         left = [JobResult(job, token, Outcome.SNOOZE, 0, "the worker ended") for token, job in sorted(calls)]
         batches = [left[place : place + MAX_BATCH] for place in range(0, len(left), MAX_BATCH)]

@@ -23,7 +23,7 @@ ENDED: Final = "ended"
 
 
 MAX_EXAMINED: Final = 1_024
-"""Ready calls of one queue that are examined for one proposal."""
+"""Ready calls of one queue that the worker takes and that are examined for one proposal."""
 
 MAX_POSITION: Final = 1_000
 """Calls that are counted before a job; a list of jobs counts for each of them."""
@@ -73,47 +73,29 @@ def _in_turns(turns: list[Iterator[tuple[int, Sequence[JobId]]]]) -> Iterator[tu
 
 def _only_calls(fold: JobFold, queue: Queue, worker: str, free_slots: int) -> list[Sequence[JobId]]:
     """The first calls of one queue that may start and that this worker takes, the only one with free slots."""
-    state, table = fold.workers[worker], fold.table
-    room = min(MAX_EXAMINED, queue.room(fold.now_ms))
-    takes: dict[int, bool] = {}
-    found: list[Sequence[JobId]] = []
-    examined, most = 0, min(room, free_slots)
-    while examined < most:
-        groups = queue.ready(fold.now_ms, most)
-        for group in groups[examined:] if examined else groups:
-            topic = table.topic(group[0])
-            if topic not in takes:
-                takes[topic] = state.takes(fold.topic(group[0]))
-            if takes[topic]:
-                found.append(group)
-                if len(found) == free_slots:
-                    return found
-        if len(groups) < most:
-            break
-        examined, most = most, room
-    return found
+    most = min(queue.room(fold.now_ms), free_slots)
+    return queue.ready(fold.now_ms, most, fold.workers[worker].untaken(fold.topics)) if most else []
 
 
 def _calls(
     fold: JobFold, queue: Queue, worker: str, free: Sequence[str], free_slots: int
 ) -> Iterator[tuple[int, Sequence[JobId]]]:
     """The calls of one queue that may start and that this worker takes, after its rank: the preferred worker's is 0."""
-    state = fold.workers[worker]
+    untaken = fold.workers[worker].untaken(fold.topics)
     room = min(MAX_EXAMINED, queue.room(fold.now_ms))
     able_of: dict[str, Sequence[str]] = {}  # a backlog has few topics and many jobs
     # Each worker is preferred for as many calls as the others: mostly, so many hold enough for this one.
     examined, most = 0, min(room, free_slots * (2 * len(free) + 1))
     while examined < most:
-        groups = queue.ready(fold.now_ms, most)
+        # Without jobs that this worker does not take: they would use up the room, and start nothing.
+        groups = queue.ready(fold.now_ms, most, untaken)
         for group in groups[examined:]:
             topic = fold.topic(group[0])
             able = able_of.get(topic)
             if able is None:
-                names = (worker, *free) if state.takes(topic) else ()
-                able = [name for name in names if fold.workers[name].takes(topic)]
+                able = [worker, *(name for name in free if fold.workers[name].takes(topic))]
                 able_of[topic] = able
-            if able:
-                yield _rank(group[0], worker, able), group
+            yield _rank(group[0], worker, able), group
         if len(groups) < most:
             return
         examined, most = most, room

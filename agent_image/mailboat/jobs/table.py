@@ -8,6 +8,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import compress, islice
 from typing import Final, NamedTuple
 
@@ -154,12 +155,14 @@ class JobTable:
                 return False
         return True
 
-    def ready_of(self, jobs: list[int], now_ms: int) -> list[JobId]:
-        """The jobs of these that are queued and due, in their order."""
+    def ready_of(self, jobs: list[int], now_ms: int, untaken: AbstractSet[int]) -> list[JobId]:
+        """The jobs of these that are queued and due, and of no topic of these numbers, in their order."""
         found: list[JobId] = []
         for job in jobs:
             row = self.row(job)
             if row >= 0 and self._states[row] == _QUEUED and self._due_ms[row] <= now_ms:
+                if untaken and self._topics[row] in untaken:
+                    continue
                 found.append(JobId(job))
         return found
 
