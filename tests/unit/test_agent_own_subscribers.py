@@ -19,8 +19,8 @@ from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, SubscriberAgentConfig
 from mailboat.control.event_feed import differences
 from mailboat.errors import CommandMissingError
-from mailboat.journal.port import NewRecord, ReadLimits
-from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Start
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, DiscoveryMessage, TopicRole
 from mailboat.model.positions import Position
 from mailboat.testing.clocks import ManualClock
@@ -148,3 +148,24 @@ def test_a_subscriber_that_does_nothing_is_no_event(workspace: Workspace) -> Non
         assert EventType.SUBSCRIBER not in dict(differences(moved, own.status()))
     clock.advance(120.0)
     assert own.status().subscribers[0].rate_per_second is None
+
+
+def test_times_of_publications_are_read_once_in_five_seconds(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    task: Any = Announced(DiscoveryMessage(SlingId("5" * 36), EDGE, (), next_offset=Offset(0)))
+    own = OwnSubscribers(workspace, [(SubscriberAgentConfig(EDGE, "files:edge"), task)], clock)
+    open_reader, topics = workspace.journal.reader, list[str]()
+
+    def reader(topic: TopicName, start: Start) -> JournalReader:
+        topics.append(topic)
+        return open_reader(topic, start)
+
+    monkeypatch.setattr(workspace.journal, "reader", reader)
+    headers, value = encode_message(message("p", paths=()))
+    for _ in range(20):
+        workspace.journal.append(workspace.package_topic, [NewRecord(value, headers)])
+        own.status()
+        clock.advance(0.5)
+    assert topics.count(workspace.package_topic) == 2
