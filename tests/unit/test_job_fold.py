@@ -565,3 +565,15 @@ def test_a_checkpoint_that_orders_ended_jobs_holds_up_no_key(kind: QueueKind) ->
     assert log.run_next() == waiting
     empty = JobFold().capture(Offset(0))
     assert not JobFold(empty._replace(queues=[empty.queues[0]._replace(chains=[unknown])])).leases
+
+
+def test_a_call_merges_jobs_of_one_topic_only() -> None:
+    log = JobLog(QueueSettings("cache", ["purge.*"], merge=10))
+    jobs = [log.add(topic, key=key) for key in ("", "a") for topic in ("purge.eu", "purge.us", "purge.eu")]
+    log.fold = JobFold(log.fold.capture(Offset(log.next_offset)))
+    groups = plan_claims(log.fold, WORKER, 10).preferred
+    assert groups == [[jobs[0], jobs[2]], [jobs[1]], [jobs[3], jobs[5]], [jobs[4]]]
+    log.append(JobsClaimed.of("worker-2", [jobs[:2]]))
+    assert not log.fold.leases, "a claim of two topics"
+    log.append(JobsClaimed.of(WORKER, groups))
+    assert len(log.fold.leases) == len(jobs)

@@ -120,7 +120,7 @@ class JobQueueView:
         max_parallel: Calls that run at the same time; -1 is without limit.
         parallel_percent: The share of slots that its calls may take; 0 is without limit.
         rate: Starts within a time, such as `100/1s`; None is without limit.
-        merge: The most jobs of one key that one call takes.
+        merge: The most jobs of one topic and key that one call takes.
         topics: Patterns of job topics.
     """
 

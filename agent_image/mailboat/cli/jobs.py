@@ -270,7 +270,9 @@ def set_queue(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="RATE", help="Maximum rate of starts, such as 100/1s.")
     ] = None,
-    merge: Annotated[int, typer.Option("--merge", min=1, max=256, help="Maximum jobs of one key per call.")] = 1,
+    merge: Annotated[
+        int, typer.Option("--merge", min=1, max=256, help="Maximum jobs of one topic and key per call.")
+    ] = 1,
     merge_within: Annotated[
         str,
         typer.Option("--merge-within", metavar="DURATION", help="Time that the first job of a key waits for others."),

@@ -390,7 +390,11 @@ class Queue:
         return found if found and now_ms >= self.ripens_ms(found[0]) else []
 
     def _order_key(self, job: JobId) -> int:
-        return ONE_KEY if self.settings.kind is QueueKind.ORDERED else self._table.key(job)
+        if self.settings.kind is QueueKind.ORDERED:
+            return ONE_KEY
+        key = self._table.key(job)
+        # One handler gets all jobs of a call, so these are of one topic. Keys have 63 bits.
+        return key | self._table.topic(job) << 64 if self.settings.merge > 1 else key
 
     def _is_chained(self, key: int) -> bool:
         if not self._has_order:

@@ -467,7 +467,7 @@ class QueueSettings(NamedTuple):
         topics: Patterns of job topics; the first queue, by name, with a matching pattern takes a job.
         max_parallel: Calls that run at the same time, over all workers; -1 is without limit.
         rate: Starts within `rate_period_ms`; 0 is without limit.
-        merge: The most jobs of one key that one call takes; 1 does not merge.
+        merge: The most jobs of one topic and key that one call takes; 1 does not merge.
         merge_within_ms: How long the first job of a key waits for others.
         retry_delay_ms: Before the first repetition; each further one doubles it, up to `max_retry_delay_ms`.
         history_ms: How long jobs that ended stay visible.

@@ -160,7 +160,7 @@ class QueueOrder:
         max_parallel: Calls that run at the same time, over all workers; -1 is without limit.
         rate: Starts within `rate_period_ms`; 0 is without limit.
         rate_period_ms: The period of the rate.
-        merge: The most jobs of one key that one call takes; 1 does not merge.
+        merge: The most jobs of one topic and key that one call takes; 1 does not merge.
         merge_within_ms: How long the first job of a key waits for others; without effect if `merge` is 1.
         retries: How often a failed attempt is repeated; -1 is without limit.
         retry_delay_ms: Before the first repetition; each further one doubles it.

@@ -53,7 +53,7 @@ class Rate(Frozen):
 
 
 class Merge(Frozen):
-    """One call takes several queued jobs of one key."""
+    """One call takes several queued jobs of one topic and key."""
 
     jobs: Annotated[int, Field("Maximum number of jobs per call.", minimum=2, maximum=256)]
     within_seconds: Annotated[float, Field("Time that the first job of a key waits for others.", form=DAY_OR_ZERO)] = (
@@ -212,7 +212,9 @@ class JobQueueSpec(Frozen):
         ),
     ] = None
     rate: Annotated[Rate | None, Field("Maximum rate of starts, over all workers. Default: no limit.")] = None
-    merge: Annotated[Merge | None, Field("Merge jobs of one key into one call. Default: each job is a call.")] = None
+    merge: Annotated[
+        Merge | None, Field("Merge jobs of one topic and key into one call. Default: each job is a call.")
+    ] = None
     retries: Annotated[JobRetries, Field("Retries of jobs that fail.")] = field(default_factory=JobRetries)
     history_seconds: Annotated[
         float, Field("Time that ended jobs stay in the list, for `jobs show` and `jobs retry`.", form=HISTORY)
