@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from mailboat.jobs.changes import Transition
 from mailboat.jobs.fold import JobFold
-from mailboat.jobs.selection import plan_claims
+from mailboat.jobs.selection import plan_claims, position, why_pending
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     JobAction,
@@ -577,3 +577,13 @@ def test_a_call_merges_jobs_of_one_topic_only() -> None:
     assert not log.fold.leases, "a claim of two topics"
     log.append(JobsClaimed.of(WORKER, groups))
     assert len(log.fold.leases) == len(jobs)
+
+
+def test_a_job_is_behind_none_whose_topic_no_worker_takes() -> None:
+    log = JobLog()
+    log.append(WorkerSeen(WORKER, 1, ["mail"]))
+    fax, later, mail = log.add("fax"), log.add("fax"), log.add("mail")
+    assert [position(log.fold, job) for job in (fax, later, mail)] == [0, 1, 0]
+    assert why_pending(log.fold, mail, log.now_ms) == "starts next"
+    log.append(WorkerSeen("worker-2", 1, ["fax"]))
+    assert position(log.fold, mail) == 2

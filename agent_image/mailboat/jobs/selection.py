@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -134,12 +135,19 @@ def position(fold: JobFold, job: JobId) -> int | None:
     before = fold.queue(job).jobs_before(job, MAX_POSITION)
     if before is not None:
         return before
-    for place, group in enumerate(fold.queue(job).ready(fold.now_ms, MAX_POSITION + 1)):
+    unserved = _unserved(fold) if fold.is_served(fold.topic(job)) else frozenset()
+    for place, group in enumerate(fold.queue(job).ready(fold.now_ms, MAX_POSITION + 1, unserved)):
         if place == MAX_POSITION:
             return place
         if job in group:
             return place
     return None
+
+
+def _unserved(fold: JobFold) -> AbstractSet[int]:
+    """The numbers of the topics that no live worker takes: their jobs start before no other one."""
+    untaken = [worker.untaken(fold.topics) for worker in fold.workers.values() if worker.slots]
+    return frozenset(untaken[0]).intersection(*untaken[1:]) if untaken else frozenset()
 
 
 def expected_start_ms(fold: JobFold, job: JobId, now_ms: int) -> int | None:
