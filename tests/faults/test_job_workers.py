@@ -24,7 +24,7 @@ from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.sqlite import SqliteJournal
-from mailboat.model.jobs import JobId, JobState, NewJob, QueueDefined, QueueSettings, Token
+from mailboat.model.jobs import MAX_LEASE_MS, JobId, JobState, NewJob, QueueDefined, QueueSettings, Token
 from mailboat.testing.journal_harness import in_background, new_topic_name
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support import job_scenario
@@ -220,7 +220,7 @@ def test_a_broker_killed_during_claims_and_results_neither_repeats_nor_loses_a_c
             worker.stop(5.0)
 
     with closing(open_job_topic(journal, topic=name)) as topic:
-        jobs = topic.add([NewJob("work", retries=0, keep=True)] * 250)
+        jobs = topic.add([NewJob("work", retries=0, keep=True, lease_ms=MAX_LEASE_MS)] * 250)
 
         def has_ended() -> bool:
             with suppress(RetryableError):
