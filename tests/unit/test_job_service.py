@@ -456,3 +456,10 @@ def test_a_queued_job_has_its_position_and_the_time_it_should_start(jobs: JobSer
     assert shown() == [(1, 4.0), (2, 6.0), (None, None)], "a call ended every two seconds, and one runs"
     clock.advance(6.0)
     assert shown()[0] == (1, 10.0), "a pace that is lost is seen"
+
+
+def test_a_queue_of_an_idle_log_is_suspended_from_now_on(jobs: JobService, clock: ManualClock) -> None:
+    jobs.add([NewJob("mail")])
+    clock.advance(7_200.0)
+    assert jobs.suspend("default", 3_600.0).until_at == clock.now() + timedelta(hours=1)
+    assert jobs.queue("default").suspended

@@ -290,6 +290,8 @@ class JobService:
         with self._opened() as source:
             topic = source.topic
             _check_queue(topic.fold, queue)
+            if seconds is not None:
+                source.tick()  # the time of an idle log stands still, and the clocks of processes differ
             until_ms = None if seconds is None else topic.fold.now_ms + int(seconds * 1000)
             _append(topic, QueueCommanded(QueueAction.SUSPEND, queue, until_ms))
         return QueueChangeView(queue, None if until_ms is None else moment_of(until_ms))
