@@ -319,15 +319,15 @@ def test_a_second_sweeper_is_turned_away_until_the_lease_of_the_first_is_over(
 ) -> None:
     info = store.put(io.BytesIO(b"content"))
     announce(client, config, info.digest)
-    later = info.stored_at + timedelta(seconds=2)
     with pytest.raises(SweepBusyError):
-        store.remove_unrenewed([info.digest], later)
+        store.remove_unrenewed([info.digest], info.stored_at + timedelta(seconds=2))
     assert store.stat(info.digest) is not None
     monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", -1.0)
-    assert store.put(io.BytesIO(b"content")).digest == info.digest
+    renewed = store.put(io.BytesIO(b"content"))
+    assert renewed.digest == info.digest
     monkeypatch.setattr("mailboat.blobs.s3_sweep.Announcement.is_expired", property(lambda _: True))
     monkeypatch.setattr("mailboat.blobs.s3_sweep.LEASE_SECONDS", LEASE_SECONDS)
-    assert store.remove_unrenewed([info.digest], later) == 1
+    assert store.remove_unrenewed([info.digest], renewed.stored_at + timedelta(seconds=2)) == 1
     assert store.stat(info.digest) is None
 
 

@@ -211,7 +211,7 @@ def test_a_file_above_an_ancestor_has_no_entry_of_its_name() -> None:
     content, others, below = [NodePath(f"{file}/jcr:content{rest}") for rest in ("", "/k", "/k/b.txt")]
     data = Property("jcr:data", (Binary(b"x"),), PropertyType.BINARY)
     nodes = [Node(file, "nt:file"), Node(content, "nt:unstructured", (), (data,)), trees.a_file(below, b"y")]
-    above = [Node(CONTENT, "nt:folder"), Node(others, "nt:unstructured")]
+    above = (Node(CONTENT, "nt:folder"), Node(others, "nt:unstructured"))
     payload, _ = exchange.write(nodes, filter_for([file, content], [below]), ancestors=above, is_self_contained=True)
     assert by_path(exchange.read(payload)) == by_path([*above, *nodes])
 
