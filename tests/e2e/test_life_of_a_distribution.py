@@ -585,9 +585,10 @@ def test_a_shared_pool_scales_by_its_one_lag_and_its_members_import_each_package
     story: Story, keda: None, shared_pool: None
 ) -> None:
     story.namespace.wait_for("Ready", "SubscriberPool/shared")
-    before = imports_of(story, "shared-0")
-
+    story.namespace.wait("SubscriberPool", "shared", lambda pool: pool["status"].get("maxLag") == 0)
     story.mailboat("subscribers", "suspend", "shared", "--wait", "120")
+    before = imports_of(story, "shared-0")  # while nothing is imported
+
     pages = [f"shared-{number}" for number in range(SHARED_PAGES)]
     for page in pages:
         story.publish_page(page)

@@ -93,7 +93,7 @@ def spark_operator(
         _await_work(process, folder / "log")
         yield
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=90)  # it gives its own controllers 30 s
     everything.delete("ClusterRoleBinding", binding["name"])
 
 
