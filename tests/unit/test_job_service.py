@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from mailboat.api.job_control import JobFilter
 from mailboat.control.job_service import JobService
-from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError
+from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, UnknownRequiredFeatureError, UsageError
 from mailboat.jobs.progress import Progress, encode_progress
 from mailboat.jobs.source import CallId, Offer, PollResult
 from mailboat.jobs.topic import JobTopic, open_job_topic
@@ -463,3 +463,19 @@ def test_a_queue_of_an_idle_log_is_suspended_from_now_on(jobs: JobService, clock
     clock.advance(7_200.0)
     assert jobs.suspend("default", 3_600.0).until_at == clock.now() + timedelta(hours=1)
     assert jobs.queue("default").suspended
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QueueSettings("q", max_parallel=1 << 40),
+        QueueSettings("q", max_parallel=0),
+        QueueSettings("q", merge=-1),
+        QueueSettings("q", rate_period_ms=-1),
+        QueueSettings("q", merge=2, kind=QueueKind.KEYED),
+    ],
+)
+def test_settings_of_a_queue_out_of_bounds_are_refused(jobs: JobService, settings: QueueSettings) -> None:
+    with pytest.raises(UsageError, match="the queue q cannot be set so"):
+        jobs.set_queue(settings)
+    assert [queue.queue for queue in jobs.queues()] == ["default"]

@@ -73,6 +73,7 @@ from mailboat.model.jobs import (
     topic_matches,
 )
 from mailboat.model.messages import JOB_TOPIC
+from mailboat.wire.job_records import queue_problem
 from mailboat.wire.protobuf import MAX_MS
 
 _LOG: Final = logging.getLogger(__name__)
@@ -266,6 +267,8 @@ class JobService:
 
     def set_queue(self, settings: QueueSettings) -> QueueChangeView:
         _refuse_pool(settings.name)
+        if (problem := queue_problem(settings)) is not None:
+            raise UsageError(f"the queue {settings.name} cannot be set so: {problem}, which is out of bounds")
         with self._opened() as source:
             topic = source.topic
             _append(topic, QueueDefined(settings))

@@ -292,6 +292,24 @@ def _decode_defined(value: bytes) -> QueueDefined:
     return QueueDefined(_settings(parse(pb.QueueDefined, value)))
 
 
+def queue_problem(settings: QueueSettings) -> str | None:
+    """Which of the settings is out of bounds, if one is: readers ignore the record of such a queue."""
+    checks = (
+        (settings.max_parallel == -1 or 1 <= settings.max_parallel <= MAX_LIMIT, "max_parallel", settings.max_parallel),
+        (0 <= settings.parallel_percent <= 100, "parallel_percent", settings.parallel_percent),
+        (0 <= settings.rate <= MAX_LIMIT, "rate", settings.rate),
+        (1 <= settings.rate_period_ms <= MAX_LEASE_MS, "rate_period_ms", settings.rate_period_ms),
+        (1 <= settings.merge <= MAX_BATCH, "merge", settings.merge),
+        (settings.merge == 1 or settings.kind is QueueKind.PARALLEL, "merge of a queue with an order", settings.merge),
+        (0 <= settings.merge_within_ms <= MAX_LEASE_MS, "merge_within_ms", settings.merge_within_ms),
+        (-1 <= settings.retries <= MAX_RETRIES, "retries", settings.retries),
+        (0 <= settings.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms),
+        (0 <= settings.max_retry_delay_ms <= LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms),
+        (0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms),
+    )
+    return next((f"{name} is {value}" for holds, name, value in checks if not holds), None)
+
+
 def _settings(message: pb.QueueDefined) -> QueueSettings:
     settings = QueueSettings(
         name(message.name),
@@ -308,17 +326,8 @@ def _settings(message: pb.QueueDefined) -> QueueSettings:
         message.history_ms,
         message.parallel_percent,
     )
-    _check(settings.max_parallel == -1 or 1 <= settings.max_parallel <= MAX_LIMIT, "max_parallel", message.max_parallel)
-    _check(0 <= settings.parallel_percent <= 100, "parallel_percent", settings.parallel_percent)
-    _check(0 <= settings.rate <= MAX_LIMIT, "rate", settings.rate)
-    _check(1 <= settings.rate_period_ms <= MAX_LEASE_MS, "rate_period_ms", settings.rate_period_ms)
-    _check(1 <= settings.merge <= MAX_BATCH, "merge", settings.merge)
-    _check(settings.merge == 1 or settings.kind is QueueKind.PARALLEL, "merge of a queue with an order", settings.merge)
-    _check(0 <= settings.merge_within_ms <= MAX_LEASE_MS, "merge_within_ms", settings.merge_within_ms)
-    _check(-1 <= settings.retries <= MAX_RETRIES, "retries", settings.retries)
-    _check(0 <= settings.retry_delay_ms <= LONGEST_DELAY_MS, "retry_delay_ms", settings.retry_delay_ms)
-    _check(0 <= settings.max_retry_delay_ms <= LONGEST_DELAY_MS, "max_retry_delay_ms", settings.max_retry_delay_ms)
-    _check(0 <= settings.history_ms <= MAX_MS, "history_ms", settings.history_ms)
+    if (problem := queue_problem(settings)) is not None:
+        raise MessageCorruptError(f"a job record is out of bounds: {problem}")
     return settings
 
 
