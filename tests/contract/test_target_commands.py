@@ -45,31 +45,28 @@ def an_answer(command_id: str, removed: int = 0) -> CommandResult:
 
 @pytest.mark.parametrize("kind", LASTING)
 def test_suspension_is_stored_with_the_position_of_the_commands(kind: str, tmp_path: Path) -> None:
-    target = opened(kind, tmp_path)
-    assert target.ledger.commands.suspension() is None
-    target.ledger.commands.take([], [], at(3), Suspension(5, 9))
-    target.close()
-    target = opened(kind, tmp_path)
-    assert target.ledger.commands.suspension() == Suspension(5, 9)
-    target.ledger.commands.take([], [], at(4))
-    assert target.ledger.commands.suspension() is None
+    with closing(opened(kind, tmp_path)) as target:
+        assert target.ledger.commands.suspension() is None
+        target.ledger.commands.take([], [], at(3), Suspension(5, 9))
+    with closing(opened(kind, tmp_path)) as target:
+        assert target.ledger.commands.suspension() == Suspension(5, 9)
+        target.ledger.commands.take([], [], at(4))
+        assert target.ledger.commands.suspension() is None
 
 
 @pytest.mark.parametrize("kind", LASTING)
 def test_commands_are_taken_with_the_position_behind_them(kind: str, tmp_path: Path) -> None:
-    target = opened(kind, tmp_path)
-    assert target.ledger.commands.position() is None
-    target.ledger.commands.take([a_clear(7), a_clear(9, "second")], [], at(3))
-    target.close()
-    target = opened(kind, tmp_path)
-    assert target.ledger.commands.position() == at(3)
-    found = target.ledger.commands.open_commands()
-    assert [replace(one, sequence=0) for one in found] == [a_clear(7), a_clear(9, "second")]
-    assert len({one.sequence for one in found}) == 2
-    target.ledger.commands.take([], [], at(4))
-    assert target.ledger.commands.position() == at(4)
-    assert target.ledger.commands.open_commands() == found
-    target.close()
+    with closing(opened(kind, tmp_path)) as target:
+        assert target.ledger.commands.position() is None
+        target.ledger.commands.take([a_clear(7), a_clear(9, "second")], [], at(3))
+    with closing(opened(kind, tmp_path)) as target:
+        assert target.ledger.commands.position() == at(3)
+        found = target.ledger.commands.open_commands()
+        assert [replace(one, sequence=0) for one in found] == [a_clear(7), a_clear(9, "second")]
+        assert len({one.sequence for one in found}) == 2
+        target.ledger.commands.take([], [], at(4))
+        assert target.ledger.commands.position() == at(4)
+        assert target.ledger.commands.open_commands() == found
 
 
 def test_what_a_command_has_done_is_kept_with_the_content_and_its_answer_is_sent(target: Target) -> None:
@@ -132,13 +129,12 @@ def test_a_redrive_marks_the_entry_that_it_names(target: Target) -> None:
 
 @pytest.mark.parametrize("kind", LASTING)
 def test_answers_are_remembered_within_bounds(kind: str, tmp_path: Path) -> None:
-    target = opened(kind, tmp_path)
     answers = [an_answer(f"command-{number}") for number in range(1100)]
-    target.ledger.commands.take([a_clear(7, "open")], answers, at(3))
-    assert target.ledger.commands.answer_to("command-0") is None
-    assert target.ledger.commands.answer_to("command-1099") == answers[-1]
-    assert len(target.ledger.commands.open_commands()) == 1
-    target.close()
+    with closing(opened(kind, tmp_path)) as target:
+        target.ledger.commands.take([a_clear(7, "open")], answers, at(3))
+        assert target.ledger.commands.answer_to("command-0") is None
+        assert target.ledger.commands.answer_to("command-1099") == answers[-1]
+        assert len(target.ledger.commands.open_commands()) == 1
 
 
 def test_a_target_of_the_version_before_gets_room_for_commands(tmp_path: Path) -> None:

@@ -42,12 +42,13 @@ def hours_of(workspace: Workspace, work: Callable[[], None], done: list[int]) ->
 
 
 def test_upkeep_is_due_after_the_clock_was_years_ahead(workspace: Workspace) -> None:
-    maintain(workspace, is_sweeping=False)
-    marks = list(workspace.home.publishers_path.glob(".maintained"))
-    ahead = workspace.clock.now().timestamp() + 10 * 365 * 86_400
-    for mark in marks:
-        os.utime(mark, (ahead, ahead))
-    maintain(workspace, is_sweeping=False)
+    with workspace:
+        maintain(workspace, is_sweeping=False)
+        marks = list(workspace.home.publishers_path.glob(".maintained"))
+        ahead = workspace.clock.now().timestamp() + 10 * 365 * 86_400
+        for mark in marks:
+            os.utime(mark, (ahead, ahead))
+        maintain(workspace, is_sweeping=False)
     assert [mark.stat().st_mtime for mark in marks] == [workspace.clock.now().timestamp()]
 
 
