@@ -23,9 +23,13 @@ class Frozen:
     def __init_subclass__(cls) -> None:
         dataclass(init=False, repr=False, eq=False)(cls)
         known = fields(cls)
-        cls.__dataclass_fields__ = {one.name: one for one in known}  # without class variables: they take no value
-        cls._constants = {one.name: one.default for one in known if one.default is not MISSING}
-        cls._makers = {one.name: one.default_factory for one in known if one.default_factory is not MISSING}
+        cls.__dataclass_fields__ = {
+            declared.name: declared for declared in known
+        }  # without class variables: they take no value
+        cls._constants = {declared.name: declared.default for declared in known if declared.default is not MISSING}
+        cls._makers = {
+            declared.name: declared.default_factory for declared in known if declared.default_factory is not MISSING
+        }
 
     def __init__(self, *values: object, **named: object) -> None:
         """Take values in the order of the fields, or by name. Raises: TypeError unless each is there once."""

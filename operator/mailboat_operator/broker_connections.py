@@ -57,10 +57,10 @@ class Batches(Generic[Q, A]):
                 found = [(future, answers[name]) for name, (_, future) in batch.items()]
             except Exception as error:  # noqa: BLE001  # the caller gets it
                 for _, future in batch.values():
-                    _tell(future, error)
+                    _resolve(future, error)
                 continue
             for future, answer in found:
-                _tell(future, answer)
+                _resolve(future, answer)
 
     def _next_batch(self) -> dict[str, tuple[Q, asyncio.Future[A]]]:
         batch: dict[str, tuple[Q, asyncio.Future[A]]] = {}
@@ -76,7 +76,7 @@ class Batches(Generic[Q, A]):
         return batch
 
 
-def _tell(future: asyncio.Future[A], answer: A | Exception) -> None:
+def _resolve(future: asyncio.Future[A], answer: A | Exception) -> None:
     if future.done():
         return
     if isinstance(answer, Exception):

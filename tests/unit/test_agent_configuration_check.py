@@ -51,7 +51,7 @@ def test_topic_names_are_chosen_one_by_one(tmp_path: Path) -> None:
     ("topics", "problem"),
     [
         ({"status": "a b"}, "journal.topics.status: 'a b' is not a topic name"),
-        ({"status": "package"}, "journal.topics: package is the name of several topics"),
+        ({"status": "package"}, "journal.topics: duplicate topic name package"),
     ],
 )
 def test_topic_names_that_cannot_be_are_named(tmp_path: Path, topics: dict[str, str], problem: str) -> None:
@@ -102,7 +102,7 @@ def test_the_format_filevault_is_not_called_as_nothing_or_as_the_other_one(tmp_p
 def test_two_subscribers_share_neither_name_nor_target(tmp_path: Path) -> None:
     twin = {"name": "edge-1", "target": f"files:{tmp_path / 'edge-1'}"}
     assert found(tmp_path, agents=subscribers(EDGE, twin)) == [
-        "agents.subscribers: edge-1 is the name of several",
+        "agents.subscribers: duplicate name edge-1",
         f"agents.subscribers: files:{tmp_path / 'edge-1'} is the target of several",
     ]
 
@@ -131,7 +131,7 @@ def test_every_secret_must_be_readable_and_none_is_said(tmp_path: Path) -> None:
     ]
     problems = found(tmp_path, http={"tokens": tokens})
     assert problems == [
-        "http.tokens: me is the name of several",
+        "http.tokens: duplicate name me",
         "http.tokens[1].token: refers to the variable NOT_SET_ANYWHERE of the environment, which holds nothing",
         "http.tokens[2].token: names its secret by either `file` or `env`",
     ]
@@ -247,7 +247,7 @@ def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
             {"events": {"webhooks": [{"name": "a", "url": "http://h/", "filter": {"publishers": ["x"]}}]}},
             "events.webhooks[0].filter.publishers[0]: 'x' is not a publisher",
         ),
-        ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events: a is the name of"),
+        ({"events": {"webhooks": [{"name": "a", "url": "http://h/"}] * 2}}, "events: duplicate name a"),
         ({"events": {"jobs": ["a..b"]}}, "events.jobs[0]: "),
         ({"events": {"mails": [{"name": "a", "to": ["a@b"]}]}}, "events.relay: is missing"),
         ({"events": {"relay": RELAY, "mails": [{"name": "a", "to": []}]}}, "events.mails[0].to: names no"),

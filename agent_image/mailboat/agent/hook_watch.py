@@ -51,14 +51,14 @@ class HookWatch:
         with self._lock:
             # added before the pipe is written: a restarted watch gets every group of this set from `_start`
             self._running.add(group)
-            if not self._tell(f"+{group}"):
+            if not self._send(f"+{group}"):
                 self._start()
 
     def ended(self, group: int) -> None:
         """It has ended, with all that is known of it."""
         with self._lock:
             self._running.discard(group)
-            self._tell(f"-{group}")
+            self._send(f"-{group}")
 
     def close(self) -> None:
         """End the watch. No hook may run any more."""
@@ -79,7 +79,7 @@ class HookWatch:
         except OSError as error:
             _LOG.warning("hooks are not watched, and would go on if this process were killed: %s", error)
         for group in self._running:
-            self._tell(f"+{group}")
+            self._send(f"+{group}")
 
     def _end(self) -> None:
         """End the process: its pipe ends."""
@@ -89,7 +89,7 @@ class HookWatch:
                 process.stdin.close()
             _await_end(process)
 
-    def _tell(self, line: str) -> bool:
+    def _send(self, line: str) -> bool:
         """Write a line to the watch; whether its pipe took it."""
         if self._process is None or self._process.stdin is None:
             return False

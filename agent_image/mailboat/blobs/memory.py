@@ -122,8 +122,8 @@ class MemoryBlobStore:
                 for digest in digests
                 if digest in self._blobs and self._blobs[digest][0].stored_at < stored_before
             ]
-            for one in old:
-                del self._blobs[one]
+            for digest in old:
+                del self._blobs[digest]
         return len(old)
 
     def abandon_uploads(self, begun_before: datetime) -> int:  # noqa: ARG002  # nothing outlives a writer

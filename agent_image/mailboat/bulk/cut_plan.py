@@ -93,15 +93,15 @@ def plan_of(found: Iterable[Bin | UnlistedEntry], collisions: NameCollisions | N
     skeleton = content = nodes = content_bytes = 0
     largest = list[Bin]()
     problems = list[Problem]()
-    for one in found:
-        if isinstance(one, UnlistedEntry):
-            problems.append(problem_of(one.path, one.error))
+    for part in found:
+        if isinstance(part, UnlistedEntry):
+            problems.append(problem_of(part.path, part.error))
             continue
-        skeleton += one.kind is BinKind.SKELETON
-        content += one.kind is BinKind.CONTENT
-        nodes += one.nodes
-        refused += [] if collisions is None else collisions.within(one)
-        content_bytes += one.content_bytes
-        largest = sorted([*largest, one], key=lambda each: (-each.content_bytes, each.order))[:_SHOWN]
+        skeleton += part.kind is BinKind.SKELETON
+        content += part.kind is BinKind.CONTENT
+        nodes += part.nodes
+        refused += [] if collisions is None else collisions.within(part)
+        content_bytes += part.content_bytes
+        largest = sorted([*largest, part], key=lambda each: (-each.content_bytes, each.order))[:_SHOWN]
     top = largest[0].content_bytes if largest else 0
     return CutPlan(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems), tuple(refused))

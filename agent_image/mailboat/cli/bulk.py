@@ -244,11 +244,11 @@ def status(
         with session.control() as control:
             found = control.builds(build_id)
     except BuildMissingError:
-        if all(one.build_id != build_id for one in unfinished):
+        if all(build.build_id != build_id for build in unfinished):
             raise
         found = ()
-    published = {one.build_id for one in found}
-    others = [one for one in unfinished if one.build_id not in published and build_id in {None, one.build_id}]
+    published = {build.build_id for build in found}
+    others = [build for build in unfinished if build.build_id not in published and build_id in {None, build.build_id}]
     session.show(status_report(found, others))
 
 

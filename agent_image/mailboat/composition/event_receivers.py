@@ -80,7 +80,7 @@ def receiver_mistakes(config: Config, folder: Path) -> Iterator[Mistake]:
     """Everything that is wrong with the receivers, except for their secrets."""
     events = config.events
     names = Counter([*(webhook.name for webhook in events.webhooks), *(mail.name for mail in events.mails)])
-    yield from (Mistake("events", f"{name} is the name of several") for name, count in names.items() if count > 1)
+    yield from (Mistake("events", f"duplicate name {name}") for name, count in names.items() if count > 1)
     for place, pattern in enumerate(events.jobs):
         yield from _refusal(f"events.jobs[{place}]", partial(parse_pattern, pattern))
     publishers = {publisher.name for publisher in config.agents.publishers}

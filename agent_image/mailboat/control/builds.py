@@ -239,14 +239,14 @@ class BuildProgress:
         identity, bounds = journal.identity(topic), journal.bounds(topic)
         counts = Counter(member.next_offset for member in members if member.identity in {None, identity})
         positions = [
-            one
-            for one, _ in counts.most_common()
-            if one is not None and bounds.earliest_offset < one <= bounds.next_offset
+            position
+            for position, _ in counts.most_common()
+            if position is not None and bounds.earliest_offset < position <= bounds.next_offset
         ]
         new = [position for position in positions if (identity, position) not in self._known][:MAX_LOOKS]
-        for one in new:
-            start = Offset(max(bounds.earliest_offset, one - SEARCHED_RECORDS))
-            self._known[identity, one] = self._before(start, one)
+        for position in new:
+            start = Offset(max(bounds.earliest_offset, position - SEARCHED_RECORDS))
+            self._known[identity, position] = self._before(start, position)
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return {position: self._known.get((identity, position)) for position in positions}

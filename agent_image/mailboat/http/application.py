@@ -110,7 +110,7 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for one in (
+    for module in (
         members,
         distributions,
         builds,
@@ -123,7 +123,7 @@ def _bare_api() -> FastAPI:
         process,
         sling,
     ):
-        app.include_router(one.router)
+        app.include_router(module.router)
     app.include_router(queues.commands)
     app.include_router(queues.commands_to_subscribers)
     app.include_router(distributions.changes)

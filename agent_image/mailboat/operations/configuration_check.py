@@ -84,7 +84,7 @@ def problems_of(home: Home) -> Iterator[Mistake]:
         elif publisher.source is not None:
             yield from _source_problems(key, home.resolve_source(publisher.source))
     tokens = _repeated(token.name for token in config.http.tokens)
-    yield from (Mistake("http.tokens", f"{token} is the name of several") for token in tokens)
+    yield from (Mistake("http.tokens", f"duplicate name {token}") for token in tokens)
     if config.logs.level not in LEVELS:
         yield Mistake("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
     yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))
@@ -105,7 +105,7 @@ def _name_problems(agents: AgentsConfig) -> Iterator[Mistake]:
         names = [agent.name for agent in getattr(agents, section)]
         for number, name in enumerate(names):
             yield from _refusals(f"agents.{section}[{number}].name", lambda name=name: parse_agent_name(name))
-        yield from (Mistake(f"agents.{section}", f"{one} is the name of several") for one in _repeated(names))
+        yield from (Mistake(f"agents.{section}", f"duplicate name {name}") for name in _repeated(names))
 
 
 def _subscriber_problems(
@@ -148,7 +148,7 @@ def _topic_problems(config: Config) -> Iterator[Mistake]:
         yield from problems
         if problems:
             return
-    yield from (Mistake("journal.topics", f"{one} is the name of several topics") for one in _repeated(names.values()))
+    yield from (Mistake("journal.topics", f"duplicate topic name {name}") for name in _repeated(names.values()))
 
 
 def _client_problems(config: Config) -> Iterator[Mistake]:

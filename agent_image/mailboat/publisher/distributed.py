@@ -136,12 +136,12 @@ class AwaitedSubscribers:
     def drop_silent(self, now_ms: int, now_seconds: float, silent_seconds: float) -> Sequence[QueueName]:
         """No longer wait for those that were silent for longer than that."""
         gone = [member for member in self._members.values() if now_seconds - member.heard_seconds > silent_seconds]
-        for one in gone:
-            del self._members[one.queue_name]
+        for member in gone:
+            del self._members[member.queue_name]
             # It left when the limit was over, not now: a late turn must not name it for later packages.
-            over_ms = int(1000 * (now_seconds - one.heard_seconds - silent_seconds))
+            over_ms = int(1000 * (now_seconds - member.heard_seconds - silent_seconds))
             self._absent.append(
-                StoredSubscriber(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts)
+                StoredSubscriber(member.queue_name, member.since_ms, now_ms - over_ms, member.claimed, member.facts)
             )
         del self._absent[:-MAX_ABSENT]
         return [member.queue_name for member in gone]
@@ -185,8 +185,8 @@ class AwaitedSubscribers:
         """Who does not have the content, or may not have it; the reason that a subscriber gave itself counts first."""
         found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
         counted = [member for member in self._members.values() if member.since_ms <= candidate.appended_ms]
-        for one in counted or self._members.values():
-            found[one.queue_name] = known.missed(one.queue_name, candidate, one.claimed, one.facts)
+        for member in counted or self._members.values():
+            found[member.queue_name] = known.missed(member.queue_name, candidate, member.claimed, member.facts)
         for past in self._absent:
             if past.queue_name not in found and _counts(past, candidate):
                 found[past.queue_name] = known.missed(past.queue_name, candidate, past.next_offset or 0, past.facts)

@@ -123,12 +123,12 @@ class DistributedNotifier:
         try:
             with self._worker.using(run):
                 while not self._worker.is_stopping:
-                    self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
+                    self._record(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
             # without the lease another process may be raising them
             self._statistics = replace(self._statistics, is_raising=False)
 
-    def _take_in(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
+    def _record(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
         self._worker.succeeded()
         before = self._statistics
         self._statistics = replace(

@@ -180,13 +180,13 @@ class Publisher:
         try:
             placed = self._appender.append([request.prepared for request in batch])
         except Exception as error:
-            for one in batch:
+            for preparation in batch:
                 self._ports.meter.refused(error)
-                end_span(one, None, error)
+                end_span(preparation, None, error)
             raise
-        for one, place in zip(batch, placed, strict=True):
-            end_span(one, place.offset)
-            yield receipt_of(one.request, one.request_id, place, one.built)
+        for preparation, place in zip(batch, placed, strict=True):
+            end_span(preparation, place.offset)
+            yield receipt_of(preparation.request, preparation.request_id, place, preparation.built)
 
 
 def check_source(request: DistributionRequest, source: Source | None) -> None:

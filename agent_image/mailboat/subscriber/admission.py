@@ -263,7 +263,9 @@ class Roots:
 
     def part_of(self, change: TreeChange) -> TreeChange:
         """The part of a whole tree that lies within the roots, as the change of an empty target."""
-        outermost = [one for one in self._roots if not any(is_within(one, root) for root in self._roots if root != one)]
+        outermost = [
+            path for path in self._roots if not any(root != path and is_within(path, root) for root in self._roots)
+        ]
         own = WorkspaceFilter(tuple(FilterSet(root) for root in dict.fromkeys(outermost)))
         return change._replace(filter=own, records=(record for record in change.records if self._holds(record.path)))
 

@@ -280,8 +280,8 @@ class CommandHandler:
             for command in self._open
             if command.verb is CommandVerb.CLEAR and command.offset < position.next_offset
         ]
-        for one in due:
-            self._ledger.settle(one, self._cleared(one))
+        for command in due:
+            self._ledger.settle(command, self._cleared(command))
         if due:
             self._open = list(self._ledger.open_commands())
         return bool(due)

@@ -119,7 +119,7 @@ class Reporter:
         before = self._snapshot
         if before.phase is not phase or before.cause is not None or self._stored_offset != self._told_offset:
             self._set(phase=phase, **_NO_TROUBLE)
-            self._tell()
+            self._announce()
 
     def took_up(self, appended_ms: int | None) -> None:
         """A batch begins with a package that was appended then, milliseconds since 1970 UTC."""
@@ -129,7 +129,7 @@ class Reporter:
         """The import takes longer than a moment: the subscriber is not current meanwhile."""
         if self._snapshot.phase in {SubscriberPhase.STARTING, SubscriberPhase.CURRENT}:
             self._set(phase=SubscriberPhase.IMPORTING)
-            self._tell()
+            self._announce()
 
     def committed(self, stored_offset: Offset, held_back: int) -> None:
         """The target holds a position, and waits for so many bulk builds before readers see anything new."""
@@ -152,7 +152,7 @@ class Reporter:
             commits=before.commits + is_committed,
             **_NO_TROUBLE,
         )
-        self._tell()
+        self._announce()
 
     def passed(self, last: Record, outcome: Outcome, message: PackageMessage | None, part: BulkPart | None) -> None:
         """Records were done; what their last ones say.
@@ -203,14 +203,14 @@ class Reporter:
                 content_bytes=before.content_bytes + outcome.content_bytes,
                 commits=before.commits + 1,
             )
-        self._tell()
+        self._announce()
 
     # --------------------------------------------------------------------------------------------------------- pauses
 
     def waits_for(self, golden: AgentName, cause: FailureCause | None) -> None:
         """The golden subscriber has not imported the next package; `cause` says why that may last."""
         self._set(phase=SubscriberPhase.WAITING_FOR, **{**_NO_TROUBLE, "waiting_for": golden, "cause": cause})
-        self._tell()
+        self._announce()
 
     def pauses(
         self, phase: SubscriberPhase, seconds: float, cause: FailureCause, failing: FailingPackage | None = None
@@ -221,7 +221,7 @@ class Reporter:
         if failing is not None:
             values |= {"attempts": failing.attempts, "failing_publisher": failing.publisher}
         self._set(waiting_for=None, **values)
-        self._tell()
+        self._announce()
 
     def suspended(self, suspension: Suspension, log_next_offset: Offset) -> None:
         """Nothing is imported; the log ends there now."""
@@ -233,13 +233,13 @@ class Reporter:
             log_next_offset=log_next_offset,
         )
         if before.phase is not SubscriberPhase.SUSPENDED or before.suspension != suspension:
-            self._tell()
+            self._announce()
 
     def stopped(self, error: MailboatError | None) -> SubscriberStatistics:
         """The run is over; return the last snapshot."""
         cause = None if error is None else FailureCause.of_error(error)
         self._set(phase=SubscriberPhase.STOPPED, cause=cause, next_try_ms=None, waiting_for=None)
-        self._tell()
+        self._announce()
         return self.statistics
 
     def _set(self, **values: Any) -> None:
@@ -248,7 +248,7 @@ class Reporter:
             self._snapshot = snapshot = replace(self._snapshot, **values)
         self._gauge.heed(snapshot)
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         self._told_offset = self._stored_offset
         self._ports.observer.on_progress(self.statistics)
 

@@ -144,11 +144,11 @@ class MemoryCommands:
         suspension: Suspension | None = None,
     ) -> None:
         store = self._store
-        for one in opened:
+        for command in opened:
             store.last_command += 1
-            store.open_commands[store.last_command] = replace(one, sequence=store.last_command)
-            if one.verb is CommandVerb.REDRIVE and one.offset in store.errors:
-                store.wanted.add(one.offset)
+            store.open_commands[store.last_command] = replace(command, sequence=store.last_command)
+            if command.verb is CommandVerb.REDRIVE and command.offset in store.errors:
+                store.wanted.add(command.offset)
         for answer in answers:
             store.answers[answer.command_id] = answer
             store.send(answer)

@@ -1,4 +1,4 @@
-"""Runs the demo: starts the processes, has the publisher asked, and follows the story of `board.py`.
+"""Runs the demo: starts the processes, has the publisher asked, and follows the story of `demo_state.py`.
 
 Events come from one queue: children that are ready or end, and what `api_calls.py` requested and observed. Only the
 thread that calls `play` changes the board.
@@ -64,7 +64,7 @@ class DemoRun:
         self._clock = clock
         self._state = DemoState(len(plan.portions), list(plan.agents), pace_seconds=plan.pace_seconds)
         self._events: EventPipe = queue.SimpleQueue()
-        self._errands = DemoRequests(plan.control, self._events, clock)
+        self._requests = DemoRequests(plan.control, self._events, clock)
         self._is_asking = False
         self._blocked: QueueItemView | None = None
         self._children: dict[str, Child] = {}
@@ -76,50 +76,50 @@ class DemoRun:
         Raises: DemoFailedError, and whatever the publisher answers.
         """
         with ExitStack() as ends:
-            ends.callback(self._send_home)
-            ends.callback(self._errands.stop)
+            ends.callback(self._stop_children)
+            ends.callback(self._requests.stop)
             while not self._state.is_done:
                 self._act()
-                self._listen()
+                self._process_events()
                 self._screen.update(self._state)
                 if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
                     raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
         return self._state
 
-    def _tell(self, name: str, text: str) -> None:
-        """Something happened that stays on the screen."""
+    def _report(self, name: str, text: str) -> None:
+        """Print an event that stays on the screen."""
         self._screen.say(f"{self._clock.monotonic() - self._began:>5.1f} s  {name:<{NAME_WIDTH}} {text}")
 
-    def _listen(self) -> None:
+    def _process_events(self) -> None:
         """Process the events that arrived until now, or within a tick."""
         try:
             received = self._events.get(timeout=_TICK_SECONDS)
             while True:
-                self._take_in(received)
+                self._process(received)
                 received = self._events.get_nowait()
         except queue.Empty:
             return
 
-    def _take_in(self, received: Any) -> None:
+    def _process(self, received: Any) -> None:
         match received:
             case Exception():
                 raise self._explained(received)
             case Ready(child, facts):
-                self._take_in_ready(child, facts)
+                self._process_ready(child, facts)
             case Ended(child, code):
-                self._take_in_end(child, code)
+                self._process_end(child, code)
             case Seen():
                 self._process_status(received)
             case Published(view):
                 self._state.publish(view.package_bytes)
             case Erred(view):
                 self._state.err(view.package_id)
-                self._tell(AUTHOR, f"{view.action} {self._plan.mistake}, by mistake")
+                self._report(AUTHOR, f"{view.action} {self._plan.mistake}, by mistake")
             case Cleared(answer):
                 if answer.state != _DONE:
                     raise refused_answer(answer)
                 self._state.clear()
-                self._tell(
+                self._report(
                     GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
                 )
         if isinstance(received, Published | Erred | Cleared):
@@ -133,7 +133,7 @@ class DemoRun:
             error.where.setdefault("output", author.last_words())
         return error
 
-    def _take_in_ready(self, child: Child, facts: dict[str, Any]) -> None:
+    def _process_ready(self, child: Child, facts: dict[str, Any]) -> None:
         agent = self._agent(child.name)
         if self._children.get(child.name) is not child:
             return
@@ -144,11 +144,11 @@ class DemoRun:
             else f"API and dashboard at {facts['url']}"
         )
         late = f", joined late, at {self._state.appended}/{self._state.total}" if agent.is_late else ""
-        self._tell(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
+        self._report(child.name, f"{'again ' if agent.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
         if agent.name == AUTHOR:
-            self._errands.start()
+            self._requests.start()
 
-    def _take_in_end(self, child: Child, code: int) -> None:
+    def _process_end(self, child: Child, code: int) -> None:
         if self._children.get(child.name) is child:  # it was not ended by the demo
             child.wait()  # until all of its output was read, too
             output = child.last_words() or None
@@ -162,9 +162,9 @@ class DemoRun:
             if view is not None and follower.observe(view.next_offset, view.state, error):
                 self._moved = self._clock.monotonic()
         if self._state.mistake is Mistake.PUBLISHED and seen.blocked is not None:
-            self._take_in_block(seen.blocked)
+            self._process_block(seen.blocked)
 
-    def _take_in_block(self, item: QueueItemView) -> None:
+    def _process_block(self, item: QueueItemView) -> None:
         if item.package_id != self._state.mistaken_package:
             why = None if item.error is None else item.error.message
             raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", output=why)
@@ -172,7 +172,7 @@ class DemoRun:
         self._state.block()
         others = len(self._state.followers) - 1
         waiting = f"; {others} wait behind it" if others else ""
-        self._tell(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
+        self._report(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
 
     def _act(self) -> None:
         self._state.pass_time(self._clock.monotonic() - self._began)
@@ -191,11 +191,11 @@ class DemoRun:
 
     def _ask(self, step: NextStep) -> None:
         if step is NextStep.PUBLISH:
-            self._errands.publish(self._plan.portions[self._state.published])
+            self._requests.publish(self._plan.portions[self._state.published])
         elif step is NextStep.ERR:
-            self._errands.err(self._plan.mistake)
+            self._requests.err(self._plan.mistake)
         elif self._blocked is not None:
-            self._errands.drop(self._blocked)
+            self._requests.drop(self._blocked)
 
     def _start(self, agent: DemoProcess) -> None:
         command = self._plan.command(agent.name)
@@ -205,12 +205,12 @@ class DemoRun:
     def _kill(self, agent: DemoProcess) -> None:
         self._state.kill(agent)
         self._children.pop(agent.name).kill()
-        self._tell(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
+        self._report(agent.name, f"killed (SIGKILL) with {count_text(len(agent.followers), 'subscriber')}")
 
     def _agent(self, name: str) -> DemoProcess:
         return next(agent for agent in self._state.agents if agent.name == name)
 
-    def _send_home(self) -> None:
+    def _stop_children(self) -> None:
         """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""
         children, self._children = list(self._children.values()), {}
         for child in children:

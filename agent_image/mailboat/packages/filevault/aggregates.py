@@ -84,13 +84,13 @@ class Expanded:
     """What is at a place.
 
     Attributes:
-        said: The node's text; None where there is no node, only something below.
+        node_text: The node's text; None where there is no node, only something below.
         is_implied: The node is there only because something is below it, or a directory is.
         children: The places below, in the order of the document, then of the directory.
         is_defined: A document or file says what the node is; Jackrabbit chooses the type of a mere directory.
     """
 
-    said: NodeText | None
+    node_text: NodeText | None
     is_implied: bool
     children: dict[str, Place] = field(default_factory=dict)
     is_defined: bool = True
@@ -125,13 +125,13 @@ class Aggregates:
         self.refuse_collisions = refuse_collisions
         self._keeps_documents = owned is not None and owned.keeps_documents
 
-    def node(self, said: NodeText) -> Node:
+    def node(self, node_text: NodeText) -> Node:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
-        return build_node(said, self.refer)
+        return build_node(node_text, self.refer)
 
-    def record(self, said: NodeText) -> NodeRecord:
+    def record(self, node_text: NodeText) -> NodeRecord:
         """The same, encoded. Raises: the same."""
-        return build_record(said, self.refer)
+        return build_record(node_text, self.refer)
 
     def plan(self, element: Element, path: NodePath, entry: str) -> AttributePlan:
         """What the attributes of a node's element mean. Raises: PackageCorruptError."""
@@ -165,8 +165,8 @@ class Aggregates:
         """The nodes at and below a place: parents first, children in their order."""
         expanded = self.expand(place)
         order: tuple[str, ...] | None = None
-        if expanded.said is not None:
-            node = self.node(expanded.said)
+        if expanded.node_text is not None:
+            node = self.node(expanded.node_text)
             order = node.child_order
             yield node
         for name in ordered_names(order, list(expanded.children)):
@@ -181,14 +181,14 @@ class Aggregates:
             if outer is None:
                 return Expanded(self._plain_file(place), is_implied=False)
             if not outer.children and place.file is None and outer.attributes:
-                return Expanded(self._said(place, outer, _NOTHING), is_implied=False)
+                return Expanded(self._node_text(place, outer, _NOTHING), is_implied=False)
         else:
             own = self.own_document(place)
             if own is not None and outer is not None and own.attributes and outer.attributes:
                 self._check_twice(place)
                 outer = _order_before(outer, own)
-        found = self._around(place, [one for one in (outer, own) if one is not None])
-        definition = next((one for one in (own, outer) if one is not None and one.attributes), None)
+        found = self._around(place, [element for element in (outer, own) if element is not None])
+        definition = next((element for element in (own, outer) if element is not None and element.attributes), None)
         return self._expanded(place, definition, found)
 
     # -------------------------------------------------------------------------------------------- what is around
@@ -220,8 +220,8 @@ class Aggregates:
         children: dict[str, Place] = {}
         binaries: list[PropertyFile] = []
         elements: dict[str, Element] = {}
-        for one in defining:
-            for element in one.children:
+        for defined in defining:
+            for element in defined.children:
                 name = self._resolve(element.name, place.entry)
                 before = elements.get(name)
                 elements[name] = element if before is None else _imported_over(before, element)
@@ -276,7 +276,7 @@ class Aggregates:
         data = () if place.file is None else (PropertyFile(DATA_PROPERTY, None, self._make_binary(place.file)),)
         return NodeText(place.path, place.entry, TYPE_ONLY, (kind,), data)
 
-    def _said(self, place: Place, definition: Element, found: _Found) -> NodeText:
+    def _node_text(self, place: Place, definition: Element, found: _Found) -> NodeText:
         plan = self.plan(definition, place.path, place.entry)
         texts = definition.attributes[1::2]
         is_inner = self._keeps_documents and definition is place.element
@@ -286,52 +286,55 @@ class Aggregates:
 
     def _expanded(self, place: Place, definition: Element | None, found: _Found) -> Expanded:
         if definition is not None:
-            said = self._said(place, definition, found)
+            node_text = self._node_text(place, definition, found)
         elif place.file is not None:
             kind = RESOURCE_TYPE if place.is_resource else FILE_TYPE
-            said = NodeText(place.path, place.entry, TYPE_ONLY, (kind,), found.binaries, found.elements)
+            node_text = NodeText(place.path, place.entry, TYPE_ONLY, (kind,), found.binaries, found.elements)
         else:
             return self._implied(place, found)
         if place.file is not None:
-            said = self._with_data(place.file, said, found.children)
+            node_text = self._with_data(place.file, node_text, found.children)
         content = found.children.get(CONTENT_NODE)
-        if content is not None and _primary_type(said) == FILE_TYPE and not _has_data(said):
-            said = self._folded(said, content, found.children)
-        return Expanded(said, is_implied=False, children=found.children)
+        if content is not None and _primary_type(node_text) == FILE_TYPE and not _has_data(node_text):
+            node_text = self._folded(node_text, content, found.children)
+        return Expanded(node_text, is_implied=False, children=found.children)
 
     def _implied(self, place: Place, found: _Found) -> Expanded:
-        said = None
+        node_text = None
         if place.path != ROOT:
-            said = NodeText(place.path, place.entry, TYPE_ONLY, (FOLDER_TYPE,), found.binaries)
+            node_text = NodeText(place.path, place.entry, TYPE_ONLY, (FOLDER_TYPE,), found.binaries)
         is_explicit = place.directory is not None and place.directory.is_explicit
-        return Expanded(said, is_implied=not is_explicit, children=found.children, is_defined=bool(found.binaries))
+        return Expanded(node_text, is_implied=not is_explicit, children=found.children, is_defined=bool(found.binaries))
 
-    def _with_data(self, file: VaultFile, said: NodeText, children: dict[str, Place]) -> NodeText:
+    def _with_data(self, file: VaultFile, node_text: NodeText, children: dict[str, Place]) -> NodeText:
         """Bytes next to a document belong to the jcr:content of a file, and to any other node itself."""
         content = children.get(CONTENT_NODE)
         if content is None:
             data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))
-            return said._replace(binaries=(data, *said.binaries))  # an entry `jcr:data.binary` counts, as in FileVault
+            # In front: an entry `jcr:data.binary` overrides the bytes of the file, as in FileVault.
+            return node_text._replace(binaries=(data, *node_text.binaries))
         if content.file is not None:
-            raise PackageCorruptError("two entries have the bytes of the same file", entry=file.entry, path=said.path)
+            raise PackageCorruptError(
+                "two entries have the bytes of the same file", entry=file.entry, path=node_text.path
+            )
         content.file, content.is_resource = file, True
-        return said
+        return node_text
 
-    def _folded(self, said: NodeText, content: Place, children: dict[str, Place]) -> NodeText:
+    def _folded(self, node_text: NodeText, content: Place, children: dict[str, Place]) -> NodeText:
         """An nt:file whose jcr:content has nothing but its bytes is one node."""
         inner = content.expanded = self.expand(content)
-        if inner.said is None or inner.children or not _is_mere_data(inner.said):
-            return said
+        if inner.node_text is None or inner.children or not _is_mere_data(inner.node_text):
+            return node_text
         del children[CONTENT_NODE]
-        plan, texts = said.plan, said.texts
-        if DATA_PROPERTY in inner.said.plan.names:
+        plan, texts = node_text.plan, node_text.texts
+        if DATA_PROPERTY in inner.node_text.plan.names:
             plan = plan_attributes((*plan.names, DATA_PROPERTY))
-            texts = [*texts, inner.said.texts[inner.said.plan.names.index(DATA_PROPERTY)]]
-        return said._replace(
+            texts = [*texts, inner.node_text.texts[inner.node_text.plan.names.index(DATA_PROPERTY)]]
+        return node_text._replace(
             plan=plan,
             texts=texts,
-            binaries=(*said.binaries, *inner.said.binaries),
-            elements=tuple(name for name in said.elements if name != CONTENT_NODE),
+            binaries=(*node_text.binaries, *inner.node_text.binaries),
+            elements=tuple(name for name in node_text.elements if name != CONTENT_NODE),
         )
 
 
@@ -425,22 +428,22 @@ def refuse_bad_name(path: NodePath, entry: str, name: str) -> None:
         raise PathRefusedError(f"an element within can't name a node: {reason}", entry=entry, path=path)
 
 
-def _primary_type(said: NodeText) -> str:
-    place = said.plan.primary
-    return DEFAULT_TYPE if place is None else said.texts[place].removeprefix("{Name}")
+def _primary_type(node_text: NodeText) -> str:
+    place = node_text.plan.primary
+    return DEFAULT_TYPE if place is None else node_text.texts[place].removeprefix("{Name}")
 
 
-def _has_data(said: NodeText) -> bool:
-    return DATA_PROPERTY in said.plan.names or any(binary.name == DATA_PROPERTY for binary in said.binaries)
+def _has_data(node_text: NodeText) -> bool:
+    return DATA_PROPERTY in node_text.plan.names or any(binary.name == DATA_PROPERTY for binary in node_text.binaries)
 
 
-def _is_mere_data(said: NodeText) -> bool:
-    if said.marks or said.elements or _primary_type(said) != RESOURCE_TYPE:
+def _is_mere_data(node_text: NodeText) -> bool:
+    if node_text.marks or node_text.elements or _primary_type(node_text) != RESOURCE_TYPE:
         return False
-    if any((binary.name, binary.value_index) != (DATA_PROPERTY, None) for binary in said.binaries):
+    if any((binary.name, binary.value_index) != (DATA_PROPERTY, None) for binary in node_text.binaries):
         return False
-    names = said.plan.names
+    names = node_text.plan.names
     if DATA_PROPERTY not in names:
-        return len(names) == 1 and bool(said.binaries)
-    text = said.texts[names.index(DATA_PROPERTY)]
+        return len(names) == 1 and bool(node_text.binaries)
+    text = node_text.texts[names.index(DATA_PROPERTY)]
     return len(names) == 2 and text.startswith(_BINARY_TYPES) and "}[" not in text

@@ -104,7 +104,7 @@ class FilevaultCodec:
             total.amend,
             contents.limits.max_xml_depth,
             contents.filter.keeps_documents,
-            contents.filter.is_simple and not any(one.is_shallow for one in contents.filter.sets),
+            contents.filter.is_simple and not any(root.is_shallow for root in contents.filter.sets),
         )
         layout = Layout(archive, settings)
         for ancestor in () if settings.keeps_documents else contents.ancestors:

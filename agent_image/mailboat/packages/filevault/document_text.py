@@ -54,7 +54,7 @@ def attributes_of(node: Node, references: Mapping[str, Sequence[str]], prefixes:
     `references` has the texts of binaries, by property; empty texts stand for values that travel as entries.
     """
     held = node.properties
-    named = _attribute_names(tuple([one.name for one in held]), bool(node.mixin_types))
+    named = _attribute_names(tuple([prop.name for prop in held]), bool(node.mixin_types))
     prefixes |= named.prefixes
     pairs = []
     for xml, place in named.order:

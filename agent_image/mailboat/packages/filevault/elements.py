@@ -61,119 +61,119 @@ class NodeText(NamedTuple):
     is_inner: bool = False
 
 
-def build_node(said: NodeText, refer: Refer) -> Node:
+def build_node(node_text: NodeText, refer: Refer) -> Node:
     """Understand a node.
 
     Raises:
         ValueRefusedError, PackageCorruptError: With entry, path and property.
     """
-    pending = _by_property(said)
+    pending = _by_property(node_text)
     properties: list[Property] = []
-    for place in said.plan.order:
-        name = said.plan.names[place]
-        parsed = parse_text(said, name, said.texts[place])
+    for place in node_text.plan.order:
+        name = node_text.plan.names[place]
+        parsed = parse_text(node_text, name, node_text.texts[place])
         if parsed.type is PropertyType.BINARY:
-            properties.append(_binary_property(said, name, parsed, pending.pop(name, {}), refer))
+            properties.append(_binary_property(node_text, name, parsed, pending.pop(name, {}), refer))
         else:
             properties.append(Property(name, parsed.values, parsed.type, parsed.is_multiple))
     if pending:
-        properties += [_unannounced_property(said, name, values) for name, values in pending.items()]
+        properties += [_unannounced_property(node_text, name, values) for name, values in pending.items()]
         properties.sort(key=_name)
-        _check_names(said, properties)
-    primary, mixins = types_of(said)
-    return Node(said.path, primary, mixins, tuple(properties), child_order(said, primary), said.is_inner)
+        _check_names(node_text, properties)
+    primary, mixins = types_of(node_text)
+    return Node(node_text.path, primary, mixins, tuple(properties), child_order(node_text, primary), node_text.is_inner)
 
 
-def types_of(said: NodeText) -> tuple[str, tuple[str, ...]]:
+def types_of(node_text: NodeText) -> tuple[str, tuple[str, ...]]:
     """Primary type and mixins. Raises: PackageCorruptError."""
-    primary, plan = DEFAULT_TYPE, said.plan
+    primary, plan = DEFAULT_TYPE, node_text.plan
     mixins: tuple[str, ...] = ()
     if plan.primary is not None:
-        text = said.texts[plan.primary]
-        primary = text if text[:1] not in _SYNTAX else "".join(parse_text(said, PRIMARY_TYPE, text).values)
+        text = node_text.texts[plan.primary]
+        primary = text if text[:1] not in _SYNTAX else "".join(parse_text(node_text, PRIMARY_TYPE, text).values)
     if plan.mixins is not None:
-        mixins = tuple(sorted(set(parse_text(said, MIXIN_TYPES, said.texts[plan.mixins]).values)))
+        mixins = tuple(sorted(set(parse_text(node_text, MIXIN_TYPES, node_text.texts[plan.mixins]).values)))
     for name in (primary, *mixins):
         if is_refused_name(name):
-            raise refused(said, f"{name[:80]!r} is not a node type")
+            raise refused(node_text, f"{name[:80]!r} is not a node type")
     return primary, mixins
 
 
-def parse_text(said: NodeText, name: str, text: str) -> ParsedValues:
+def parse_text(node_text: NodeText, name: str, text: str) -> ParsedValues:
     """Understand an attribute. Raises: ValueRefusedError with entry, path and property."""
     try:
         return parse_values(text)
     except ValueRefusedError as error:
-        error.where.update(entry=said.entry, path=said.path, property=name)
+        error.where.update(entry=node_text.entry, path=node_text.path, property=name)
         raise
 
 
-def child_order(said: NodeText, primary_type: str) -> tuple[str, ...] | None:
+def child_order(node_text: NodeText, primary_type: str) -> tuple[str, ...] | None:
     """Return the order of children by a node's elements and marks. Raises: PackageCorruptError."""
-    if Mark.ORDERED in said.marks:
-        return said.elements
-    if Mark.UNORDERED in said.marks or not said.elements or primary_type in UNORDERED_TYPES:
+    if Mark.ORDERED in node_text.marks:
+        return node_text.elements
+    if Mark.UNORDERED in node_text.marks or not node_text.elements or primary_type in UNORDERED_TYPES:
         return None
-    return said.elements
+    return node_text.elements
 
 
-def _by_property(said: NodeText) -> dict[str, dict[int | None, Binary]]:
+def _by_property(node_text: NodeText) -> dict[str, dict[int | None, Binary]]:
     found: dict[str, dict[int | None, Binary]] = {}
-    for name, index, binary in said.binaries:
+    for name, index, binary in node_text.binaries:
         found.setdefault(name, {})[index] = binary
     return found
 
 
 def _binary_property(
-    said: NodeText, name: str, parsed: ParsedValues, travelling: dict[int | None, Binary], refer: Refer
+    node_text: NodeText, name: str, parsed: ParsedValues, travelling: dict[int | None, Binary], refer: Refer
 ) -> Property:
     values = []
     for index, text in enumerate(parsed.values):
         if text:
-            values.append(_referred(said, name, parsed, text, refer))
+            values.append(_referred(node_text, name, parsed, text, refer))
             continue
         found = travelling.get(index if parsed.is_multiple else None)
         if found is None:
             raise PackageCorruptError(
                 f"the binary property {name!r} has no content in the package",
                 next_step="add its bytes as an entry, or remove the attribute",
-                entry=said.entry,
-                path=said.path,
+                entry=node_text.entry,
+                path=node_text.path,
             )
         values.append(found)
     if any(index is None if parsed.is_multiple else index is not None for index in travelling):
-        raise refused(said, f"the binary property {name!r} is both single and multiple")
+        raise refused(node_text, f"the binary property {name!r} is both single and multiple")
     if len(travelling) > len(values):
-        raise refused(said, f"the binary property {name!r} has more entries than values")
+        raise refused(node_text, f"the binary property {name!r} has more entries than values")
     return Property(name, tuple(values), PropertyType.BINARY, parsed.is_multiple)
 
 
-def _referred(said: NodeText, name: str, parsed: ParsedValues, text: str, refer: Refer) -> Binary:
+def _referred(node_text: NodeText, name: str, parsed: ParsedValues, text: str, refer: Refer) -> Binary:
     if not parsed.is_reference:
-        raise refused(said, f"the binary property {name!r} has text where its content should be referred to")
+        raise refused(node_text, f"the binary property {name!r} has text where its content should be referred to")
     try:
         return refer(text)
     except UntrustedInputError as error:
-        error.where.update(entry=said.entry, path=said.path, property=name)
+        error.where.update(entry=node_text.entry, path=node_text.path, property=name)
         raise
 
 
-def _unannounced_property(said: NodeText, name: str, values: dict[int | None, Binary]) -> Property:
+def _unannounced_property(node_text: NodeText, name: str, values: dict[int | None, Binary]) -> Property:
     if set(values) == {None}:
         return Property(name, (values[None],), PropertyType.BINARY)
     if set(values) != set(range(len(values))):
-        raise refused(said, f"the values of the binary property {name!r} are not counted from 0")
+        raise refused(node_text, f"the values of the binary property {name!r} are not counted from 0")
     return Property(name, tuple(values[index] for index in range(len(values))), PropertyType.BINARY, is_multiple=True)
 
 
-def _check_names(said: NodeText, properties: Sequence[Property]) -> None:
+def _check_names(node_text: NodeText, properties: Sequence[Property]) -> None:
     previous = ""
     for prop in properties:
         if prop.name == previous or is_refused_name(prop.name) or prop.name in (PRIMARY_TYPE, MIXIN_TYPES):
-            raise refused(said, f"{prop.name[:80]!r} is not a property's name, or a duplicate")
+            raise refused(node_text, f"{prop.name[:80]!r} is not a property's name, or a duplicate")
         previous = prop.name
 
 
-def refused(said: NodeText, reason: str) -> PackageCorruptError:
+def refused(node_text: NodeText, reason: str) -> PackageCorruptError:
     """That a node can't be as its text says."""
-    return PackageCorruptError(reason, entry=said.entry, path=said.path)
+    return PackageCorruptError(reason, entry=node_text.entry, path=node_text.path)

@@ -1,6 +1,6 @@
 """Lists all defects of a FileVault zip, where a reader stops at the first one.
 
-So the package's author sees all of them at once. Called by `agent/package_files.py` for packages that were refused.
+Called by `operations/package_files.py` for packages that were refused, so that their author sees every defect at once.
 """
 
 from __future__ import annotations

@@ -76,11 +76,11 @@ def with_roots_in_between(own: WorkspaceFilter, ancestors: Iterable[NodePath]) -
     for place, path in enumerate(inner):
         is_last = place + 1 == len(inner) or not is_within(inner[place + 1], path)
         if is_last and not any(own.covers(above) for above in (ROOT, *ancestors_of(path))):
-            added += _without_idle([narrowed(one, path) for one in own.sets_above(path) if not one.is_shallow], path)
+            added += _without_idle([narrowed(root, path) for root in own.sets_above(path) if not root.is_shallow], path)
     if not added:
         return own
-    found = WorkspaceFilter((*own.sets, *(one for one in added if one not in own.sets)))
-    if sum(1 + len(one.rules) + len(one.property_rules) for one in found.sets) > MAX_RULES:
+    found = WorkspaceFilter((*own.sets, *(root for root in added if root not in own.sets)))
+    if sum(1 + len(root.rules) + len(root.property_rules) for root in found.sets) > MAX_RULES:
         raise LimitExceededError(
             "the nodes that rules of the filter leave out, above covered ones, need too many roots",
             next_step="publish in several requests, or simplify the rules of the filter in the source",

@@ -93,7 +93,9 @@ def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) 
     """
     if "packageType" in properties:
         return properties
-    is_mixed = any(is_within(root, one) or is_within(one, root) for root in roots for one in _IMMUTABLE)
+    is_mixed = any(
+        is_within(root, immutable) or is_within(immutable, root) for root in roots for immutable in _IMMUTABLE
+    )
     return {**properties, "packageType": "mixed" if is_mixed else "content"}
 
 

@@ -175,21 +175,21 @@ class _Selection:
         if children is None:
             expanded = self._aggregates.expand(place)
             children = expanded.children.values()
-            if expanded.said is not None and (is_covered or not expanded.is_implied):
-                yield from self._given(expanded.said, is_covered=is_covered)
+            if expanded.node_text is not None and (is_covered or not expanded.is_implied):
+                yield from self._given(expanded.node_text, is_covered=is_covered)
         for child in children:
             if self._may_matter(child.path):
                 yield from self.records(child)
 
-    def _given(self, said: NodeText, *, is_covered: bool) -> Iterator[NodeRecord]:
+    def _given(self, node_text: NodeText, *, is_covered: bool) -> Iterator[NodeRecord]:
         """The node's record if it is wanted, after those above it that it needs."""
         if not is_covered:
-            self._pending.append(said)
-            if said.path not in self._above:
+            self._pending.append(node_text)
+            if node_text.path not in self._above:
                 return
-        yield from self._with_pending(said.path)
+        yield from self._with_pending(node_text.path)
         if is_covered:
-            yield self._aggregates.record(said)
+            yield self._aggregates.record(node_text)
 
     def _with_pending(self, path: NodePath) -> Iterator[NodeRecord]:
         if self._pending:

@@ -16,32 +16,32 @@ from mailboat.wire.shapes import Columns
 _SYNTAX: Final = frozenset("{[")
 
 
-def build_record(said: NodeText, refer: Refer) -> NodeRecord:
+def build_record(node_text: NodeText, refer: Refer) -> NodeRecord:
     """Encode a node. Raises: as `build_node`."""
-    found = None if said.binaries else _columns(said)
+    found = None if node_text.binaries else _columns(node_text)
     if found is None:
-        return encode_node(build_node(said, refer))
-    primary, mixins = types_of(said)
+        return encode_node(build_node(node_text, refer))
+    primary, mixins = types_of(node_text)
     columns, values = found
-    body = encode_texts(primary, mixins, columns, values, child_order(said, primary))
-    return NodeRecord(said.path, body, (), said.is_inner)
+    body = encode_texts(primary, mixins, columns, values, child_order(node_text, primary))
+    return NodeRecord(node_text.path, body, (), node_text.is_inner)
 
 
-def _columns(said: NodeText) -> tuple[Columns, Sequence[str]] | None:
+def _columns(node_text: NodeText) -> tuple[Columns, Sequence[str]] | None:
     """The properties as columns; None when there is a binary among them."""
-    texts = said.texts
-    values = [texts[place] for place in said.plan.order]
+    texts = node_text.texts
+    values = [texts[place] for place in node_text.plan.order]
     for text in values:
         if text[:1] in _SYNTAX or "\\" in text:
-            return _typed_columns(said, values)
-    return said.plan.strings, values
+            return _typed_columns(node_text, values)
+    return node_text.plan.strings, values
 
 
-def _typed_columns(said: NodeText, texts: Sequence[str]) -> tuple[Columns, Sequence[str]] | None:
-    names = said.plan.strings.names
+def _typed_columns(node_text: NodeText, texts: Sequence[str]) -> tuple[Columns, Sequence[str]] | None:
+    names = node_text.plan.strings.names
     types, counts, values = bytearray(), [], list[str]()
     for name, text in zip(names, texts, strict=True):
-        parsed = parse_text(said, name, text)
+        parsed = parse_text(node_text, name, text)
         if parsed.type is PropertyType.BINARY:
             return None
         types.append(parsed.type)

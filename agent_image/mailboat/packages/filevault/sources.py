@@ -76,9 +76,9 @@ class VaultSource:
             if is_deep:
                 yield from self._aggregates.walk(place)
                 return
-            said = self._aggregates.expand(place).said
-            if said is not None:
-                yield self._aggregates.node(said)
+            node_text = self._aggregates.expand(place).node_text
+            if node_text is not None:
+                yield self._aggregates.node(node_text)
 
     def child_names(self, path: NodePath) -> list[str]:
         with refusals_of(self.uri):
@@ -86,7 +86,7 @@ class VaultSource:
             if place is None:
                 return []
             expansion = self._aggregates.expand(place)
-            order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
+            order = None if expansion.node_text is None else self._aggregates.node(expansion.node_text).child_order
             return ordered_names(order, list(expansion.children))
 
     def filter_within(self, asked: WorkspaceFilter) -> WorkspaceFilter:
@@ -94,13 +94,13 @@ class VaultSource:
 
     def ancestors(self, owned: WorkspaceFilter) -> Iterator[Node]:
         with refusals_of(self.uri):
-            for _, said in self._above(owned):
-                if said is not None:
-                    yield self._aggregates.node(said)
+            for _, node_text in self._above(owned):
+                if node_text is not None:
+                    yield self._aggregates.node(node_text)
 
     def directories(self, owned: WorkspaceFilter) -> Sequence[NodePath]:
         with refusals_of(self.uri):
-            return [path for path, said in self._above(owned) if said is None]
+            return [path for path, node_text in self._above(owned) if node_text is None]
 
     def _above(self, owned: WorkspaceFilter) -> Sequence[_Above]:
         """What is above covered nodes, found once for a filter."""
@@ -147,8 +147,8 @@ class _Ancestors:
         """Those at and below a place."""
         expanded, path = self._aggregates.expand(place), place.path
         is_covered = self._owned.covers(path)
-        if not is_covered and expanded.said is not None:
-            self._pending.append((path, expanded.said if expanded.is_defined else None))
+        if not is_covered and expanded.node_text is not None:
+            self._pending.append((path, expanded.node_text if expanded.is_defined else None))
         if is_covered or path in self._paths_above:
             yield from self._take_pending()
         for child in expanded.children.values():

@@ -48,8 +48,8 @@ class SubtreeReader:
         attributes = element.attributes
         plan, texts = self._plan(element, path, entry), attributes[1::2]
         if not element.children:
-            said = NodeText(path, entry, plan, texts, (), _NO_NAMES, element.marks)
-            taken.append(build_record(said, self._aggregates.refer))
+            node_text = NodeText(path, entry, plan, texts, (), _NO_NAMES, element.marks)
+            taken.append(build_record(node_text, self._aggregates.refer))
             return
         if plan.primary is None or FILE_TYPE in texts[plan.primary]:
             taken += self._take_place(Place(path, entry, element))
@@ -58,8 +58,8 @@ class SubtreeReader:
         if len(set(names)) != len(names):
             taken += self._take_place(Place(path, entry, element))
             return
-        said = NodeText(path, entry, plan, texts, (), names, element.marks)
-        taken.append(build_record(said, self._aggregates.refer))
+        node_text = NodeText(path, entry, plan, texts, (), names, element.marks)
+        taken.append(build_record(node_text, self._aggregates.refer))
         self._take_children(element, names, path, entry, taken)
 
     def _take_children(
@@ -81,7 +81,7 @@ class SubtreeReader:
 
     def _take_place(self, place: Place) -> Iterator[NodeRecord]:
         expanded = self._aggregates.expand(place)
-        if expanded.said is not None:
-            yield self._aggregates.record(expanded.said)
+        if expanded.node_text is not None:
+            yield self._aggregates.record(expanded.node_text)
         for child in expanded.children.values():
             yield from self._take_place(child)

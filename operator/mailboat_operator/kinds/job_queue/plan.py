@@ -224,10 +224,10 @@ def _around(queue: JobQueue, seen: JobQueueObservation) -> Sequence[Finding]:
 def _distinct(queue: JobQueue, queues: Sequence[JobQueueView]) -> Finding:
     """Whether the patterns of other queues match none of the topics."""
     others = [
-        one.queue
-        for one in queues
-        if one.queue != queue.metadata.name
-        and any(patterns_overlap(ours, theirs) for ours in queue.spec.topics for theirs in one.topics)
+        other.queue
+        for other in queues
+        if other.queue != queue.metadata.name
+        and any(patterns_overlap(ours, theirs) for ours in queue.spec.topics for theirs in other.topics)
     ]
     if not others:
         return Finding(TOPICS_DISTINCT, ConditionStatus.TRUE, "NoOverlap", "")

@@ -170,8 +170,8 @@ def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
     complete = [run for run in finished if run.phase is BuildPhase.COMPLETED]
     failed = [run for run in finished if run.phase is not BuildPhase.COMPLETED]
     for kept, limit in ((complete, schedule.successful_history_limit), (failed, schedule.failed_history_limit)):
-        for one in kept[: len(kept) - limit] if len(kept) > limit else ():
-            yield _deletion(one)
+        for run in kept[: len(kept) - limit] if len(kept) > limit else ():
+            yield _deletion(run)
 
 
 def _plan(
