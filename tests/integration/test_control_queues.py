@@ -365,8 +365,9 @@ class TestErrors:
         assert service.resume(edge.queue_name).verb == "resume"
         with pytest.raises(AgentMissingError, match="no subscriber 'nobody' is known"):
             service.suspend("nobody")
-        with pytest.raises(UsageError, match="366 days"):
-            service.suspend(edge.queue_name, 1e12)
+        for seconds in (1e-7, 0.999, 1e12):
+            with pytest.raises(UsageError, match="1 second to 366 days"):
+                service.suspend(edge.queue_name, seconds)
 
     def test_failed_hook_calls_of_another_home_are_listed_and_redriven(
         self, harbour: Harbour, service: ControlService

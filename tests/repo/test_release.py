@@ -60,10 +60,37 @@ def test_the_images_of_a_release_have_arguments_and_targets_of_the_dockerfiles()
     for argument in re.findall(r'--build-arg "([A-Z]+)=', script):
         assert re.search(rf"^ARG {argument}\b", operator, re.MULTILINE)
     (bases,) = re.findall(r"for argument in ([A-Z ]+);", script)
-    image = r"docker\.io/library/python:3\.13-[a-z-]+(@sha256:[0-9a-f]{64})?"
+    image = r"docker\.io/library/python:3\.13-[a-z-]+@sha256:[0-9a-f]{64}"
     for argument in bases.split():
         assert re.search(rf"^ARG {argument}={image}$", agent, re.MULTILINE)
     assert {"--sbom=true", "--provenance=mode=max", "--push"} <= {*script.split()}
+
+
+def foreign_images(dockerfile: str) -> list[str]:
+    """What a Dockerfile is built from and does not make itself; arguments stand for their defaults."""
+    defaults = dict(re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, re.MULTILINE))
+    found = re.findall(r"^FROM (?:--\S+ )?(\S+)(?: AS (\S+))?$", dockerfile, re.MULTILINE)
+    copied = re.findall(r"^COPY --from=(\S+)", dockerfile, re.MULTILINE)
+    named = [re.sub(r"\$\{(\w+)\}", lambda argument: defaults[argument[1]], image) for image, _ in found]
+    own = {stage for _, stage in found}
+    return [image for image in (*named, *copied) if image not in own]
+
+
+@pytest.mark.parametrize("folder", [".devcontainer", "agent_image", "operator"])
+def test_dockerfiles_name_base_images_by_digest(folder: str) -> None:
+    images = foreign_images((ROOT / folder / "Dockerfile").read_text())
+    # the operator's is made from the agent's image, which the same release builds and names by digest
+    expected = [] if folder == "operator" else images
+    pinned = [image for image in images if re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image)]
+    assert images
+    assert pinned == expected
+    assert folder != "operator" or {*images} == {"mailboat"}
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_containers_of_workflows_are_named_by_digest(workflow: Path) -> None:
+    images = re.findall(r"^ +image: (\S+)$", workflow.read_text(), re.MULTILINE)
+    assert [image for image in images if not re.search(r"@sha256:[0-9a-f]{64}$", image)] == []
 
 
 def test_base_images_and_actions_are_kept_pinned_by_renovate() -> None:

@@ -197,12 +197,14 @@ def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(cap
         state_logger.progressed(one)
     state_logger.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
     state_logger.progressed(current)
+    state_logger.given_up(SubscriberStatistics(attempts=1, next_offset=Offset(11), cause=cause))
     assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
         ("INFO", "web has caught up"),
         ("WARNING", "web could not import a package, attempt 1: no space left"),
         ("WARNING", "web waits: no space left"),
         ("WARNING", "web gave a package up after 4 attempts: no space left"),
         ("INFO", "web has caught up"),
+        ("WARNING", "web gave a package up after 1 attempt: no space left"),
     ]
     told = caplog.records[3].__dict__
     assert (told["subscriber"], told["offset"], told["error"], told["path"]) == ("web", 9, "StorageFull", "/a")

@@ -32,6 +32,7 @@ from mailboat.queues.queue_names import QueueName
 from mailboat.wire.messages import encode_message
 
 MAX_SEARCHED_RECORDS: Final = 20_000
+MIN_SUSPENDED_SECONDS: Final = 1.0
 MAX_SUSPENDED_SECONDS: Final = 366 * 86_400
 MAX_REMEMBERED: Final = 10_000
 _READ: Final = ReadLimits(max_records=500)
@@ -78,7 +79,7 @@ class CommandSender:
 
     def suspend(self, queue_name: QueueName, seconds: float | None) -> Command:
         """Command a subscriber to suspend its imports, for at most so long. Raises: UsageError for a bad duration."""
-        if seconds is not None and not 0 < seconds <= MAX_SUSPENDED_SECONDS:
+        if seconds is not None and not MIN_SUSPENDED_SECONDS <= seconds <= MAX_SUSPENDED_SECONDS:
             raise UsageError(f"a suspension lasts 1 second to {MAX_SUSPENDED_SECONDS // 86_400} days, not {seconds} s")
         now_ms = milliseconds_now(self._workspace.clock)
         return self._suspend(queue_name, None if seconds is None else now_ms + int(seconds * 1000), suspended=True)

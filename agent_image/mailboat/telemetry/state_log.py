@@ -50,8 +50,8 @@ class StateLogger:
         where = self._about(statistics)
         if statistics.next_offset is not None:
             where["offset"] = statistics.next_offset - 1
-        text = "%s gave a package up after %d attempts: %s"
-        _LOG.warning(text, self._name, statistics.attempts, cause, extra=where)
+        attempts = "1 attempt" if statistics.attempts == 1 else f"{statistics.attempts} attempts"
+        _LOG.warning("%s gave a package up after %s: %s", self._name, attempts, cause, extra=where)
 
     def _about(self, statistics: SubscriberStatistics) -> dict[str, object]:
         cause = statistics.cause

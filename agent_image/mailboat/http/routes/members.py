@@ -22,7 +22,7 @@ from mailboat.api.records import (
     SubscriberStatusView,
 )
 from mailboat.config.document import Verb
-from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS
+from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS, MIN_SUSPENDED_SECONDS
 from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
 from mailboat.http.access import LOCAL
@@ -69,7 +69,7 @@ class SuspendOrder:
         wait_seconds: How long to wait for the subscriber's answer.
     """
 
-    seconds: Annotated[float, Field(gt=0, le=MAX_SUSPENDED_SECONDS)] | None = None
+    seconds: Annotated[float, Field(ge=MIN_SUSPENDED_SECONDS, le=MAX_SUSPENDED_SECONDS)] | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
 
 
