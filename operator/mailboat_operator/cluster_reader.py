@@ -127,6 +127,8 @@ class ClusterReader:
         self.image = image
         self._clock = clock
         self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
+        # looks at a thousand pools would each list and decode all publishers, and looks at these all pools
+        self._lists = SharedReads[tuple[str, str], Sequence[Resource]](self._listed)
 
     @property
     def now(self) -> datetime:
@@ -151,12 +153,13 @@ class ClusterReader:
 
     async def pools(self, namespace: str) -> Sequence[SubscriberPool]:
         """The pools of a namespace that can be understood, by name."""
-        found = map(_decoded, await self.cluster.list("SubscriberPool", namespace))
-        return sorted((pool for pool in found if isinstance(pool, SubscriberPool)), key=lambda one: one.metadata.name)
+        found = await self._lists.ask(("SubscriberPool", namespace))
+        return [pool for pool in found if isinstance(pool, SubscriberPool)]
 
     async def publishers(self, namespace: str) -> Sequence[Publisher]:
-        """See `publishers_in`."""
-        return await publishers_in(self.cluster, namespace)
+        """The publishers of a namespace that can be understood, by name."""
+        found = await self._lists.ask(("Publisher", namespace))
+        return [publisher for publisher in found if isinstance(publisher, Publisher)]
 
     async def builds(self, namespace: str, owner_uid: str) -> Sequence[PackageBuild]:
         """The builds that a timetable made."""
@@ -166,8 +169,13 @@ class ClusterReader:
 
     async def job_queues(self, namespace: str) -> Sequence[JobQueue]:
         """The JobQueues of a namespace, or of all (`*`), that can be decoded."""
-        found = map(_decoded, await self.cluster.list("JobQueue", namespace))
+        found = await self._lists.ask(("JobQueue", namespace))
         return [queue for queue in found if isinstance(queue, JobQueue)]
+
+    async def _listed(self, key: tuple[str, str]) -> Sequence[Resource]:
+        kind, namespace = key
+        found = [_decoded(manifest) for manifest in await self.cluster.list(kind, namespace)]
+        return sorted((one for one in found if one is not None), key=lambda one: one.metadata.name)
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """See `address_of`."""

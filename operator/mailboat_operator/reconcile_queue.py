@@ -26,6 +26,9 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 _PENDING_SECONDS: Final = 15.0
 """What an object waits for may be nothing that is watched, such as a Secret."""
+_EVENLY: Final = 4
+"""Looks at a pending object before the pauses grow: the first minute."""
+_LONGEST_PENDING_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 60.0
 _TOLD_AFTER: Final = 5
 """A passing failure is written into the status if it came so often in a row: about 8 seconds."""
@@ -111,11 +114,14 @@ class Workers:
         self._running: set[ObjectKey] = set()
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
+        self._pending: dict[ObjectKey, int] = {}
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._held: set[ObjectKey] = set()
 
     def ask(self, key: ObjectKey, *, is_news: bool = True) -> None:
         """Queue an object; without news it comes after all objects with news."""
+        if is_news:
+            self._pending.pop(key, None)
         if key in self._held:
             return
         timer = self._timers.pop(key, None)
@@ -189,9 +195,11 @@ class Workers:
             return await self._failed(key, error)
         self._metrics.looked(key.kind, "ready" if outcome.is_ready else "pending", time.monotonic() - started)
         self._failures.pop(key, None)
-        if outcome.again_seconds is not None:
+        if outcome.again_seconds is not None or outcome.is_ready:
+            self._pending.pop(key, None)
             return outcome.again_seconds
-        return None if outcome.is_ready else _PENDING_SECONDS
+        count = self._pending[key] = self._pending.get(key, 0) + 1
+        return float(min(_PENDING_SECONDS * 2.0 ** min(max(count - _EVENLY, 0), 10), _LONGEST_PENDING_SECONDS))
 
     async def _failed(self, key: ObjectKey, error: Exception) -> float:
         count = self._failures[key] = self._failures.get(key, 0) + 1

@@ -43,6 +43,9 @@ CHILDREN: Final = (
 )
 """Kinds of children that are watched; Topics, a Journal's children, are among our own kinds."""
 
+WAITING_FOR_JOURNALS: Final = ("Publisher", "SubscriberPool")
+"""Kinds whose agents start when a Journal's status allows that."""
+
 
 class RequestedState(NamedTuple):
     """What of an object is asked for; a new status leaves it as it is."""
@@ -59,10 +62,12 @@ class LastEvent(NamedTuple):
     Attributes:
         wish: What of it is asked for.
         version: Its resource version; they count up, as Kubernetes 1.35 promises and all before it did.
+        standing: What its status says of a Journal; empty for other kinds.
     """
 
     wish: RequestedState
     version: int
+    standing: tuple[object, ...] = ()
 
 
 class Watched:
@@ -87,11 +92,15 @@ class Watched:
             self._last_events.pop(key, None)
             await self.child_changed(body)
         else:
-            self._last_events[key] = LastEvent(wish, version_of(body))
+            standing = _standing_of(body) if key.kind == "Journal" else ()
+            self._last_events[key] = LastEvent(wish, version_of(body), standing)
             # a status that we wrote comes back as an event, and would start an endless loop of reconciliations
             if known is not None and known.wish == wish:
                 if key.kind == "Topic":  # its journal counts those that are ready
                     await self.child_changed(body)
+                if known.standing != standing:  # agents start once its topics are checked
+                    for kind in WAITING_FOR_JOURNALS:
+                        self._ask_all_of(kind, key.namespace)
                 return
             self._ask(key)
         if key.kind == "JobQueue" and (known is None or type == "DELETED"):  # two may name one queue of a log
@@ -216,6 +225,14 @@ def silent_objects(
     late = {key for key, version in listed.items() if key not in last_events or last_events[key].version < version}
     gone = {key for key in known_before if key not in listed and key in last_events}
     return sorted(late | gone)
+
+
+def _standing_of(journal: Mapping[str, Any]) -> tuple[object, ...]:
+    """The generation that was observed, and each condition without its message."""
+    status = journal.get("status") or {}
+    conditions = status.get("conditions") or ()
+    found = sorted((one.get("type"), one.get("status"), one.get("reason")) for one in conditions)
+    return status.get("observedGeneration"), *found
 
 
 def _wish_of(metadata: Mapping[str, Any]) -> RequestedState:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from mailboat_operator.cluster_reader import SharedReads
+from mailboat_operator.cluster_reader import ClusterReader, SharedReads
 from mailboat_operator.reconciliation import ObjectKey
 from mailboat_operator.topic_claims import TopicClaims
 from mailboat_operator.watches import Watched
@@ -97,6 +97,33 @@ def test_who_goes_takes_the_answer_away_from_nobody() -> None:
     run(test)
 
 
+def test_looks_at_many_pools_share_two_lists_of_the_publishers() -> None:
+    lists = list[str]()
+
+    class Cluster:
+        async def list(self, kind: str, _: str) -> list[dict[str, Any]]:
+            lists.append(kind)
+            await others_turn()
+            return [
+                {
+                    "apiVersion": "mailboat.dev/v1alpha1",
+                    "kind": kind,
+                    "metadata": {"name": name, "namespace": "shop", "uid": name},
+                    "spec": {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}},
+                }
+                for name in ("b", "a")
+            ]
+
+    async def whole() -> None:
+        parts: list[Any] = [Cluster(), None, None, None, None]
+        reader = ClusterReader(*parts)
+        for found in await asyncio.gather(*(reader.publishers("shop") for _ in range(1000))):
+            assert [one.metadata.name for one in found] == ["a", "b"]
+
+    asyncio.run(whole())
+    assert len(lists) <= 2, lists
+
+
 class Told:
     """The watches, and whom they have looked at."""
 
@@ -113,7 +140,14 @@ class Told:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         if spec.pop("is_owned", False):
             metadata["ownerReferences"] = [{"kind": "Journal", "name": "main", "controller": True}]  # type: ignore[assignment]  # the one list
-        body = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        status = spec.pop("status", {})
+        body = {
+            "apiVersion": "mailboat.dev/v1alpha1",
+            "kind": kind,
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        }
         asyncio.run(self.watched.object_changed(change, body))
         return sorted(self.asked)
 
@@ -152,6 +186,19 @@ def test_a_new_status_is_no_reason_to_look_again() -> None:
     told.hear("Topic", "one", topicName="one", **TOPIC)
     assert told.hear("Topic", "one", topicName="one", **TOPIC) == []
     assert ObjectKey("Topic", "site", "one") in told.watched.last_events
+
+
+def test_what_waits_for_a_journal_is_reconciled_when_its_status_changes_and_not_for_a_new_message() -> None:
+    def status(reason: str, message: str = "") -> dict[str, Any]:
+        conditions = [{"type": "Ready", "status": "False", "reason": reason, "message": message}]
+        return {"observedGeneration": 1, "conditions": conditions}
+
+    told = Told()
+    for kind, name in (("Journal", "main"), ("Publisher", "author"), ("SubscriberPool", "edge"), ("Topic", "one")):
+        told.hear(kind, name, **(TOPIC if kind == "Topic" else {}))
+    assert told.hear("Journal", "main", status=status("TopicsNotReady")) == ["Publisher author", "SubscriberPool edge"]
+    assert told.hear("Journal", "main", status=status("TopicsNotReady", "3 of 6")) == []
+    assert told.hear("Journal", "main", status=status("AsAskedFor")) == ["Publisher author", "SubscriberPool edge"]
 
 
 def test_publishers_hear_of_pools_that_come_and_go_and_of_no_change_between() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ class Office:
 
     def __init__(self) -> None:
         self.slots, self.may_end, self.looked = Slots(COUNT), asyncio.Event(), list[ObjectKey]()
+        self.is_ready = True
         self.workers = Workers(self, OperatorMetrics(), self.slots)  # type: ignore[arg-type]  # reconciles as it does
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -34,7 +36,7 @@ class Office:
                 await self.may_end.wait()
         else:
             await self.may_end.wait()
-        return Outcome(is_ready=True)
+        return Outcome(is_ready=self.is_ready)
 
     def ask(self, kind: str, count: int, *, is_news: bool = True) -> None:
         for number in range(count):
@@ -99,6 +101,33 @@ def test_news_go_before_what_is_looked_at_for_its_own_sake_in_either_queue() -> 
         office.may_end.set()
         await others_turn()
         assert {one.name for one in office.looked[COUNT : COUNT + 2]} == {"new"}
+
+    work(test)
+
+
+def test_pauses_grow_while_an_object_is_pending_until_there_is_news_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(office: Office) -> None:
+        pauses, due = list[float](), list[Any]()
+
+        def call_later(pause: float, *call: Any) -> Any:
+            if isinstance(call[-1], ObjectKey):  # others limit a look
+                pauses.append(pause)
+                due.append(call)
+            return SimpleNamespace(cancel=lambda: None)
+
+        office.is_ready = False
+        office.may_end.set()
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        office.ask("Publisher", 1)
+        for _ in range(7):
+            await others_turn()
+            function, *arguments = due.pop()
+            function(*arguments)
+        assert pauses == [15.0] * 4 + [30.0, 60.0, 60.0]
+        await others_turn()
+        office.ask("Publisher", 1)
+        await others_turn()
+        assert pauses[-1] == 15.0
 
     work(test)
 

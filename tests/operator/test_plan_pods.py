@@ -74,6 +74,11 @@ TROUBLE = [
         "ImagePullFailed",
         "edge-0: container web: image nginx:nope can't be pulled",
     ),
+    (
+        pod(0, waiting("CreateContainerError", "context deadline exceeded")),
+        "ContainerNotStarted",
+        "edge-0: container web: CreateContainerError: context deadline exceeded",
+    ),
     (pod(0, waiting("CrashLoopBackOff", lastState={"terminated": CRASHED})), "ContainerCrashing", "exit code 2; see `"),
     (
         pod(0, {**RUNS, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),

@@ -117,11 +117,15 @@ def test_figures_go_when_no_publisher_is_ready_for_minutes(minutes: int, lag: in
     assert again is None or again == found
 
 
-def test_figures_are_asked_for_soon_after_it_is_ready_and_less_often_while_no_agent_answers() -> None:
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(None, [2.0, 5.0, 25.0, FOLLOW_SECONDS]), (fleet(), [2.0, 10.0, *[FOLLOW_SECONDS] * 2])]
+)
+def test_figures_are_asked_for_soon_after_it_is_ready_and_less_and_less_often(
+    answer: StatusView | None, expected: list[float]
+) -> None:
+    """A member of the same name elsewhere announces itself when it starts, and is found within seconds."""
     since, pauses = NOW - timedelta(seconds=50), (0, 10, 50, 3600)
-    asked = [pause_before_asking(None, since, since + timedelta(seconds=one)) for one in pauses]
-    assert asked == [2.0, 5.0, 25.0, FOLLOW_SECONDS]
-    assert pause_before_asking(fleet(), since, since) == FOLLOW_SECONDS
+    assert [pause_before_asking(answer, since, since + timedelta(seconds=one)) for one in pauses] == expected
 
 
 def test_a_change_of_lag_within_a_step_writes_nothing() -> None:

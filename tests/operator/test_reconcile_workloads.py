@@ -324,9 +324,10 @@ def test_no_agent_starts_before_its_journal_has_looked_for_its_topics(bench: Ben
     waiting = {"type": "Ready", "status": "False", "reason": "TopicsNotReady", **moment}
     making = [waiting, {"type": "Stalled", "status": "False", "reason": "NotStalled", **moment}]
     former = [{**waiting, "reason": "FormerChildExists"}, making[1]]
+    foreign = [{**waiting, "reason": "NameTaken"}, {**making[1], "status": "True", "reason": "NameTaken"}]
     taken = [waiting, {"type": "Stalled", "status": "True", "reason": "TopicTaken", **moment}]
     found: list[tuple[list[dict[str, Any]], str]]
-    found = [*((unchecked, "JournalNotChecked") for unchecked in ([], making, former)), (taken, "TopicTaken")]
+    found = [*((unchecked, "JournalNotChecked") for unchecked in ([], making, former, foreign)), (taken, "TopicTaken")]
     for conditions, reason in found:
         bench.patch("Journal", "main", {"status": {"conditions": conditions}}, "/status")
         for kind, name in objects:

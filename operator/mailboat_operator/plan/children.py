@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
-from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, Finding, stalled, under_way
+from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, NAME_TAKEN, Finding, stalled, under_way
 from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.configuration import TOKEN_KEY
 
@@ -81,7 +81,7 @@ def name_conflict(wanted: Sequence[Manifest], live: Live, owner_uid: str) -> Seq
         text = f"waits for the deletion of {key.kind} {key.name}, of an earlier {ours['kind']} of this name"
         return under_way(FORMER_CHILD_EXISTS, text)
     message = f"{key.kind} {key.name} exists and belongs to another owner; it is not changed. Use another name"
-    return stalled("NameTaken", message)
+    return stalled(NAME_TAKEN, message)
 
 
 def deletion(key: ChildKey, live: Live) -> Delete:

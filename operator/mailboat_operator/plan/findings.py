@@ -39,6 +39,7 @@ CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", 
 
 TOPICS_NOT_READY: Final = "TopicsNotReady"
 FORMER_CHILD_EXISTS: Final = "FormerChildExists"
+NAME_TAKEN: Final = "NameTaken"
 
 LONGEST_MESSAGE: Final = 1024
 

@@ -20,6 +20,7 @@ from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.findings import (
     CONFLICTS,
     FORMER_CHILD_EXISTS,
+    NAME_TAKEN,
     READY,
     STALLED,
     TOPICS_NOT_READY,
@@ -45,7 +46,6 @@ from mailboat_operator.workload.volumes import Claims
 
 _WITHOUT_TOPICS: Final = frozenset({TOPICS_NOT_READY, FORMER_CHILD_EXISTS})
 _NOT_CHECKED: Final = "JournalNotChecked"
-_NOT_CHECKED_SECONDS: Final = 2.0  # a new status of the Journal wakes no other object
 
 
 class SecretFound(Frozen):
@@ -166,14 +166,9 @@ def is_checked(journal: Journal, *, has_agents: bool) -> bool:
         return True
     known = {condition.type: condition for condition in journal.status.conditions}
     found, stuck = known.get(READY), known.get(STALLED)
-    if found is None or stuck is None:
+    if found is None or stuck is None or found.reason == NAME_TAKEN:  # none of its topics was made
         return False
     return found.reason not in _WITHOUT_TOPICS or stuck.status is ConditionStatus.TRUE
-
-
-def pause_before_start(findings: Sequence[Finding]) -> float | None:
-    """How soon to look again at an object that waits for its Journal's topics; None if it waits for something else."""
-    return _NOT_CHECKED_SECONDS if findings[0].reason == _NOT_CHECKED else None
 
 
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:

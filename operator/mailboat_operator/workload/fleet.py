@@ -73,10 +73,9 @@ def reason_of(name: str, otherwise: str) -> str:
 
 
 def pause_before_asking(fleet: StatusView | None, ready_since: datetime, now: datetime) -> float:
-    """When to ask again, in seconds: soon after a pod is ready, and less and less often while no agent answers."""
-    if fleet is not None:
-        return FOLLOW_SECONDS
-    return min(max((now - ready_since).total_seconds() / 2, _SOONEST_SECONDS), FOLLOW_SECONDS)
+    """When to ask again, in seconds: soon after a pod is ready, as new members announce themselves, then less often."""
+    elapsed = (now - ready_since).total_seconds()
+    return min(max(elapsed / 2 if fleet is None else elapsed, _SOONEST_SECONDS), FOLLOW_SECONDS)
 
 
 def ordinal_of(member: str, pool: str) -> int | None:

@@ -26,15 +26,9 @@ MISCONFIGURED: Final = "ContainerMisconfigured"
 _IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "SignatureValidationFailed"}
 )
-_CONFIG_REASONS: Final = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ImageInspectError",
-        "InvalidImageName",
-        "RunContainerError",
-    }
-)
+_CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "InvalidImageName"})
+_START_REASONS: Final = frozenset({"CreateContainerError", "ImageInspectError", "RunContainerError"})
+"""The kubelet tries again: a container runtime that is busy or restarted causes them, too."""
 _CREATING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _VOLUME_EVENTS: Final = frozenset({"FailedAttachVolume", "FailedMount", "FailedMapVolume"})
 _NOT_CREATED: Final = "FailedCreate"
@@ -169,6 +163,8 @@ def _container_trouble(pod: str, container: Mapping[str, Any], now: datetime) ->
         return PodProblem("ImagePullFailed", f"{text} (`kubectl describe pod {pod}` has the registry's answer)")
     if reason in _CONFIG_REASONS:
         return PodProblem(MISCONFIGURED, f"{place}: {reason}: {_shortened(waiting.get('message'))}")
+    if reason in _START_REASONS:
+        return PodProblem("ContainerNotStarted", f"{place}: {reason}: {_shortened(waiting.get('message'))}")
     ended = _crash(container, now)
     if ended is None:
         return None

@@ -25,7 +25,6 @@ from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
 from mailboat_operator.workload.context import (
     WorkloadContext,
     hindrance,
-    pause_before_start,
     roll_out,
 )
 from mailboat_operator.workload.fleet import (
@@ -111,7 +110,7 @@ def _plan(
             *trouble_reports(volumes, publisher.status.conditions),
         ),
         None if status == publisher.status else encode(status),
-        pause if is_settled else pause_before_start(findings),
+        pause if is_settled else None,
     )
 
 

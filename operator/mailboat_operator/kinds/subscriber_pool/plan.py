@@ -30,7 +30,6 @@ from mailboat_operator.workload.context import (
     WorkloadContext,
     count_of,
     hindrance,
-    pause_before_start,
     roll_out,
 )
 from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
@@ -179,9 +178,7 @@ def _plan(
             *trouble_reports(around_it, pool.status.conditions),
         ),
         None if status == pool.status else encode(status),
-        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
-        if is_settled
-        else pause_before_start(findings),
+        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
         health.figures,
     )
 
