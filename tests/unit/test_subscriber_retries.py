@@ -128,8 +128,9 @@ def test_trouble_that_is_not_the_packages_waits_without_counting_and_without_end
     assert is_infrastructure(error)
 
 
-def test_a_fault_of_the_system_is_waited_out() -> None:
-    decision = decide_retry(OSError(24, "Too many open files"), 1000, POLICY, jitter())
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()], ids=lambda e: type(e).__name__)
+def test_a_fault_of_the_system_is_waited_out(error: Exception) -> None:
+    decision = decide_retry(error, 1000, POLICY, jitter())
     assert isinstance(decision, TryAgain)
     assert not decision.is_counted
 
@@ -142,7 +143,6 @@ def test_a_fault_of_the_system_is_waited_out() -> None:
         ImportTimeoutError("x"),
         ProcessorFailedError("x"),
         ValueError("a bug of ours"),
-        MemoryError(),
     ],
     ids=lambda e: type(e).__name__,
 )

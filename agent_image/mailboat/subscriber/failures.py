@@ -1,7 +1,7 @@
 """What happens after a package failed: the retry decision, the error queue, and redrives from it.
 
     StopError, and PermanentErrors of no package     stop before the package: it is good, and waiting does not help
-    RetryableError, and OSError of the system        wait, without end and without counting: the package is good
+    RetryableError; OSError and MemoryError          wait, without end and without counting: the package is good
     PermanentErrors of a package (`is_of_package`)   give up at once: the package would fail in the same way again
     of a package's blob, hook or time; all else      count; retry with exponential backoff; give up when used up
 
@@ -119,8 +119,9 @@ def decide_retry(
     if isinstance(error, StopError) or _is_permanent_of_infrastructure(error):
         return Stop()
     pause = pause_seconds(error, failures + uncounted, policy, jitter)
-    # An OSError that no adapter translated is of this machine, not of the package.
-    if is_infrastructure(error) or isinstance(error, OSError):
+    # An OSError that no adapter translated is of this machine, not of the package. So is a lack of memory: with more of
+    # it, the same package is imported.
+    if is_infrastructure(error) or isinstance(error, (OSError, MemoryError)):
         return TryAgain(pause, is_counted=False)
     is_finite = policy.max_retries is not None
     # A permanent error never succeeds: ten attempts at it would delay all other packages by half an hour.
