@@ -50,6 +50,25 @@ def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
         listener.close()
 
 
+def test_a_listener_holds_no_more_than_its_bound_of_what_was_sent_before_its_start(engine: Engine) -> None:
+    engine.send(COMMANDS, *(clear(f"clear-{number}") for number in range(2500)))
+    listener = CommandListener(
+        CommandSource(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None
+    )
+    try:
+        listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
+        listener.start()
+        total, most = 0, 0
+        while not listener.read_on() or held(listener):
+            most = max(most, held(listener))
+            total += held(listener)
+            listener.drop(held(listener))
+        assert total == 2500
+        assert most < 2 * MOST_UNTAKEN
+    finally:
+        listener.close()
+
+
 def held(listener: CommandListener) -> int:
     heard = listener.untaken()
     return 0 if heard is None else len(heard.commands)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mailboat.clock import Deadline
 from mailboat.content.port import OpenCommand, Target
-from mailboat.journal.port import NewRecord
+from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
@@ -389,6 +389,19 @@ def test_a_command_topic_that_was_made_anew_is_read_from_its_start(engine: Engin
     position = target.ledger.commands.position()
     assert position is not None
     assert position.identity == engine.journal.identity(COMMANDS)
+
+
+def test_a_clear_behind_more_commands_than_fit_into_memory_covers_the_first_package(
+    engine: Engine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.subscriber.commands.MOST_UNTAKEN", 2)
+    monkeypatch.setattr("mailboat.subscriber.commands._READ", ReadLimits(max_records=2))
+    prepared(engine, target)
+    publish(engine, "/page")
+    engine.send(COMMANDS, *(redrive(9, f"redrive-{number}") for number in range(7)), clear(0))
+    catch_up(engine, target)
+    assert paths_in(target) == set()
+    assert [one.command_id for one in engine.results()] == [*(f"redrive-{number}" for number in range(7)), "clear-1"]
 
 
 def test_commands_that_retention_removed_are_passed_over(engine: Engine, target: Target) -> None:

@@ -221,15 +221,22 @@ class CommandHandler:
 
         Raises: the journal's and the target's errors.
         """
-        received = None if self._listener is None else self._listener.untaken()
-        if self._listener is None or received is None or not received.commands:
+        listener, has_taken, is_complete = self._listener, False, False
+        if listener is None or listener.untaken() is None:
             return False
-        self._store(received, position, retry_hook)
-        # Only after they are stored: after a failure the next call takes the same commands.
-        self._listener.drop(len(received.commands))
-        self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
-        self._open = list(self._ledger.open_commands())
-        return True
+        while not is_complete:
+            # Usually true at once. After a start with more commands than fit into memory, the rest is read here: a
+            # clear among them must cover the first package.
+            is_complete = listener.read_on()
+            received = listener.untaken()
+            if received is not None and received.commands:
+                self._store(received, position, retry_hook)
+                # Only after they are stored: after a failure the next call takes the same commands.
+                listener.drop(len(received.commands))
+                self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
+                self._open = list(self._ledger.open_commands())
+                has_taken = True
+        return has_taken
 
     def close(self) -> None:
         """Stop listening."""
@@ -434,6 +441,8 @@ class CommandListener:
         self._untaken: list[Command] = []
         self._position: Position | None = None
         self._reader: JournalReader | None = None
+        self._is_caught_up = False
+        self._is_listening = False
         options = WorkerOptions(
             f"hearing commands for {source.name}",
             longest_pause_seconds=_PAUSE_SECONDS,
@@ -443,16 +452,28 @@ class CommandListener:
         self._worker = Worker(f"commands-{source.name}", self._turn, clock, options)
 
     def catch_up(self, position: Position) -> None:
-        """Read from the position to the current end, before anything is imported. Raises: the journal's errors."""
+        """Read from the position to the current end, as far as memory allows; `read_on` reads the rest.
+
+        Raises: the journal's errors.
+        """
         # In another log the offset of the position means nothing.
         is_known = position.identity == self._journal.identity(self._source.topic)
         self._open(position if is_known else Edge.EARLIEST)
-        while not self._read(0.0).is_at_end:
-            pass
+        self.read_on()
+
+    def read_on(self) -> bool:
+        """Whether the end was reached since `catch_up`; False when the list is full. Raises: the journal's errors."""
+        while not self._is_caught_up:
+            if self._is_full():
+                return False
+            self._is_caught_up = self._read(0.0).is_at_end
+            self._start_thread()
+        return True
 
     def start(self) -> None:
-        """Listen from now on."""
-        self._worker.start()
+        """Listen from now on, or once `read_on` has reached the end."""
+        self._is_listening = True
+        self._start_thread()
 
     def untaken(self) -> ReceivedCommands | None:
         """What was read and not taken; None before the topic was opened."""
@@ -501,6 +522,11 @@ class CommandListener:
     def _is_full(self) -> bool:
         with self._lock:
             return len(self._untaken) >= MOST_UNTAKEN
+
+    def _start_thread(self) -> None:
+        # not before the end was reached: until then the reader belongs to the subscriber's thread
+        if self._is_listening and self._is_caught_up:
+            self._worker.start()
 
     def _open(self, start: Position | Edge) -> None:
         topic = self._source.topic
