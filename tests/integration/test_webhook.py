@@ -112,9 +112,7 @@ class Setting:
     ) -> EventDelivery:
         sender = WebhookSender(WebhookConfig(name, **changes), url or self.receiver.url, token)
         source = source or PackageEvents(self.journal, AUTHOR, chosen)
-        ports = DeliveryPorts(
-            self.journal, memory or self.memory, self.clock, source, sender, topics=(EVENT_TOPIC, JOB_TOPIC)
-        )
+        ports = DeliveryPorts(self.journal, memory or self.memory, self.clock, source, sender)
         made = EventDelivery(EventReceiver(AUTHOR, name), ports)
         self.webhooks.append(made)
         made.start()

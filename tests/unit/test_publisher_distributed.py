@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import AwaitedSubscribers
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
+from mailboat.publisher.distributed_notifier import begin_events
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.queue_names import QueueName
 from mailboat.testing.clocks import ManualClock
@@ -347,6 +349,16 @@ def test_packages_of_a_topic_that_was_created_again_have_events(world: World) ->
     world.start()
     world.announce("a", 2)
     assert [event.offset for event in world.settle()] == [0, 1]
+
+
+def test_packages_of_another_prefix_that_were_there_before_have_no_events(world: World) -> None:
+    world.publish()
+    world.stop()
+    renamed = replace(SETTINGS, package_topic=TopicName("eu-package"))
+    world.journal.ensure_topic(renamed.package_topic, TopicSettings(retention_seconds=None))
+    message = PackageMessage(SLING, PackageId("dstrpck-old"), Action.ADD, "tree", AUTHOR, paths=(NodePath("/old"),))
+    world.append(renamed.package_topic, message)
+    assert begin_events(renamed, world.journal, world.memory).next_offset == 1
 
 
 def test_an_event_that_is_too_long_for_a_message_names_the_subtree_of_its_paths(world: World) -> None:

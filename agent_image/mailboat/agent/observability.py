@@ -152,9 +152,7 @@ class Observability:
             source: NoticeSource = PackageEvents(workspace.journal, settings.publisher, selected, settings.event_topic)
             if chosen.jobs:
                 source = JobEvents(workspace.journal, selected, JOB_TOPIC)
-            ports = DeliveryPorts(
-                *(workspace.journal, memory, self._clock, source, sender), topics=(settings.event_topic, JOB_TOPIC)
-            )
+            ports = DeliveryPorts(workspace.journal, memory, self._clock, source, sender)
             delivery = EventDelivery(receiver, ports)
             meter.watch_receiver(receiver.name, partial(_statistics_of, delivery))
             delivery.start()  # before the first event is raised: it sends what comes from now on

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mailboat.errors import JournalAccessDeniedError, TopicMissingError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE
+from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import StoredSubscriber
@@ -113,6 +115,19 @@ class EventMemory:
         """The ids of the other topics of that log's cluster in which a reader has a cursor."""
         rows = self._file.rows(_EARLIER, (reader, identity.cluster_id, identity.topic_id))
         return frozenset(topic_id for (topic_id,) in rows)
+
+    def is_created_again(self, reader: str, identity: LogIdentity, journal: Journal) -> bool:
+        """Whether a topic without a cursor replaces one that had it: an earlier topic of the reader is gone.
+
+        An earlier topic that exists was left: by another prefix, or another filter. Raises: the journal's errors.
+        """
+        gone = set(self.earlier_topics(reader, identity))
+        # Asked only when a topic is new to a reader that was in others, so a call per topic is not too many.
+        for topic in journal.topics() if gone else ():
+            # UsageError: a topic of another program, with several partitions
+            with suppress(TopicMissingError, JournalAccessDeniedError, UsageError):
+                gone.discard(journal.identity(topic).topic_id)
+        return bool(gone)
 
     def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor of a reader there that never was in that log; of several at once the first one counts."""

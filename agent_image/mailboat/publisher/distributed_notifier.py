@@ -194,7 +194,8 @@ class EventPorts:
 def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
     """Where the cursor stands; in a log that never had one, it stands from now on where the log ends now.
 
-    In a package topic that was created again it is the beginning: nothing there has had an event.
+    In a package topic that was created again it is the beginning: nothing there has had an event. One of another
+    prefix may hold packages of any age.
 
     Raises: the journal's errors, and those of the publisher's state.
     """
@@ -203,7 +204,7 @@ def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory)
     if found is not None:
         return found
     events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
-    is_replaced = bool(memory.earlier_topics(TOPIC_READER, identity))
+    is_replaced = memory.is_created_again(TOPIC_READER, identity, journal)
     first = EventCursor(packages.earliest_offset if is_replaced else packages.next_offset, events.next_offset)
     memory.begin(TOPIC_READER, identity, first)
     # Read back: another process may have begun first, and its cursor counts.

@@ -21,14 +21,12 @@ from typing import Final, NamedTuple, Protocol
 from mailboat.clock import Clock
 from mailboat.errors import (
     JobLogIncompleteError,
-    JournalAccessDeniedError,
     MailboatError,
     PositionOutOfRangeError,
-    TopicMissingError,
 )
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
-from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.publisher.distributed_memory import JOB_EVENT_READER, WEBHOOK_READER, EventCursor, EventMemory
 from mailboat.telemetry.notices import Notice, NoticeSource, RecordNotices
 from mailboat.workers import LeasedWorker, WorkerOptions
@@ -97,10 +95,7 @@ class EventReceiver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPorts:
-    """What a delivery works with; it closes the sender only.
-
-    `topics` are all that receivers follow: one of this name followed another of them if its filter was another one.
-    """
+    """What a delivery works with; it closes the sender only."""
 
     journal: Journal
     memory: EventMemory
@@ -109,7 +104,6 @@ class DeliveryPorts:
     sender: EventSender
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=random.SystemRandom)
-    topics: Sequence[TopicName] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +218,9 @@ class EventDelivery:
             return found
         # A topic that was created again holds nothing that this receiver was sent. One that it was not for before may
         # hold anything: its filter was changed from packages to jobs, or back.
-        is_replaced = not memory.earlier_topics(reader, identity) <= self._existing_topics()
+        is_replaced = memory.is_created_again(reader, identity, self._ports.journal)
         end = self._ports.journal.bounds(self._source.topic).next_offset
         return self._note(self._source.first() if is_replaced else end)
-
-    def _existing_topics(self) -> set[str]:
-        found = set[str]()
-        for topic in self._ports.topics:
-            with suppress(TopicMissingError, JournalAccessDeniedError):
-                found.add(self._ports.journal.identity(topic).topic_id)
-        return found
 
     def _note(self, next_offset: Offset) -> EventCursor:
         cursor = self._at(next_offset)
