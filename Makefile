@@ -59,7 +59,7 @@ e2e: dev-all ## Pods in a real cluster (made first where it does not run, and le
 	$(BIN)/python tests/kind/cluster.py up > /dev/null
 	$(BIN)/python tests/kind/cluster.py images
 	$(BIN)/python tests/kind/cluster.py spark # minutes from nothing, more than a fixture may take
-	$(PYTEST) tests/e2e
+	$(PYTEST) -n 3 --dist loadfile tests/e2e # a worker for each story; the two short files share one
 
 cluster: ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
 	@$(PYTHON) tests/kind/cluster.py up

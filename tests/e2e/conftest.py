@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -64,11 +65,13 @@ class Cluster:
         environment: Of kubectl and helm.
         images: Name without tag → name with it.
         client: The API.
+        lock: Held by the process whose tests need the custom resource definitions as they are.
     """
 
     environment: dict[str, str]
     images: dict[str, str]
     client: ClusterClient
+    lock: Path
 
     @property
     def host_address(self) -> str:
@@ -79,6 +82,13 @@ class Cluster:
     def objects(self) -> NamespaceClient:
         """The objects that are in no namespace."""
         return self.client.namespace("")
+
+    @contextmanager
+    def definitions(self) -> Iterator[None]:
+        """Hold the custom resource definitions, which the tests of another process change, too."""
+        with self.lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def run(self, *command: str, content: bytes = b"") -> bytes:
         """What helm, kubectl or its plugin prints; a failing one fails the test with its own words."""
@@ -193,7 +203,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     environment = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # where kubectl finds our plugin
     with closing(ClusterClient(environment["KUBECONFIG"], tmp_path_factory.mktemp("client"))) as client:
-        yield Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]}, client)
+        names = {name.split(":")[0]: name for name in images[::2]}
+        lock = tmp_path_factory.getbasetemp().parent / "definitions.lock"  # one folder for all workers of a run
+        yield Cluster({**os.environ, **environment}, names, client, lock)
 
 
 @pytest.fixture(scope="session")
@@ -265,9 +277,16 @@ def demand(cluster: Cluster) -> Iterator[Demand]:
 
 
 @pytest.fixture(scope="session")
-def keda(cluster: Cluster) -> None:
+def keda_begun(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """The installation of KEDA, which goes on while tests run that need none."""
+    with subprocess.Popen([sys.executable, str(CLUSTER), "keda"]) as installing:
+        yield installing
+
+
+@pytest.fixture(scope="session")
+def keda(keda_begun: subprocess.Popen[bytes]) -> None:
     """KEDA, in the cluster as long as that is there."""
-    _script("keda")
+    assert keda_begun.wait(timeout=240) == 0
 
 
 @pytest.fixture(scope="session")
@@ -307,7 +326,7 @@ def pour(source: socket.socket, sink: socket.socket) -> None:
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    """A namespace of this test; what it holds is gone when the test is over."""
+    """A namespace of this test; it is deleted when the test is over."""
     with new_namespace(cluster, f"test-{zlib.crc32(request.node.name.encode())}") as made:
         yield made
 
@@ -319,8 +338,7 @@ def new_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
     cluster.objects.wait_gone(f"Namespace/{name}")
     cluster.objects.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}})
     yield Namespace(cluster.client, name, cluster)
-    cluster.objects.delete("Namespace", name)
-    cluster.objects.wait_gone(f"Namespace/{name}")
+    cluster.objects.delete("Namespace", name)  # gone some seconds later, while other tests run
 
 
 @pytest.fixture(scope="module")

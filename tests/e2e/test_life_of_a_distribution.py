@@ -31,6 +31,7 @@ DOCUMENTATION = ROOT / "docs"
 SYSTEM = "mailboat-system"
 CONTENT = "/var/lib/mailboat/content/current"
 NODE = "mailboat-control-plane"
+OF_ALL = f"ClusterRole/{SYSTEM}-mailboat"
 OPERATOR_PODS = "app.kubernetes.io/name=mailboat-operator"
 FEW = 4
 MANY = 20
@@ -45,6 +46,7 @@ runpy.run_module("http.server", run_name="__main__")
 """
 """Ends when it is asked to; process 1 of a container ignores what it does not handle, and each pod would wait 30 s."""
 WAIT = 'import json,sys,time; time.sleep(json.load(sys.stdin)["data"])'
+WORKER_TOKEN = {"name": "workers", "secretRef": {"name": "workers"}, "verbs": ["view", "work"]}
 JOBS = """
 from pathlib import Path
 from mailboat.api.client import HttpControl
@@ -52,7 +54,7 @@ client = HttpControl("http://127.0.0.1:8080", Path("/run/mailboat/http/token").r
 """
 ADD = """
 from mailboat.model.jobs import NewJob
-jobs = [NewJob("wait.here", data, keep=True) for data in [b"60"] * 4 + [b"0.1"] * 996]
+jobs = [NewJob("wait.here", data, keep=True) for data in [b"45"] * 4 + [b"0.1"] * 996]
 for start in range(0, 1000, 200):
     client.jobs.add(jobs[start : start + 200])
 """
@@ -160,14 +162,6 @@ class Story:
         printed: bytes = self.namespace.cluster.run("kubectl", "mailboat", "-n", self.namespace.name, *arguments)
         return printed
 
-    def set_tokens(self, *tokens: Any) -> None:
-        """Set the tokens of the publisher's API, and wait until its agent runs with them."""
-        before = self.namespace.get("Pod", "author-0")["metadata"]["uid"]
-        self.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": list(tokens)}}})
-        self.namespace.wait(
-            "Pod", "author-0", lambda pod: has_condition(pod, "Ready") and pod["metadata"]["uid"] != before
-        )
-
     def members(self) -> dict[str, str]:
         """Name → id of the pool's pods that are not about to end."""
         pods = self.namespace.list("Pod", "app.kubernetes.io/instance=edge")
@@ -197,10 +191,16 @@ def story(operator: NamespaceClient, shared_namespace: Any) -> Story:
 
 @pytest.fixture(scope="module")
 def operator(cluster: Any, metrics_server_begun: object) -> Iterator[NamespaceClient]:
-    """The operator's namespace, with the previous chart. The last test uninstalls it, or the end of the module does."""
-    release(cluster, PREVIOUS_CHART)
+    """The operator's namespace. The first test installs the chart; the last one uninstalls it, or the module's end."""
     yield cluster.client.namespace(SYSTEM)
     uninstall(cluster, "--ignore-not-found")
+
+
+@pytest.fixture(scope="module")
+def definitions(cluster: Any) -> Iterator[None]:
+    """No other test needs the definitions, or an operator of its own namespace, from here to the end of the module."""
+    with cluster.definitions():
+        yield
 
 
 def release(cluster: Any, chart: Path, *options: str) -> None:
@@ -209,6 +209,11 @@ def release(cluster: Any, chart: Path, *options: str) -> None:
     place = ("--namespace", SYSTEM, "--create-namespace", "--timeout=120s")
     kubectls = "--force-conflicts"  # definitions that another test applied
     cluster.run("helm", "upgrade", "--install", "mailboat", str(chart), kubectls, *place, "--set", tags, *options)
+
+
+def settings_of(story: Story) -> list[str]:
+    """Two replicas for the namespace of these tests; package builds have an operator of their own at the same time."""
+    return ["--set=replicas=2", f"--set=namespaces={{{story.namespace.name}}}"]
 
 
 def uninstall(cluster: Any, *options: str) -> None:
@@ -237,18 +242,20 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
 ) -> None:
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
     story.namespace.make_secret("mailboat-s3", keys)
+    story.namespace.make_secret("workers", {"token": "a-token-of-these-workers"})
     story.namespace.make_source()
     present = quickstart(kafka, s3)
     assert "pathStyle" in present
-    story.namespace.apply_text(present.replace("pathStyle", "isPathStyle"))  # as the previous chart calls it
-
-    operator.apply({**DASHBOARD_SECRET, "stringData": {"token": DASHBOARD_TOKEN}})
-    release(
-        cluster, CHART, "--wait", "--set=replicas=2", "--set=dashboard.enabled=true,dashboard.tokenSecret=dashboard"
-    )
+    with cluster.definitions():
+        release(cluster, PREVIOUS_CHART)
+        story.namespace.apply_text(present.replace("pathStyle", "isPathStyle"))  # as the previous chart calls it
+        operator.apply({**DASHBOARD_SECRET, "stringData": {"token": DASHBOARD_TOKEN}})
+        dashboard = "--set=dashboard.enabled=true,dashboard.tokenSecret=dashboard"
+        release(cluster, CHART, "--wait", *settings_of(story), dashboard)
     story.namespace.apply_text(present)
-    # a field of this chart; thirty members go one after the other in these tests, two minutes longer by default
+    # fields of this chart; thirty members go one after the other in these tests, two minutes longer by default
     story.change_pool(drain="1s")
+    story.namespace.patch("Publisher", "author", {"spec": {"http": {"tokens": [WORKER_TOKEN]}}})
 
     cluster.run("helm", "test", "mailboat", "--namespace", SYSTEM, "--timeout=120s")
     story.namespace.wait_for("Ready", "Journal/main", "Publisher/author", "SubscriberPool/edge")
@@ -298,7 +305,7 @@ def test_an_upgrade_that_fails_is_rolled_back_and_neither_restarts_a_member(
 ) -> None:
     members = story.members()
 
-    release(cluster, CHART, "--set=replicas=2,image.tag=missing")
+    release(cluster, CHART, *settings_of(story), "--set=image.tag=missing")
     eventually(lambda: any(map(lacks_image, operator.list("Pod", OPERATOR_PODS))), "the new operator has an image")
     story.publish_page("upgrading")
     story.namespace.wait_for("Distributed", "Distribution/upgrading")
@@ -321,6 +328,23 @@ def test_a_new_member_is_served_no_traffic_before_it_has_caught_up(story: Story,
     story.assert_content("edge-3")
     story.namespace.wait_for("Ready", "SubscriberPool/edge")
     assert story.served_members() == {"edge-0", "edge-1", "edge-2", "edge-3"}
+
+
+def test_an_autoscaler_on_cpu_gets_its_metric_and_scales_the_pool(story: Story, metrics_server: None) -> None:
+    """KEDA comes later, so it is the operator's own autoscaler; with KEDA of an earlier run in the cluster, KEDA's."""
+    limits = {"minReplicas": FEW, "maxReplicas": FEW + 1, "scaleDownAfter": "0s"}
+    story.autoscale(**limits, cpuPercent=1)  # a member that idles uses more
+    story.namespace.wait("SubscriberPool", "edge", has_replicas(FEW + 1))
+    story.wait_for_members("edge-4")
+    [found] = story.namespace.list("HorizontalPodAutoscaler")
+    [metric] = found["status"]["currentMetrics"]
+    assert metric["resource"]["current"]["averageUtilization"] > 1
+
+    story.autoscale(**limits, cpuPercent=1000)
+    story.namespace.wait("SubscriberPool", "edge", has_replicas(FEW))
+    story.namespace.wait_gone("Pod/edge-4")
+    story.autoscale()
+    eventually(lambda: not story.namespace.list("HorizontalPodAutoscaler"), "an autoscaler is left")
 
 
 def test_each_of_twenty_members_holds_the_content_before_traffic_while_a_tree_is_published(story: Story) -> None:
@@ -398,7 +422,7 @@ def test_a_node_is_drained_of_one_member_at_a_time_and_none_loses_content(story:
 
 @pytest.mark.parametrize("field", ["image", "env", "resources"])
 def test_a_change_of_the_pod_restarts_one_member_after_the_other_and_none_loses_a_package(
-    story: Story, field: str
+    story: Story, field: str, keda_begun: object
 ) -> None:
     [web] = story.namespace.get("SubscriberPool", "edge")["spec"]["template"]["spec"]["containers"]
     change: Mapping[str, object] = {
@@ -495,22 +519,6 @@ def test_what_changed_while_no_operator_ran_is_done_when_it_is_back(story: Story
     assert members.items() <= story.members().items()  # more replicas restart none of those that run
 
 
-def test_an_autoscaler_on_cpu_gets_its_metric_and_scales_the_pool(story: Story, metrics_server: None) -> None:
-    """With KEDA of an earlier run in the cluster it is KEDA's autoscaler; without, the operator's own."""
-    story.autoscale(minReplicas=3, maxReplicas=4, scaleDownAfter="0s", cpuPercent=1)  # a member that idles uses more
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(4))
-    story.wait_for_members("edge-3")
-    [found] = story.namespace.list("HorizontalPodAutoscaler")
-    [metric] = found["status"]["currentMetrics"]
-    assert metric["resource"]["current"]["averageUtilization"] > 1
-
-    story.autoscale(minReplicas=3, maxReplicas=4, scaleDownAfter="0s", cpuPercent=1000)
-    story.namespace.wait("SubscriberPool", "edge", has_replicas(3))
-    story.namespace.wait_gone("Pod/edge-3")
-    story.autoscale()
-    eventually(lambda: not story.namespace.list("HorizontalPodAutoscaler"), "an autoscaler is left")
-
-
 def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
     story: Story, keda: None, demand: Any
 ) -> None:
@@ -534,14 +542,11 @@ def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
 def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_running_job_is_cut_off(
     story: Story, keda: None
 ) -> None:
-    story.namespace.make_secret("workers", {"token": "a-token-of-these-workers"})
-    token = {"name": "workers", "secretRef": {"name": "workers"}, "verbs": ["view", "work"]}
-    story.set_tokens(token)
     queue, _ = yaml.safe_load_all((EXAMPLES / "jobs.yaml").read_text())
     del queue["spec"]["maxParallel"], queue["spec"]["rate"]
     queue["spec"]["topics"] = ["wait.*"]
     queue["spec"]["workers"] |= {
-        "handlers": [{"topics": "wait.*", "command": f"python3 -c '{WAIT}'"}],
+        "handlers": [{"topics": "wait.*", "command": f"python3 -IS -c '{WAIT}'"}],
         "max": 3,
         "finish": "5m",
         "scaleDownAfter": "0s",
@@ -560,8 +565,6 @@ def test_j32_workers_follow_the_backlog_from_zero_to_the_most_and_back_and_no_ru
     counted = json.loads(story.namespace.run("author-0", "python3", "-c", f"{JOBS}\n{COUNT}"))
     assert counted == [["succeeded", 1, 1000]]  # one attempt each: none was stopped, and none lost its lease
     story.namespace.delete("JobQueue", "cdn")
-    story.set_tokens()
-    story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("JobQueue/cdn", "Deployment/cdn-workers", "ScaledObject/cdn-workers")
 
 
@@ -621,11 +624,26 @@ def imports_of(story: Story, member: str) -> int:
     return int(story.namespace.run(member, "python3", "-c", IMPORTS))
 
 
+def test_an_operator_of_one_namespace_becomes_one_of_all_that_acts_as_before(
+    story: Story, cluster: Any, operator: NamespaceClient, definitions: None
+) -> None:
+    assert OF_ALL not in cluster.objects.names("ClusterRole")
+    release(cluster, CHART, "--wait", "--set=replicas=2")
+    assert OF_ALL in cluster.objects.names("ClusterRole")
+    story.change_pool(replicas=2)
+    story.namespace.wait_for("Ready", "SubscriberPool/edge")
+    assert set(story.members()) == {"edge-0", "edge-1"}
+    story.publish_page("everywhere")
+    story.namespace.wait_for("Distributed", "Distribution/everywhere")
+    story.assert_content("edge-0", "edge-1")
+
+
 def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
-    story: Story, cluster: Any, operator: NamespaceClient, kafka: str
+    story: Story, cluster: Any, operator: NamespaceClient, kafka: str, definitions: None
 ) -> None:
     story.namespace.kubectl("delete", "mailboat", "--all", "--cascade=foreground", "--timeout=150s")
     story.namespace.delete("Pod", "filler", grace_seconds=0)
+    story.namespace.delete("Secret", "workers")
     story.namespace.wait_gone("Pod/filler")
     left = story.namespace.names(*CHILDREN)
     assert left == {"ConfigMap/kube-root-ca.crt", "Secret/mailboat-s3", "ServiceAccount/default"}

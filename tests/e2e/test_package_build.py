@@ -30,7 +30,6 @@ from support.s3_server import ADMIN
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"
 EXAMPLES = ROOT / "examples" / "kubernetes"
-TREE = ROOT / "docs"
 CONTENT = "/var/lib/mailboat/content/current"
 ACCOUNT = "spark-operator"
 TOPICS = "builds-"
@@ -41,6 +40,7 @@ MORE_THAN_A_DRIVER_BUILDS = 201
 MINUTE = 60
 pytestmark = pytest.mark.timeout(1200)
 
+TREE = files_of(ROOT / "docs")
 SMALL = {"memory": "512Mi", "cpuRequest": "100m"}
 
 
@@ -92,8 +92,7 @@ def spark_operator(
     ):
         _await_work(process, folder / "log")
         yield
-        process.terminate()
-        process.wait(timeout=90)  # it gives its own controllers 30 s
+        process.kill()  # asked to end, it gives its own controllers 30 s
     everything.delete("ClusterRoleBinding", binding["name"])
 
 
@@ -131,17 +130,24 @@ def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: st
     settings = [f"{name}.tag={tag}" for name, tag in tags.items()]
     place = f"{{{shared_namespace.name}}}"
     settings += [f"namespaces={place}", f"builds.namespaces={place}", "crds.install=false"]
-    cluster.objects.apply(*(yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")))
-    release = ("mailboat-builds", str(CHART), "--namespace", shared_namespace.name, "--timeout=120s", "--wait")
+    with cluster.definitions():
+        cluster.objects.apply(*(yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")))
+        yield from installed(cluster, shared_namespace, settings, kafka, s3)
+
+
+def installed(cluster: Any, namespace: Any, settings: list[str], kafka: str, s3: str) -> Iterator[Any]:
+    """The namespace, as long as the operator is installed in it."""
+    release = ("mailboat-builds", str(CHART), "--namespace", namespace.name, "--timeout=120s", "--wait")
     cluster.run("helm", "upgrade", "--install", *release, *(word for one in settings for word in ("--set", one)))
-    shared_namespace.make_source()
-    shared_namespace.write_files("filler", "/site", files_of(TREE))
+    namespace.make_source()
+    namespace.write_files("filler", "/site", TREE)
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
-    shared_namespace.make_secret("mailboat-s3", keys)
-    shared_namespace.apply_text(quickstart(kafka, s3))
-    shared_namespace.wait_for("Ready", "Publisher/author", "SubscriberPool/edge", seconds=240)
-    yield shared_namespace
-    cluster.run("helm", "uninstall", "mailboat-builds", "--namespace", shared_namespace.name, "--wait")
+    namespace.make_secret("mailboat-s3", keys)
+    namespace.apply_text(quickstart(kafka, s3))
+    namespace.wait_for("Ready", "Publisher/author", "SubscriberPool/edge", seconds=240)
+    namespace.apply(lost_build(), timetable())  # what they wait for passes while the first build runs
+    yield namespace
+    cluster.run("helm", "uninstall", "mailboat-builds", "--namespace", namespace.name, "--wait")
 
 
 def quickstart(kafka: str, s3: str) -> str:
@@ -165,6 +171,17 @@ def example(image: str, **changes: Any) -> Manifest:
     return build
 
 
+def lost_build() -> Manifest:
+    """A build whose image no registry has."""
+    return example("nobody/has:this", name="lost", startDeadline="10s", retries=0)
+
+
+def timetable() -> Manifest:
+    """A build each minute, whose pods never start."""
+    schedule = {"cron": "* * * * *", "concurrencyPolicy": "Forbid", "failedHistoryLimit": 0}
+    return example("nobody/has:this", name="minutely", schedule=schedule, startDeadline="1h", retries=0)
+
+
 def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: Any, spark: SparkParts) -> None:
     pages = {f"pages/{number:03}.txt": b"page %d" % number for number in range(MORE_THAN_A_DRIVER_BUILDS)}
     harbour.write_files("filler", "/site", pages)
@@ -178,12 +195,11 @@ def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: 
     assert application["status"]["applicationState"]["state"] == "COMPLETED"
     assert len([pod for pod in placed_pods(harbour) if pod.startswith("first-1-") and "-exec-" in pod]) == 2
 
-    tree = {**files_of(TREE), **pages}
+    tree = {**TREE, **pages}
     eventually(lambda: harbour.read_files("edge-0", CONTENT) == tree, "the subscriber does not hold the tree")
 
 
 def test_pods_whose_image_nobody_has_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
-    harbour.apply(example("nobody/has:this", name="lost", startDeadline="10s", retries=0))
     given_up = harbour.wait("PackageBuild", "lost", lambda found: has_condition(found, "Stalled"))
     assert reason_of(given_up) == "StartDeadlineExceeded"
     harbour.wait_gone("Pod/lost-1-driver")
@@ -215,13 +231,11 @@ def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes
 
 
 def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_over(harbour: Any) -> None:
-    def timetable() -> Manifest:
+    def of_timetable() -> Manifest:
         found: Manifest = harbour.get("PackageBuild", "minutely")
         return found
 
-    schedule = {"cron": "* * * * *", "concurrencyPolicy": "Forbid", "failedHistoryLimit": 0}
-    harbour.apply(example("nobody/has:this", name="minutely", schedule=schedule, retries=0))
-    applied = seconds_of(timetable())
+    applied = seconds_of(of_timetable())
 
     eventually(lambda: bool(runs_of(harbour)), "no build began")
     (first,) = runs_of(harbour)
@@ -230,7 +244,7 @@ def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_
     assert 0 <= seconds_of(harbour.get("PackageBuild", first)) - minute * MINUTE < MINUTE / 2
     harbour.wait("PackageBuild", first, lambda found: found.get("status", {}).get("phase") == "Starting")
 
-    eventually(lambda: reason_of(timetable()) == "Waiting", "the next build waits for nobody")
+    eventually(lambda: reason_of(of_timetable()) == "Waiting", "the next build waits for nobody")
     assert runs_of(harbour) == [first]
 
     harbour.patch("PackageBuild", first, {"spec": {"startDeadline": "1s"}})

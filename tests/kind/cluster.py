@@ -200,7 +200,11 @@ def _runs(engine: Engine) -> bool:
 
 def load(engine: Engine, names: list[str]) -> None:
     """Give the cluster images of the engine; one that it has already costs nothing."""
-    _kind(engine, "load", "docker-image", *names, "--name", NAME)
+    listing = ["docker", "exec", f"{NAME}-control-plane", "ctr", "-n", "k8s.io", "images", "ls", "-q"]
+    listed = subprocess.run(listing, env=_client_environment(engine), capture_output=True, text=True, check=True)
+    missing = [name for name in names if f"docker.io/library/{name}" not in listed.stdout.split()]
+    if missing:
+        _kind(engine, "load", "docker-image", *missing, "--name", NAME)
 
 
 def load_own(engine: Engine) -> None:
