@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from mailboat.bulk.assembly import BuildRequest, recipe_for
-from mailboat.bulk.build_records import BuiltBin, Problem, Recipe
+from mailboat.bulk.assembly import recipe_for
+from mailboat.bulk.build_records import BuildRequest, BuiltBin, Problem, Recipe
 from mailboat.bulk.cutter import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
 from mailboat.bulk.source_branches import Branch, cut_whole

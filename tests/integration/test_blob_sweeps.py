@@ -301,10 +301,10 @@ def test_a_target_that_is_being_imported_into_is_left_alone(boat: Any, tmp_path:
 
 def test_the_maintainer_sweeps_when_its_turn_has_come(home: Home) -> None:
     with Workspace(home, Later()) as workspace:
-        maintain(workspace)
+        maintain(workspace, sweep)
         assert stored(home) == {digest_of(LARGE)}
         workspace.blobs.put(io.BytesIO(b"another orphan"))
-        maintain(workspace)
+        maintain(workspace, sweep)
     assert digest_of(b"another orphan") in stored(home)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
+from mailboat.bulk.assembly import ports_for, recipe_for
+from mailboat.bulk.build_records import BuildRequest
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
+from mailboat.bulk.assembly import ports_for, recipe_for
+from mailboat.bulk.build_records import BuildRequest
 from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Budget
-from mailboat.cli.bulk import BulkProgress, parse_size, progress_bar
+from mailboat.cli.bulk import parse_size
+from mailboat.cli.spark_driver import BulkProgress, progress_bar
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.errors import UsageError
@@ -152,7 +154,7 @@ def test_without_pyspark_the_extra_is_named(boat: Any, site: Path, monkeypatch: 
     real = builtins.__import__
 
     def lacking(name: str, *arguments: Any, **words: Any) -> Any:
-        if name == "mailboat.bulk.spark" or name.startswith("pyspark"):
+        if name == "mailboat.cli.spark_driver" or name.startswith("pyspark"):
             raise ImportError("No module named 'pyspark'")
         return real(name, *arguments, **words)
 

@@ -29,7 +29,7 @@ SEAMS = {
     "agent/subscriber_process": "hooks with subprocess: a subscriber's restart has none",
     "cli/agents": "HTTP server or client: `agent run` needs the first only, `agent health` the second",
     "cli/__main__": "all but the handling of signals: a process with id 1 ignores them until then",
-    "cli/bulk": "pyspark and pyarrow, an extra that plan and status do without",
+    "cli/bulk": "pyspark and pyarrow, an extra that plan does without",
     "cli/fast_path": "the engine, for `subscribe` only",
     "cli/main": "typer: a subscriber's restart does without",
     "cli/output": "rich and PyYAML, for the forms of output that need them",
@@ -44,12 +44,10 @@ SEAMS = {
     "composition/workspace": "the publisher: a subscriber's restart does without",
     "content/targets/durability": "ctypes, for file systems without syncfs in Python",
     "http/agent_server": "FastAPI: an agent without a publisher stays small",
-    "maintenance/schedule": "the sweep, once in hours",
-    "packages/tree": "the writer: a subscriber writes none",
     "kinds/journal/observe": "botocore: a tenth of the operator's start",
 }
 """Modules that import inside functions: adapters, extras and what a start can do without."""
-FUNCTION_IMPORTS = 37
+FUNCTION_IMPORTS = 30
 
 
 def dotted(module: Any) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.api.archive import TargetSweepView
 from mailboat.blobs.sweep import SweepDecision, new_figures
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config
-from mailboat.errors import JournalUnavailableError
-from mailboat.maintenance import blob_sweep, schedule
+from mailboat.errors import JournalUnavailableError, TargetBusyError
+from mailboat.maintenance import schedule
 from mailboat.maintenance.blob_sweep import SweepReport
 from mailboat.maintenance.schedule import UpkeepFigures, maintain, sweep_closed_target
 from mailboat.model.identifiers import AgentName
@@ -43,18 +42,16 @@ def hours_of(workspace: Workspace, work: Callable[[], None], done: list[int]) ->
 
 def test_upkeep_is_due_after_the_clock_was_years_ahead(workspace: Workspace) -> None:
     with workspace:
-        maintain(workspace, is_sweeping=False)
+        maintain(workspace)
         marks = list(workspace.home.publishers_path.glob(".maintained"))
         ahead = workspace.clock.now().timestamp() + 10 * 365 * 86_400
         for mark in marks:
             os.utime(mark, (ahead, ahead))
-        maintain(workspace, is_sweeping=False)
+        maintain(workspace)
     assert [mark.stat().st_mtime for mark in marks] == [workspace.clock.now().timestamp()]
 
 
-def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(workspace: Workspace) -> None:
     tried: list[int] = []
     figures, blobs = UpkeepFigures(), new_figures()
     blobs[SweepDecision.YOUNG].count, blobs[SweepDecision.REMOVABLE].count = 2, 3
@@ -67,36 +64,33 @@ def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
 
     def look() -> None:
         try:
-            maintain(workspace, figures=figures)
+            maintain(workspace, sweep, figures)
         except JournalUnavailableError:
             return
 
-    monkeypatch.setattr(blob_sweep, "sweep", sweep)
     with workspace:
         assert hours_of(workspace, look, tried) == [0, 1, 2, 3, 27]
     assert (figures.sweeps, figures.swept_blobs, figures.abandoned_uploads) == (2, 6, 2)
     assert figures.kept == {SweepDecision.REFERENCED: 0, SweepDecision.YOUNG: 2}
 
 
-def test_a_process_that_only_subscribes_removes_nothing_from_the_shared_store(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swept: list[int] = []
-    monkeypatch.setattr(blob_sweep, "sweep", lambda _: swept.append(1))
-    monkeypatch.setattr(schedule, "remove_expired", lambda _: 0)
-    with workspace:
-        assert hours_of(workspace, lambda: maintain(workspace, is_sweeping=False), swept) == []
-
-
 def test_a_target_that_was_busy_is_swept_when_it_is_closed_an_hour_later(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
+    target = tmp_path / "edge.db"
+    target.touch()
 
-    def sweep_target(name: AgentName, target: str) -> TargetSweepView:
+    def sweep_blobs(file: Path) -> int:
         tried.append(1)
-        return TargetSweepView(name, target, 0, "TargetBusy" if len(tried) == 1 else None)
+        if len(tried) == 1:
+            raise TargetBusyError(f"{file} is in use")
+        return 0
 
-    monkeypatch.setattr(blob_sweep, "sweep_target", sweep_target)
+    monkeypatch.setattr(schedule, "sweep_blobs", sweep_blobs)
     with workspace:
-        assert hours_of(workspace, lambda: sweep_closed_target(workspace, EDGE, "sqlite:edge.db"), tried) == [0, 1, 25]
+        assert hours_of(workspace, lambda: sweep_closed_target(workspace, EDGE, f"sqlite:{target}"), tried) == [
+            0,
+            1,
+            25,
+        ]

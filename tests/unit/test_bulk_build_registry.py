@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk import build_claims
-from mailboat.bulk.assembly import BuildRequest
 from mailboat.bulk.assembly import recipe_for as recipe_of_home
 from mailboat.bulk.build_claims import BuildClaim, Driver, claimed_build, claimed_source, this_driver
 from mailboat.bulk.build_manifest import ManifestDamagedError
-from mailboat.bulk.build_records import Problem, Recipe
+from mailboat.bulk.build_records import BuildRequest, Problem, Recipe
 from mailboat.bulk.build_registry import Build, BuildRegistry, BuildState
 from mailboat.bulk.build_run import BuildOrder
 from mailboat.composition.home import Home

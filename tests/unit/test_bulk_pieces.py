@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from mailboat.bulk.assembly import BuildRequest, recipe_for
-from mailboat.bulk.build_records import Problem
+from mailboat.bulk.assembly import recipe_for
+from mailboat.bulk.build_records import BuildRequest, Problem
 from mailboat.bulk.cutter import Bin, BinKind
 from mailboat.bulk.spark.arrow_columns import batch_of
 from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, ExecutorWorkspace, build_row

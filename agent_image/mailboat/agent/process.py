@@ -35,6 +35,7 @@ from mailboat.composition.workspace import Workspace, topic_roles
 from mailboat.config.decoder import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 from mailboat.control.lag_history import LagHistory
+from mailboat.maintenance.blob_sweep import sweep
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.subscriber.figures import SubscriberStatistics
@@ -139,7 +140,7 @@ class AgentProcess:
             SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
             for subscriber in home.config.agents.subscribers
         ]
-        self._upkeep = [maintenance_worker(self.workspace, figures=self.observability.upkeep)]
+        self._upkeep = [maintenance_worker(self.workspace, sweep=sweep, figures=self.observability.upkeep)]
 
     @property
     def control(self) -> ControlService | None:

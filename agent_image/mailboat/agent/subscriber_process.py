@@ -349,7 +349,7 @@ class SubscriberReports:
         self._announced: tuple[object, ...] = ()
         self._meter: SubscriberMetrics | None = None
         self._state_logger: StateLogger | None = None
-        self.maintainer: Final = maintenance_worker(workspace, name, is_sweeping=False)
+        self.maintainer: Final = maintenance_worker(workspace, name)
         self.announcer: Final = Announcer(
             workspace.journal,
             workspace.topic(TopicRole.DISCOVERY),

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import NamedTuple
 
 from mailboat.bulk.build_claims import this_driver
-from mailboat.bulk.build_records import Recipe
+from mailboat.bulk.build_records import BuildRequest, Recipe
 from mailboat.bulk.build_reports import Progress, SilentProgress
 from mailboat.bulk.build_run import BuildStages, DriverPorts
-from mailboat.bulk.cutter import Budget
 from mailboat.bulk.source_branches import outermost
 from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.source_openers import absolute_source, open_source
@@ -22,18 +20,8 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import Transfer
 from mailboat.content.port import Source
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 from mailboat.publisher.publisher import replaced_roots
-
-
-class BuildRequest(NamedTuple):
-    """What is to be built, as a user says it; of a FileVault source no more than its filter has."""
-
-    source: str
-    roots: Sequence[NodePath]
-    budget: Budget = Budget()
-    file_identity: FileIdentity = FileIdentity.INODE
 
 
 def recipe_for(workspace: Workspace, wish: BuildRequest, publisher: str | None = None) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
@@ -18,6 +19,15 @@ COUNTED: Final = msgspec.Meta(ge=0, le=2**63 - 1)
 """Of a number in a document: it may be stored in SQLite."""
 
 Count = Annotated[int, COUNTED]
+
+
+class BuildRequest(NamedTuple):
+    """What is to be built, as a user says it; of a FileVault source no more than its filter has."""
+
+    source: str
+    roots: Sequence[NodePath]
+    budget: Budget = Budget()
+    file_identity: FileIdentity = FileIdentity.INODE
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -68,6 +68,11 @@ class Build:
     completed_ms: Count | None = None
     stored_ms: Count | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is published."""
+        return self.state is BuildState.COMPLETE
+
 
 class BuildRegistry:
     """The builds of one blob store."""

@@ -1,23 +1,18 @@
-"""`mailboat bulk plan`, `build`, `status`, `verify` and `forget`: many packages at once, built on Spark.
-
-How far a bulk build is, for people: one line that changes in place, or plain lines where there is no terminal.
-"""
+"""`mailboat bulk plan`, `build`, `status`, `verify` and `forget`: many packages at once, built on Spark."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from mailboat.bulk.build_claims import BuildClaim, claimed_build, this_driver
-from mailboat.bulk.build_records import Problem
+from mailboat.bulk.build_records import BuildRequest, Problem
 from mailboat.bulk.cut_plan import NameCollisions, plan_of
 from mailboat.bulk.cutter import Budget
 from mailboat.bulk.identity import checked_build_id
@@ -26,10 +21,9 @@ from mailboat.bulk.spark.spark_errors import SparkMissingError
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.help_page import command_group
 from mailboat.cli.options import PublisherOption, command, remote_command
-from mailboat.cli.output import Report, seconds_text
+from mailboat.cli.output import Report
 from mailboat.cli.publish import SourceArgument, content_paths
 from mailboat.cli.session import Session
-from mailboat.clock import Clock
 from mailboat.composition.environment import variable
 from mailboat.composition.home import Home, configured_home
 from mailboat.composition.source_openers import absolute_source, open_source
@@ -40,82 +34,8 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.publisher import replaced_roots
 
 if TYPE_CHECKING:
-    from mailboat.bulk.build_registry import Build
-    from mailboat.bulk.spark.stages import StageRunner
-
-
-_SHOWN_EVERY_SECONDS: Final = 0.1
-_BAR_WIDTH: Final = 24
-_DOING: Final = {
-    "cut": "cutting",
-    "build": "building",
-    "close": "closing",
-    "publish": "publishing",
-    "compare": "comparing",
-}
-
-
-class BulkProgress:
-    """Shows the stages of a build. See `mailboat.bulk.build_reports.Progress`."""
-
-    def __init__(self, into: TextIO, clock: Clock) -> None:
-        """Show nothing yet."""
-        self._into = into
-        self._clock = clock
-        self._is_terminal = into.isatty()
-        self._stage = ""
-        self._total: int | None = None
-        self._done = 0
-        self._began = self._shown_at = clock.monotonic()
-
-    def begin(self, stage: str, total: int | None = None) -> None:
-        """A stage begins; the one before it is over."""
-        self.end()
-        self._stage, self._total, self._done = stage, total, 0
-        self._began = self._clock.monotonic()
-        self._shown_at = 0.0
-        self._show()
-
-    def advance(self, packages: int) -> None:
-        """So many more packages of the stage are done."""
-        self._done += packages
-        self._show()
-
-    def end(self) -> None:
-        """The stage is over: what it came to stays to be read."""
-        if not self._stage:
-            return
-        if self._is_terminal:
-            self._into.write("\r\x1b[K")
-        if self._done or self._total:
-            seconds = self._clock.monotonic() - self._began
-            self._into.write(f"{self._text()}  {seconds_text(seconds)}\n")
-        self._into.flush()
-        self._stage = ""
-
-    def _show(self) -> None:
-        now = self._clock.monotonic()
-        if not self._is_terminal or now - self._shown_at < _SHOWN_EVERY_SECONDS:
-            return
-        self._shown_at = now
-        width = shutil.get_terminal_size().columns - 1
-        self._into.write(f"\r\x1b[K{progress_bar(self._done, self._total)}{self._text()}"[: width + 4])
-        self._into.flush()
-
-    def _text(self) -> str:
-        doing = _DOING.get(self._stage, self._stage)
-        of = "" if self._total is None else f" of {self._total:,}"
-        noun = "packages" if self._done != 1 or self._total is not None else "package"
-        return f"{doing:<10}  {self._done:,}{of} {noun}"
-
-
-def progress_bar(done: int, total: int | None) -> str:
-    """A bar with a space behind it; nothing where the end is not known."""
-    if not total:
-        return ""
-    full = _BAR_WIDTH * min(done, total) // total
-    return f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}] "
-
+    from mailboat.bulk.build_registry import Build, BuildRegistry
+    from mailboat.cli.spark_driver import SparkDriver
 
 LEFT_OUT_EXIT_CODE: Final = 1
 """Built and published in part: unreadable nodes are listed and are not treated as removed."""
@@ -212,24 +132,11 @@ def build(  # sets of options
     paths: RootsArgument = None,
 ) -> None:
     """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
-    with _spark_installed():
-        from mailboat.bulk import assembly, build_run
-        from mailboat.bulk.spark import exchange, pipeline
-
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    wish = assembly.BuildRequest(
-        source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity
-    )
-    with _workspace(session, naming.into) as workspace, ExitStack() as opened:
-        recipe = assembly.recipe_for(workspace, wish, naming.publisher)
-        runner = opened.enter_context(_spark(running))
-        progress = BulkProgress(sys.stderr, workspace.clock)
-        opened.callback(progress.end)
-        stages = pipeline.SparkPipeline(runner, exchange.ExecutorWorkspace.of(workspace.home))
-        ports = assembly.ports_for(workspace, stages, naming.publisher, progress)
-        report = build_run.BuildRun(build_run.BuildOrder(recipe, named, naming.everything), ports).run()
-        progress.end()
-        session.show(build_report(report, runner.figures, runner.start_seconds))
+    request = BuildRequest(source, content_paths(paths or ()) or (ROOT,), _budget_of(cutting), cutting.file_identity)
+    with _spark(running) as driver, _workspace(session, naming.into) as workspace:
+        report = driver.build(workspace, request, naming.publisher, named, is_all=naming.everything)
+        session.show(build_report(report, driver.runner.figures, driver.runner.start_seconds))
     _end_by_problems(report.problems)
 
 
@@ -266,13 +173,9 @@ def verify(
     ] = None,
 ) -> None:
     """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
-    with _spark_installed():
-        from mailboat.bulk.spark.verification import Comparison, find_differences
-
     roots = outermost(content_paths(paths or ()) or (ROOT,))
-    comparison = Comparison(absolute_source(source), tuple(map(absolute_source, targets)), roots)
-    with _spark(running) as runner:
-        found = sorted(find_differences(runner, comparison))
+    with _spark(running) as driver:
+        found = driver.differences(absolute_source(source), tuple(map(absolute_source, targets)), roots)
     session.show(differences_report(found, targets))
     if found:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
@@ -288,11 +191,10 @@ def forget(
 ) -> None:
     """Remove a build and its manifest. Published packages stay; unpublished ones are swept."""
     with _spark_installed():
-        from mailboat.bulk.build_registry import BuildRegistry
-
+        registry = _registry_type()
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:
-        library = BuildRegistry(workspace.blobs.builds)
+        library = registry(workspace.blobs.builds)
         with BuildClaim(library.documents, claimed_build(named), this_driver(), workspace.clock).held():
             known = library.ids()
             if named not in known:
@@ -307,15 +209,17 @@ def _unfinished(session: Session) -> Sequence[Build]:
     if session.url is not None:
         return ()
     try:
-        from mailboat.bulk.build_registry import BuildRegistry, BuildState
+        registry = _registry_type()
     except ImportError:
         return ()  # manifests need an extra that is not installed
     with session.workspace() as workspace:
-        return [
-            record
-            for record in BuildRegistry(workspace.blobs.builds).builds()
-            if record.state is not BuildState.COMPLETE
-        ]
+        return [build for build in registry(workspace.blobs.builds).builds() if not build.is_complete]
+
+
+def _registry_type() -> type[BuildRegistry]:
+    from mailboat.bulk.build_registry import BuildRegistry
+
+    return BuildRegistry
 
 
 @contextmanager
@@ -344,18 +248,16 @@ def _spark_installed() -> Iterator[None]:
 
 
 @contextmanager
-def _spark(running: SparkOptions) -> Iterator[StageRunner]:
-    """Runs stages in a session that begins with the first of them."""
+def _spark(running: SparkOptions) -> Iterator[SparkDriver]:
+    """Builds and compares in a session that begins with the first stage. Raises: SparkMissingError, UsageError."""
     with _spark_installed():
-        from mailboat.bulk.spark import session, stages
+        from mailboat.cli.spark_driver import spark_driver
 
-    settings = session.SessionSettings(
-        master=None if running.master == SUBMITTED else session.checked_master(running.master),
-        properties=dict(map(_setting_of, running.conf or ())),
-        is_quiet=variable("SPARK_CONF_DIR") is None,  # who has one may have a logging configuration there
-    )
-    with ExitStack() as opened:
-        yield stages.StageRunner(lambda: opened.enter_context(session.open_session(settings)))
+    master = None if running.master == SUBMITTED else running.master
+    properties = dict(map(_setting_of, running.conf or ()))
+    is_quiet = variable("SPARK_CONF_DIR") is None  # who has one may have a logging configuration there
+    with spark_driver(master, properties, is_quiet=is_quiet) as driver:
+        yield driver
 
 
 def _setting_of(text: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.composition.workspace import Workspace, known_publisher
 from mailboat.control.publisher_service import LocalSource
 from mailboat.errors import MailboatError
+from mailboat.maintenance.blob_sweep import sweep
 from mailboat.maintenance.schedule import maintain
 from mailboat.model.messages import Action
 
@@ -169,7 +170,7 @@ def open_publisher(workspace: Workspace, name: str, *, is_new: bool = False) -> 
 def _maintain(session: Session, workspace: Workspace) -> None:
     """Run due maintenance. Its failure does not fail the publish, since users would then publish again."""
     try:
-        maintain(workspace)
+        maintain(workspace, sweep)
     except MailboatError as error:
         what = "the publication is complete; retention or sweep failed and is retried within the hour"
         print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)

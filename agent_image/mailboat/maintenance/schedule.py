@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import SQLITE, parse_target
+from mailboat.content.targets.sqlite import sweep_blobs
 from mailboat.errors import MailboatError, StorageFailedError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.retention.marks import whole_package_border
@@ -62,16 +64,20 @@ class UpkeepFigures:
         self.kept_bytes = {fate: tally.total_bytes for fate, tally in report.kept.items()}
 
 
-def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepFigures | None = None) -> None:
+Sweep = Callable[[Workspace], "SweepReport"]
+"""`blob_sweep.sweep`, which processes that only subscribe need not import."""
+
+
+def maintain(workspace: Workspace, sweep: Sweep | None = None, figures: UpkeepFigures | None = None) -> None:
     """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come.
 
     Args:
         workspace: Whose journal and blob store.
-        is_sweeping: False for who only subscribes: it has no right to remove anything from the shared store.
-        figures: What was done is counted there.
+        sweep: Sweeps the store; None for subscribers, which may not remove anything from the shared store.
+        figures: Counts what was done.
 
     Raises:
-        SweepBusyError, BlobStoreSharedError: As `sweeping.sweep`.
+        SweepBusyError, BlobStoreSharedError: As `blob_sweep.sweep`.
         StorageFailedError: When it was done can't be noted.
         MailboatError: What the journal or the store raise.
     """
@@ -84,8 +90,8 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
     if not workspace.journal.upkeep.is_automatic:
         _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
-    if is_sweeping and sweep_seconds is not None:
-        _when_due(workspace, _SWEPT_MARK, sweep_seconds, lambda: _sweep_store(workspace, counted))
+    if sweep is not None and sweep_seconds is not None:
+        _when_due(workspace, _SWEPT_MARK, sweep_seconds, lambda: _sweep_store(workspace, sweep, counted))
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
@@ -94,27 +100,27 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
     Raises: nothing: what was imported stands, so a failure is only logged.
     """
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
-    if sweep_seconds is None or not target.startswith("sqlite:"):
+    if sweep_seconds is None or not target.startswith(f"{SQLITE}:"):
         return
-
     try:
-        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, lambda: _sweep_target(name, target))
+        file = parse_target(target).path
+        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, lambda: not file.is_file() or _is_swept(file))
     except MailboatError as error:
         _LOG.warning("sweep of %s failed: %s", target, error, extra={"subscriber": name})
 
 
-def _sweep_store(workspace: Workspace, figures: UpkeepFigures) -> bool:
-    from mailboat.maintenance.blob_sweep import sweep  # not for a subscriber that restarts with nothing to do
-
+def _sweep_store(workspace: Workspace, sweep: Sweep, figures: UpkeepFigures) -> bool:
     figures.count_sweep(sweep(workspace))
     return True
 
 
-def _sweep_target(name: AgentName, target: str) -> bool:
-    from mailboat.maintenance.blob_sweep import sweep_target
-
-    swept = sweep_target(name, target)
-    return swept is None or swept.problem is None
+def _is_swept(file: Path) -> bool:
+    """Sweep the blobs of a closed target; False where they can't be swept now, for example because it is in use."""
+    try:
+        sweep_blobs(file)
+    except MailboatError:
+        return False
+    return True
 
 
 def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:
@@ -143,7 +149,7 @@ def _set_mark(mark: Path, seconds: float) -> None:
 
 
 def maintenance_worker(
-    workspace: Workspace, name: str = "", *, is_sweeping: bool = True, figures: UpkeepFigures | None = None
+    workspace: Workspace, name: str = "", sweep: Sweep | None = None, figures: UpkeepFigures | None = None
 ) -> Worker:
     """Applies the retention, and sweeps, now and then: a home whose publishers are silent would keep everything.
 
@@ -152,12 +158,12 @@ def maintenance_worker(
     Args:
         workspace: Whose journal and blob store.
         name: Of the subscriber that it accompanies, if any.
-        is_sweeping: As for `maintain`.
+        sweep: As for `maintain`.
         figures: As for `maintain`.
     """
 
     def turn() -> float:
-        maintain(workspace, is_sweeping=is_sweeping, figures=figures)
+        maintain(workspace, sweep, figures)
         return MAINTENANCE_SECONDS
 
     options = WorkerOptions(

@@ -19,7 +19,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import filterfalse
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.config.document import LimitsConfig
 from mailboat.content.keys import SEPARATOR
@@ -42,6 +42,7 @@ from mailboat.packages.tree_reader import (
     not_covered,
     with_ancestors,
 )
+from mailboat.packages.tree_writer import TreePackageCounter, TreePackageWriter
 from mailboat.wire.nodes import OpenBinary
 from mailboat.wire.tree import (
     Header,
@@ -63,10 +64,6 @@ from mailboat.wire.tree_batch import (
     namespaces_of,
     parse_packages,
 )
-
-if TYPE_CHECKING:
-    from mailboat.packages.tree_writer import TreePackageWriter
-
 
 AreAbove = Callable[[bytes, NodePath], bool]
 """Whether encoded nodes of a header are right and lie above a root."""
@@ -292,11 +289,6 @@ def _check_total(payload_bytes: int, records: list[NodeRecord], limits: LimitsCo
 
 def _writer(contents: PackageContents, into: BinaryIO | None, namespaces: Mapping[str, str]) -> TreePackageWriter:
     """What writes a package; without `into`, what only counts."""
-    from mailboat.packages.tree_writer import (  # noqa: PLC0415  # a subscriber writes none
-        TreePackageCounter,
-        TreePackageWriter,
-    )
-
     if into is None:
         return TreePackageCounter(contents, namespaces)
     return TreePackageWriter(contents, into, namespaces)

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for
-from mailboat.bulk.build_records import BinResult, Recipe
+from mailboat.bulk.assembly import ports_for, recipe_for
+from mailboat.bulk.build_records import BinResult, BuildRequest, Recipe
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.spark.exchange import ExecutorWorkspace

@@ -9,8 +9,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from mailboat.bulk.assembly import BuildRequest, recipe_for
+from mailboat.bulk.assembly import recipe_for
 from mailboat.bulk.bin_builder import BinBuilder, BuildPorts
+from mailboat.bulk.build_records import BuildRequest
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.source_branches import cut_whole
 from mailboat.composition.home import Home

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from mailboat.bulk.assembly import BuildRequest, ports_for, recipe_for, source_of
-from mailboat.bulk.build_records import BinResult, Problem, Recipe
+from mailboat.bulk.assembly import ports_for, recipe_for, source_of
+from mailboat.bulk.build_records import BinResult, BuildRequest, Problem, Recipe
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
