@@ -31,6 +31,8 @@ from yardstick import Pace
 
 HERE = Path(__file__).resolve().parents[1]
 BUDGETS = tomllib.loads((HERE / "budgets.toml").read_text())
+OTHER_PYTHONS = HERE.parent / "build" / "pythons"
+"""Environments of slices, with other versions of libraries: what tests cost there has no budget."""
 NO_PROCESSES = "unit"
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"})
 SHOWN = 10
@@ -113,7 +115,9 @@ class Costs:
 
     @property
     def is_limited(self) -> bool:
-        """Whether this is a run that limits are made for: short, and not measured."""
+        """Whether this is a run that limits are made for: short, not measured, with the locked versions."""
+        if OTHER_PYTHONS in Path(sys.prefix).parents:
+            return False
         options = ("cov_source", "long", "full_length")
         return not any(self.config.getoption(one, None) for one in options) and not self.config.getoption(
             "--hypothesis-profile"
