@@ -109,6 +109,35 @@ class TestRetention:
         assert journal.remove_expired() == 0
         assert journal.bounds(topic).count == 2
 
+    def test_record_from_the_future_is_as_old_as_the_records_behind_it(
+        self, journal: EmbeddedJournal, clock: ManualClock
+    ) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=60.0))
+        clock.jump(10_000.0)
+        journal.append(topic, [NewRecord(b"stamped too late")])
+        clock.jump(-10_000.0)
+        assert journal.remove_expired() == 0
+        clock.advance(100.0)
+        assert journal.remove_expired() == 0
+        journal.append(topic, [NewRecord(b"next")])
+        assert journal.remove_expired() == 0
+        clock.advance(61.0)
+        assert journal.remove_expired() == 2
+
+    def test_records_of_a_clock_that_was_ahead_stay_without_an_older_one_behind_them(
+        self, journal: EmbeddedJournal, clock: ManualClock
+    ) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=60.0))
+        journal.append(topic, [NewRecord(b"old")])
+        clock.jump(10_000.0)
+        journal.append(topic, [NewRecord(b"stamped too late")] * 2)
+        clock.jump(-9_900.0)
+        journal.append(topic, [NewRecord(b"young")])
+        assert journal.remove_expired() == 1
+        assert journal.bounds(topic).count == 3
+
     def test_records_are_stamped_by_the_clock(self, journal: EmbeddedJournal, clock: ManualClock) -> None:
         topic = TopicName("package")
         journal.ensure_topic(topic, TopicSettings())

@@ -216,7 +216,12 @@ class MemoryJournal:
         end, first = topic.bounds().next_offset, Offset(topic.earliest)
         if kept_seconds is not None:
             oldest_ms = now_ms - kept_seconds * 1000
-            first = next((record.offset for record in topic.records if record.appended_ms >= oldest_ms), end)
+            # A record from the future was stamped by a wrong clock: it is as old as the records that follow it.
+            for record in topic.records:
+                if oldest_ms <= record.appended_ms <= now_ms:
+                    break
+                if record.appended_ms < oldest_ms:
+                    first = Offset(record.offset + 1)
         if kept_bytes is not None:
             newest_first = ((record.offset, len(record.value)) for record in reversed(topic.records))
             first = max(first, first_within(newest_first, kept_bytes, end))

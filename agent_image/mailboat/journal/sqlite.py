@@ -292,7 +292,7 @@ class SqliteJournal:
         )
         expired = []
         for name, number, next_offset, seconds, size in kept:
-            young = 0 if seconds is None else self._first_since(number, now_ms - int(seconds * 1000), next_offset)
+            young = 0 if seconds is None else self._first_young(number, int(seconds * 1000), now_ms, next_offset)
             fitting = 0 if size is None else self._first_within(number, size, next_offset)
             expired.append((TopicName(name), Offset(max(young, fitting))))
         return expired
@@ -309,15 +309,22 @@ class SqliteJournal:
             )
         )
 
-    def _first_since(self, number: int, oldest_ms: int, next_offset: Offset) -> Offset:
-        """The first record that is young enough, looked for from the head, so that the cost is that of removing."""
-        row = self._query(
-            lambda c: c.execute(
-                f"SELECT offset FROM {record_table(number)} WHERE appended_ms >= ? ORDER BY offset LIMIT 1",
-                (oldest_ms,),
-            ).fetchone()
-        )
-        return next_offset if row is None else Offset(row[0])
+    def _first_young(self, number: int, kept_ms: int, now_ms: int, next_offset: Offset) -> Offset:
+        """The first record that is young enough, looked for from the head, so that the cost is that of removing.
+
+        A record from the future was stamped by a clock that was wrong: it is as old as the records that follow it.
+        """
+        offsets = f"SELECT offset FROM {record_table(number)} WHERE"
+        first_young = f"{offsets} appended_ms BETWEEN ? AND ? ORDER BY offset LIMIT 1"
+        last_old = f"{offsets} offset < ? AND appended_ms < ? ORDER BY offset DESC LIMIT 1"
+
+        def ask(connection: sqlite3.Connection) -> Offset:
+            young = connection.execute(first_young, (now_ms - kept_ms, now_ms)).fetchone()
+            end = next_offset if young is None else young[0]
+            old = connection.execute(last_old, (end, now_ms - kept_ms)).fetchone()
+            return Offset(0 if old is None else old[0] + 1)
+
+        return self._query(ask)
 
     def _remove_before(self, topic: TopicName, before: Offset) -> int:
         removed = 0
