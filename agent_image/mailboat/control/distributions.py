@@ -25,12 +25,13 @@ from mailboat.queues.error_queues import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 
 MAX_SEARCHED_RECORDS: Final = 10_000
-"""How many records are searched for an id that this publisher does not remember."""
+"""How many records are searched for an id that this publisher does not remember: the newest, by their offsets."""
 
 _OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
 _OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
 _BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
 _READ: Final = ReadLimits(max_records=500)
+_ONE: Final = ReadLimits(max_records=1)
 _SHOWN: Final = 80
 _LISTED_RECORDS: Final = 2_000
 _DONE_WHILE_FOLLOWED: Final = frozenset({None, OutcomeReason.STAGED})
@@ -230,12 +231,20 @@ class Distributions:
         low, high = bounds.earliest_offset, bounds.next_offset
         while high - low > _READ.max_records:
             middle = Offset((low + high) // 2)
-            record = journal.record_at(topic, middle)
-            if record is not None and record.appended_ms >= since_ms:
+            # Behind a hole stands the next record: without it, a search in a log with holes would go the wrong way.
+            record = journal.record_at(topic, middle) or self._first_behind(middle)
+            if record is None or record.appended_ms >= since_ms:
                 high = middle
             else:
                 low = middle
         return low
+
+    def _first_behind(self, offset: Offset) -> Record | None:
+        """The first record from an offset on, none of which may be there."""
+        topic = self._workspace.package_topic
+        with closing(self._workspace.journal.reader(topic, offset)) as reader:
+            found = reader.read(_ONE, 0.0).records
+        return found[0] if found else None
 
 
 def _with_shown_paths(view: DistributionView) -> DistributionView:

@@ -1,0 +1,77 @@
+"""Search of a package by its id, in logs whose offsets have holes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from mailboat.clock import milliseconds_now
+from mailboat.control.distributions import Distributions
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import PACKAGE_TOPIC, Action, PackageMessage
+from mailboat.model.paths import NodePath
+from mailboat.testing.clocks import ManualClock
+from mailboat.wire.messages import encode_message
+
+AUTHOR = AgentName("author")
+NOISE = [NewRecord(b"\xff")]
+
+
+class LogWithHoles:
+    """A log that has lost the records of some offsets, as compaction and transactions leave it."""
+
+    def __init__(self, journal: MemoryJournal, holes: range) -> None:
+        self._journal = journal
+        self._holes = holes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        return None if offset in self._holes else self._journal.record_at(topic, offset)
+
+    def reader(self, topic: TopicName, start: Start) -> ReaderOverHoles:
+        return ReaderOverHoles(self._journal.reader(topic, start), self._holes)
+
+
+class ReaderOverHoles:
+    """Gives the records that are left, as a reader of Kafka does."""
+
+    def __init__(self, reader: JournalReader, holes: range) -> None:
+        self._reader = reader
+        self._holes = holes
+
+    def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        while True:
+            batch = self._reader.read(limits, wait_seconds)
+            records = [record for record in batch.records if record.offset not in self._holes]
+            if records or batch.is_at_end:
+                return RecordBatch(records, batch.next_offset, batch.is_at_end)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "holes"),
+    [(50, range(100, 4_000)), (3_000, range(2_000)), (50, range(51, 5_000))],
+    ids=["behind the package", "before the package", "to the end"],
+)
+def test_package_is_found_by_its_id_in_a_log_with_holes(before: int, holes: range) -> None:
+    clock = ManualClock()
+    journal = MemoryJournal(clock)
+    journal.ensure_topic(PACKAGE_TOPIC, TopicSettings())
+    journal.append(PACKAGE_TOPIC, NOISE * before)
+    clock.advance(3600.0)
+    name = PackageId(f"dstrpck-{milliseconds_now(clock)}-0")
+    message = PackageMessage(SlingId("0"), name, Action.DELETE, "tree", AUTHOR, paths=(NodePath("/page"),))
+    headers, value = encode_message(message)
+    journal.append(PACKAGE_TOPIC, [NewRecord(value, headers)])
+    clock.advance(3600.0)
+    journal.append(PACKAGE_TOPIC, NOISE * (5_000 - before - 1))
+    workspace = SimpleNamespace(journal=LogWithHoles(journal, holes), package_topic=PACKAGE_TOPIC)
+    distributions = Distributions(cast("Any", workspace), cast("Any", None), cast("Any", None))
+    assert distributions.find(AUTHOR, name, None).record.offset == before
