@@ -309,7 +309,7 @@ def steps(workers: int) -> list[list[Stage]]:
 
 def run_test(workers: int) -> int:
     """Run all stages of `make test`; returns the exit code."""
-    started, costs, others = time.monotonic(), list[Cost](), list[float]()
+    started, costs, others = time.monotonic(), list[Cost](), list[tuple[float, float]]()
     paces = list[tuple[float, float]]()
     for step in steps(workers):
         busy, begun = machine_seconds(), time.monotonic()
@@ -318,7 +318,7 @@ def run_test(workers: int) -> int:
         paces.append((sum(cost.cpu for cost in made if cost.stage in BUDGETED), pace.slowness))
         if any(cost.stage in BUDGETED for cost in made):
             spare = machine_seconds() - busy - sum(cost.cpu for cost in made)
-            others.append(max(0.0, spare) / ((time.monotonic() - begun) * (os.cpu_count() or 1)))
+            others.append((max(0.0, spare), (time.monotonic() - begun) * (os.cpu_count() or 1)))
         costs += made
         if any(cost.code != 0 for cost in costs):
             break
@@ -327,12 +327,13 @@ def run_test(workers: int) -> int:
     if failed:
         return _refuse(f"failed: {', '.join(failed)}")
     counted = [cost for cost in costs if cost.stage in BUDGETED]
-    cpu, wall, share = sum(cost.cpu for cost in counted), sum(cost.wall for cost in counted), max(others)
+    cpu, wall = sum(cost.cpu for cost in counted), sum(cost.wall for cost in counted)
+    share = sum(spare for spare, _ in others) / sum(capacity for _, capacity in others)
     # The slowness is weighted by CPU: it differs between stages that use one core and those that use all.
     slow = sum(used * pace for used, pace in paces) / cpu
     print(
         f"{', '.join(BUDGETED)}: {cpu:.0f} s of CPU (budget {CPU_BUDGET_SECONDS:.0f} s x {slow:.2f} for "
-        f"the slowness of this machine), {wall:.0f} s of wall time; other processes used up to {share:.0%} of the cores"
+        f"the slowness of this machine), {wall:.0f} s of wall time; other processes used {share:.0%} of the cores"
     )
     trouble = excess(cpu, wall, share, slow)
     return _refuse(trouble) if trouble else 0

@@ -80,6 +80,12 @@ PROMTOOL = Program(
     "promtool", "github.com/prometheus/prometheus/cmd/promtool", module="prometheus", tags=_WITHOUT_DISCOVERY
 )
 
+PROGRAMS = (
+    *(KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE),
+    *(KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR, PROMETHEUS, PROMTOOL, ARGOCD_LUA),
+)
+"""What the tests need where nothing can be pulled."""
+
 
 def cache_folder() -> Path:
     """Where everything of the test cluster is kept between runs."""
@@ -170,20 +176,6 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    cluster = (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)
-    known = {
-        one.name: one
-        for one in (
-            *cluster,
-            KUBECTL,
-            KEDA,
-            KEDA_METRICS,
-            METRICS_SERVER,
-            SPARK_OPERATOR,
-            PROMETHEUS,
-            PROMTOOL,
-            ARGOCD_LUA,
-        )
-    }
-    for name in sys.argv[1:] or [name for name in known if name != KUBECTL.name]:
+    known = {one.name: one for one in (*PROGRAMS, KUBECTL)}
+    for name in sys.argv[1:] or [one.name for one in PROGRAMS]:
         sys.stdout.write(f"{build(known[name])}\n")

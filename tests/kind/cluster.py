@@ -3,6 +3,8 @@
     cluster.py plan      say what `make e2e` will build, and how long that took last time; builds nothing
     cluster.py up        make it, or find it running; prints what a shell needs to use it
     cluster.py env       print that only
+    cluster.py build     build programs and images without a cluster; an engine that is started for that ends with it
+    cluster.py prepare   make the cluster while the images are built, and load them
     cluster.py images    build the project's images and load them; prints their names and sizes
     cluster.py load IMAGE…   give it images of the engine
     cluster.py keda      build KEDA of its module and install it
@@ -22,6 +24,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +40,7 @@ from builds import (
     KUBECTL,
     METRICS_SERVER,
     PAUSE,
+    PROGRAMS,
     SPARK_OPERATOR,
     SPARK_OPERATOR_MODULE,
     STORAGE,
@@ -56,6 +60,7 @@ from node import node_image
 
 NAME = "mailboat"
 READY = "180s"
+IMAGES = (AGENT, OPERATOR, SPARK)
 ADDED = (KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)
 """What the tests install into it."""
 _HERE = Path(__file__).resolve().parent
@@ -112,9 +117,7 @@ def e2e_steps(engine: Engine) -> list[Step]:
     """What `make e2e` makes."""
     added = map(_program_step, (HELM, *ADDED))
     is_ready = engine.is_ready()
-    images = [
-        Step(f"image {one.name}", is_ready and engine.has_image(name_of(one))) for one in (AGENT, OPERATOR, SPARK)
-    ]
+    images = [Step(f"image {one.name}", is_ready and engine.has_image(name_of(one))) for one in IMAGES]
     return [*cluster_steps(engine), *added, *images]
 
 
@@ -198,6 +201,35 @@ def _runs(engine: Engine) -> bool:
     return NAME in _kind(engine, "get", "clusters").split() and _answers(engine)
 
 
+def build_images(engine: Engine) -> list[str]:
+    """The names of the project's images in the engine, each built unless it is there."""
+    return [image(engine, recipe) for recipe in IMAGES]
+
+
+def build_alone() -> None:
+    """Build programs and images, and end the engine unless it ran before: it keeps their layers on disk."""
+    for program in PROGRAMS:
+        build(program)
+    with locked(cache_folder() / "cluster"):
+        engine = way().engine
+        is_running = engine.is_ready()
+        engine.up()
+        try:
+            build_images(engine)
+        finally:
+            if not is_running:
+                engine.down()
+
+
+def prepare() -> None:
+    """Make the cluster, most of which is waiting, while the images are built; then load these."""
+    engine = way().engine
+    engine.up()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        names = pool.submit(build_images, engine)
+        load(up(), names.result())
+
+
 def load(engine: Engine, names: list[str]) -> None:
     """Give the cluster images of the engine; one that it has already costs nothing."""
     listing = ["docker", "exec", f"{NAME}-control-plane", "ctr", "-n", "k8s.io", "images", "ls", "-q"]
@@ -269,6 +301,10 @@ if __name__ == "__main__":
             _print(environment(up()))
         case ["env"]:
             _print(environment(way().engine))
+        case ["build"]:
+            build_alone()
+        case ["prepare"]:
+            prepare()
         case ["images"]:
             load_own(up())
         case ["load", *names]:

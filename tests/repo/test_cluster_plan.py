@@ -26,6 +26,12 @@ class FakeEngine(Engine):
     def is_ready(self) -> bool:
         return self.runs
 
+    def up(self) -> None:
+        self.asked.append("up")
+
+    def down(self) -> None:
+        self.asked.append("down")
+
     def has_image(self, name: str) -> bool:
         self.asked.append(f"has {name}")
         return self.has
@@ -73,6 +79,21 @@ def test_a_cluster_of_published_images_needs_no_control_plane() -> None:
     assert builds.KUBEBOX not in programs_of(can_pull=True).values()
     assert programs_of(can_pull=False)["kubectl"] is builds.KUBEBOX
     assert builds.HELM not in [*programs_of(can_pull=True).values(), *programs_of(can_pull=False).values()]
+
+
+@pytest.mark.parametrize(("runs", "expected"), [(False, ["up", "down"]), (True, ["up"])])
+def test_an_engine_that_was_started_for_images_alone_ends_with_them(
+    runs: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    """Started at the lowest priority, it would keep that for the cluster."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found, built = FakeEngine(runs=runs), list[str]()
+    monkeypatch.setattr(cluster, "PROGRAMS", ())
+    monkeypatch.setattr(cluster, "way", lambda: engine.Way(found, ""))
+    monkeypatch.setattr(cluster, "image", lambda _, recipe: built.append(recipe.name))
+    cluster.build_alone()
+    assert found.asked == expected
+    assert built == ["mailboat", "mailboat-operator", "mailboat-spark"]
 
 
 def test_the_announcement_names_what_is_missing_with_its_last_duration() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ KEYS = {"name", "what", "sources", "select", "minutes", "workers", "pythons", "m
 HAVE_NO_MARKED_TESTS = {
     "spark-versions",
     "coverage-unit",
-    "coverage-integration",
-    "coverage-faults",
-    "coverage-operator",
+    "coverage-integration-a-c",
+    "coverage-integration-d-z",
+    "coverage-faults-k-r",
+    "coverage-faults-others",
+    "coverage-operator-a-o",
+    "coverage-operator-p-z",
+    "public-packages-others",
     "python-3.12",
     "python-3.13",
     "lowest",
@@ -107,6 +112,29 @@ def test_modules_that_long_tests_import_trigger_their_slice(
         known = {file for file in used if (root / file).is_file()}
         missing[one["name"]] = sorted(known - matching(root, [*table["everything"], *one["sources"]]))
     assert {name: files for name, files in missing.items() if files} == {}
+
+
+def test_slices_that_share_a_folder_run_each_of_its_files_once(table: dict[str, Any], root: Path) -> None:
+    coverage = [one["select"] for one in table["slice"] if "--cov" in one["select"]]
+    for folder in ("integration", "faults", "operator", "fuzz", "unit", "contract", "golden", "repo"):
+        for file in (root / "tests" / folder).rglob("test_*.py"):
+            selecting = [
+                words
+                for words in coverage
+                if f"tests/{folder}" in words
+                and not any(fnmatch(str(file), word.removeprefix("--ignore-glob=")) for word in words)
+            ]
+            assert len(selecting) == 1, file
+
+
+def test_slices_of_one_marker_take_complementary_expressions(table: dict[str, Any]) -> None:
+    found = dict[str, list[str]]()
+    for words in (one["select"] for one in table["slice"] if "-k" in one["select"]):
+        marker = next(word for word in words if word.startswith("--long="))
+        found.setdefault(marker, []).append(words[words.index("-k") + 1])
+    assert found
+    for expression, *others in found.values():
+        assert others == [f"not {expression}"]
 
 
 def test_every_slice_of_marked_tests_has_some(table: dict[str, Any], test_modules: list[Any]) -> None:
