@@ -127,7 +127,7 @@ class ClusterReader:
         self.image = image
         self._clock = clock
         self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
-        # looks at a thousand pools would each list and decode all publishers, and looks at these all pools
+        # each of a thousand pools would list and decode all publishers, and each publisher all pools
         self._lists = SharedReads[tuple[str, str], Sequence[Resource]](self._listed)
 
     @property

@@ -27,7 +27,7 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 _PENDING_SECONDS: Final = 15.0
 """What an object waits for may be nothing that is watched, such as a Secret."""
 _EVENLY: Final = 4
-"""Looks at a pending object before the pauses grow: the first minute."""
+"""How often a pending object is looked through before the pauses grow: the first minute."""
 _LONGEST_PENDING_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 60.0
 _TOLD_AFTER: Final = 5

@@ -28,8 +28,6 @@ Manifest: TypeAlias = dict[str, Any]
 Test: TypeAlias = Callable[[Manifest], object]
 
 WAIT_SECONDS = 180.0
-LOOK_SECONDS = 0.25
-"""Between two looks at an object. Twenty looks a second cost more CPU than what is waited for."""
 OWN = "mailboat.dev/v1alpha1"
 API_VERSIONS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet"), "apps/v1"),
@@ -167,7 +165,7 @@ class NamespaceClient:
         while not test(found := self.get(kind, name)):
             status = json.dumps(found.get("status", found), indent=1)
             assert time.monotonic() < end, f"{kind} {name} is not as awaited after {seconds:g} s: {status}"
-            time.sleep(LOOK_SECONDS)
+            time.sleep(0.25)  # twenty reads a second cost more CPU than what is waited for
         return found
 
     def wait_for(self, condition: str, *objects: str, seconds: float = WAIT_SECONDS) -> None:
@@ -305,4 +303,4 @@ def eventually(test: Callable[[], object], problem: str, seconds: float = WAIT_S
     end = time.monotonic() + seconds
     while not test():
         assert time.monotonic() < end, problem
-        time.sleep(LOOK_SECONDS)
+        time.sleep(0.25)
