@@ -55,12 +55,39 @@ class ReaderOverHoles:
         self._reader.close()
 
 
+class LogThatIsTrimmed(LogWithHoles):
+    """A log whose first records are removed each time before it is read."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        super().__init__(journal, range(0))
+
+    def reader(self, topic: TopicName, start: Start) -> ReaderOverHoles:
+        self._journal.truncate(topic, Offset(100))
+        return super().reader(topic, start)
+
+
 @pytest.mark.parametrize(
     ("before", "holes"),
     [(50, range(100, 4_000)), (3_000, range(2_000)), (50, range(51, 5_000))],
     ids=["behind the package", "before the package", "to the end"],
 )
 def test_package_is_found_by_its_id_in_a_log_with_holes(before: int, holes: range) -> None:
+    journal, name = log_with_package(before)
+    assert search_of(LogWithHoles(journal, holes)).find(AUTHOR, name, None).record.offset == before
+
+
+def test_package_is_found_by_its_id_while_retention_removes_the_first_records() -> None:
+    journal, name = log_with_package(300)
+    assert search_of(LogThatIsTrimmed(journal)).find(AUTHOR, name, None).record.offset == 300
+
+
+def search_of(log: LogWithHoles) -> Distributions:
+    workspace = SimpleNamespace(journal=log, package_topic=PACKAGE_TOPIC)
+    return Distributions(cast("Any", workspace), cast("Any", None), cast("Any", None))
+
+
+def log_with_package(before: int) -> tuple[MemoryJournal, PackageId]:
+    """A log of 5,000 records, the package behind so many of them; hours lie before and after it."""
     clock = ManualClock()
     journal = MemoryJournal(clock)
     journal.ensure_topic(PACKAGE_TOPIC, TopicSettings())
@@ -72,6 +99,4 @@ def test_package_is_found_by_its_id_in_a_log_with_holes(before: int, holes: rang
     journal.append(PACKAGE_TOPIC, [NewRecord(value, headers)])
     clock.advance(3600.0)
     journal.append(PACKAGE_TOPIC, NOISE * (5_000 - before - 1))
-    workspace = SimpleNamespace(journal=LogWithHoles(journal, holes), package_topic=PACKAGE_TOPIC)
-    distributions = Distributions(cast("Any", workspace), cast("Any", None), cast("Any", None))
-    assert distributions.find(AUTHOR, name, None).record.offset == before
+    return journal, name

@@ -13,8 +13,8 @@ from mailboat.clock import moment_of
 from mailboat.composition.workspace import Workspace
 from mailboat.control.journal_state import JournalState
 from mailboat.control.subscriber_directory import SubscriberDirectory, SubscriberStatus, cause_view
-from mailboat.errors import DistributionMissingError
-from mailboat.journal.port import ReadLimits, Record
+from mailboat.errors import DistributionMissingError, PositionOutOfRangeError
+from mailboat.journal.port import Edge, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import first_paths
@@ -215,7 +215,14 @@ class Distributions:
         ours = _OUR_ID.match(identifier)
         if ours is not None:
             start = self._first_since(int(ours[1]) - _BUILDING_MS)
-        with closing(journal.reader(topic, start)) as reader:
+        try:
+            yield from self._searched(start, wanted)
+        except PositionOutOfRangeError:
+            # Retention removed the first record since the bounds were read.
+            yield from self._searched(Edge.EARLIEST, wanted)
+
+    def _searched(self, start: Start, wanted: bytes) -> Iterator[Record]:
+        with closing(self._workspace.journal.reader(self._workspace.package_topic, start)) as reader:
             seen = 0
             while seen < MAX_SEARCHED_RECORDS:
                 batch = reader.read(_READ, 0.0)
@@ -243,7 +250,10 @@ class Distributions:
         """The first record from an offset on, none of which may be there."""
         topic = self._workspace.package_topic
         with closing(self._workspace.journal.reader(topic, offset)) as reader:
-            found = reader.read(_ONE, 0.0).records
+            try:
+                found = reader.read(_ONE, 0.0).records
+            except PositionOutOfRangeError:  # removed since: the search begins at the first record then
+                return None
         return found[0] if found else None
 
 
