@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from mailboat.model.messages import (
     CommandMessage,
 )
 from mailboat.model.positions import Position
-from mailboat.subscriber.commands import MOST_UNTAKEN, CommandListener, CommandSource
+from mailboat.subscriber.commands import MOST_UNTAKEN, CommandHandler, CommandListener, CommandSource
+from mailboat.subscriber.settings import SubscriberPorts
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.wait import wait_until
-from support.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine
 
 
 @pytest.fixture
@@ -119,3 +122,18 @@ def test_a_listener_hears_what_was_sent_during_an_outage(engine: Engine) -> None
         wait_until(lambda: held(listener) == 1)
     finally:
         listener.close()
+
+
+def test_a_subscriber_listens_after_an_outage_at_its_start(engine: Engine) -> None:
+    journal, heard = Unreachable(engine.journal), threading.Event()
+    with closing(engine.target("sqlite")) as target:
+        ports = SubscriberPorts(journal, engine.blobs, engine.parts.codecs, SkippingClock(), target=target)
+        with closing(CommandHandler(engine.with_settings(command_topic=COMMANDS), ports, heard.set)) as handler:
+            journal.is_down = True
+            with pytest.raises(JournalUnavailableError):
+                handler.listen()
+            journal.is_down = False
+            handler.listen()
+            handler.take(Position(engine.journal.identity(PACKAGES), Offset(0)), lambda _: False)
+            engine.send(COMMANDS, clear("clear-1"))
+            assert heard.wait(PATIENCE_SECONDS)

@@ -180,10 +180,12 @@ class CommandHandler:
         """Read what was sent while the listener was down, and listen. Again it does nothing. Raises: as above."""
         self._open = list(self._ledger.open_commands())
         self._suspension = self._ledger.suspension()
-        if self._listener is None or self._listener.untaken() is not None:
+        if self._listener is None:
             return
         # Before the thread starts: a clear that was sent meanwhile must cover the first package already.
-        self._catch_up(self._listener)
+        if self._listener.untaken() is None:
+            self._catch_up(self._listener)
+        # Also after a failure of an earlier call to catch up: `take` reads on from there.
         self._listener.start()
 
     def load(self, *, is_read: bool) -> None:
@@ -471,7 +473,7 @@ class CommandListener:
         return True
 
     def start(self) -> None:
-        """Listen from now on, or once `read_on` has reached the end."""
+        """Listen from now on, or once `read_on` has reached the end. Again it does nothing."""
         self._is_listening = True
         self._start_thread()
 
@@ -526,7 +528,7 @@ class CommandListener:
     def _start_thread(self) -> None:
         # not before the end was reached: until then the reader belongs to the subscriber's thread
         if self._is_listening and self._is_caught_up:
-            self._worker.start()
+            self._worker.begin()
 
     def _open(self, start: Position | Edge) -> None:
         topic = self._source.topic
