@@ -122,5 +122,5 @@ def test_a_checkpoint_survives_encoding_in_parts() -> None:
         fold.apply(Offset(offset), 1_000 + offset, record)
     captured = fold.capture(Offset(len(RECORDS)))
     parts = [decode_job_record(*encode_job_record(part)) for part in encode_checkpoint(captured)]
-    assert decode_checkpoint(parts) == captured  # type: ignore[arg-type]
+    assert decode_checkpoint([*parts]) == captured
     assert JobFold(decode_checkpoint(parts)).capture(Offset(len(RECORDS))) == captured  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ is the fencing token: renewals and results count only with the token of the live
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -205,7 +206,7 @@ class JobFold:
             worker.begin_call()
 
     def _restore_jobs(self, states: Sequence[QueueState]) -> None:
-        ready: dict[int, list[JobId]] = {number: [] for number in range(len(states))}
+        ready = [array("q") for _ in states]  # lists of a million ids would be 40 MB for a moment
         for job, state, due_ms, number in self.table.rows():
             if state == JobState.QUEUED:
                 if due_ms > self.now_ms:

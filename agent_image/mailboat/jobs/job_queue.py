@@ -235,7 +235,7 @@ class Queue:
         """The jobs that are ordered by key and have not ended, keys one after another."""
         return [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
 
-    def restore(self, state: QueueState, ready: Sequence[JobId]) -> None:
+    def restore(self, state: QueueState, ready: Sequence[int]) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
         self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
@@ -245,9 +245,9 @@ class Queue:
         chained = set(state.chains)
         for chain in self._chains.values():
             self._make_ready(chain[0])
-        for job in ready:
-            if job not in chained:
-                self._make_ready(job)
+        for other in ready:
+            if other not in chained:
+                self._make_ready(JobId(other))
 
     # Counts
 

@@ -307,9 +307,7 @@ class JobTopic:
             while parts := self._last_checkpoint(begin, end, bounds.earliest_offset, latest):
                 as_of, size = parts[0].as_of, sum(len(part.content) for part in parts)
                 try:
-                    checkpoint = decode_checkpoint(parts)
-                    parts = ()  # of a million jobs it is 50 MB, as the fold is
-                    fold = JobFold(checkpoint)
+                    fold = JobFold(decode_checkpoint(parts))
                 except (MessageCorruptError, ValueError) as error:
                     _LOG.warning("the checkpoint at offset %d is ignored: %s", as_of, error)
                     latest = Offset(as_of - 1)
@@ -329,9 +327,9 @@ class JobTopic:
 
     def _last_checkpoint(
         self, begin: Offset, end: Offset, earliest: Offset, latest: Offset | None
-    ) -> Sequence[CheckpointPart]:
+    ) -> list[CheckpointPart]:
         """The checkpoint between two offsets of the latest state in a range, the last of several; else empty."""
-        last: Sequence[CheckpointPart] = ()
+        last: list[CheckpointPart] = []
         for parts in self._checkpoints(begin, end):
             as_of = parts[0].as_of
             # The last one in the log may be of an early state: its writer stood still while others went on.
@@ -339,7 +337,7 @@ class JobTopic:
                 last = parts
         return last
 
-    def _checkpoints(self, begin: Offset, end: Offset) -> Iterator[Sequence[CheckpointPart]]:
+    def _checkpoints(self, begin: Offset, end: Offset) -> Iterator[list[CheckpointPart]]:
         """The complete checkpoints between two offsets, whose following records are all there."""
         parts: dict[Offset, list[CheckpointPart]] = {}
         with closing(self._journal.reader(self._topic, begin)) as reader:

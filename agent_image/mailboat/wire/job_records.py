@@ -339,7 +339,7 @@ def _decode_worker(value: bytes) -> WorkerSeen:
 
 def encode_checkpoint(
     checkpoint: JobCheckpoint, columns: Iterable[tuple[str, bytes]] | None = None
-) -> Sequence[CheckpointPart]:
+) -> list[CheckpointPart]:
     """The checkpoint in parts of at most `MAX_PART_BYTES`, to be appended in this order; `columns` replace its own."""
     message = pb.JobCheckpoint(
         now_ms=checkpoint.now_ms,
@@ -364,11 +364,14 @@ def encode_checkpoint(
     return [CheckpointPart(checkpoint.as_of, place, len(cut), part) for place, part in enumerate(cut)]
 
 
-def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
-    """All parts of a checkpoint, in order, as one. Raises: MessageCorruptError."""
-    message = parse(pb.JobCheckpoint, b"".join(part.content for part in parts))
+def decode_checkpoint(parts: list[CheckpointPart]) -> JobCheckpoint:
+    """All parts of a checkpoint, in order, as one; empties the list. Raises: MessageCorruptError."""
+    as_of, content = parts[0].as_of, b"".join([part.content for part in parts])
+    parts.clear()  # of a million jobs they are 45 MB, and so is each copy
+    message = parse(pb.JobCheckpoint, content)
+    del content
     return JobCheckpoint(
-        parts[0].as_of,
+        as_of,
         message.now_ms,
         tuple(map(parse_topic, message.topics)),
         [_decode_queue_state(state) for state in message.queues],
@@ -385,7 +388,7 @@ def decode_checkpoint(parts: Sequence[CheckpointPart]) -> JobCheckpoint:
             )
             for each in message.leases
         ],
-        dict(message.columns),
+        message.columns,  # each access copies a column; all of them at once take as much as the message
         message.unique,
         message.requests,
         {JobId(job): Offset(offset) for job, offset in message.results.items()},
