@@ -19,12 +19,12 @@ from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic
-from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
+from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.jobs import JobId, NewJob
+from mailboat.model.jobs import MAX_LEASE_MS, JobId, JobState, NewJob, Token
 from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import (
     FOREVER,
@@ -123,41 +123,57 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
 def test_jobs_end_once_each_when_the_leader_of_their_topic_dies(
     cluster: KafkaCluster, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName, admin: AdminClient
 ) -> None:
+    """Leases outlive the election: each call runs once, and ends with the token of its only claim."""
     ended: Counter[JobId] = Counter()
-    clock, chance, is_over = SystemClock(), random.Random(1), threading.Event()
+    claimed, ran, is_over = list[tuple[JobId, Token]](), list[tuple[JobId, Token]](), threading.Event()
 
-    def note(_: JobFold, applied: Applied) -> None:
-        ended.update(each.job for each in applied.transitions if each.state.final)
+    def note(fold: JobFold, applied: Applied) -> None:
+        for job, state, *_ in applied.transitions:
+            if state is JobState.ACTIVE:
+                claimed.append((job, fold.leases[job].token))
+            ended.update([job] if state.final else ())
 
-    handlers: dict[str, Handler] = {"**": lambda _: None}
-    source = LogSource(JobTopic(journal, topic), clock, chance, NoFailpoints())
-    worker = JobWorker(source, WorkerSettings("worker", 4, handlers), clock, chance, NoFailpoints())
+    def run(call: Call) -> None:
+        ran.extend((job, call.token) for job in call.jobs)
+        call.wait(0.02)
 
-    def work() -> None:
-        while not is_over.is_set():
-            with suppress(RetryableError):
-                worker.turn()
-        worker.stop(5.0)
+    def work(name: str) -> None:
+        clock, chance = SystemClock(), random.Random(name)
+        with KafkaJournal(settings, clock) as own:
+            source = LogSource(JobTopic(own, topic), clock, chance, NoFailpoints())
+            worker = JobWorker(source, WorkerSettings(name, 4, {"**": run}), clock, chance, NoFailpoints())
+            while not is_over.is_set():
+                try:
+                    worker.turn(0.5)
+                except RetryableError:
+                    is_over.wait(0.1)
+            worker.stop(5.0)
 
-    with KafkaJournal(settings, clock) as other, closing(JobTopic(other, topic, note)) as observer:
-        jobs = [job for _ in range(4) for job in observer.add([NewJob("work", keep=True)] * 100)]
+    with closing(JobTopic(journal, topic, note)) as observer:
+        jobs = observer.add([NewJob("work", keep=True, retries=0, lease_ms=MAX_LEASE_MS)] * 250)
         killed = leader(admin, topic)
 
-        def has_ended(count: int) -> bool:
+        def has_ended() -> bool:
             with suppress(RetryableError):
                 observer.follow(0.5)
-            return len(ended) >= count
+            return len(ended) >= len(jobs)
 
-        with in_background(work) as working:
+        with in_background(lambda: work("one")) as one, in_background(lambda: work("two")) as two:
             try:
-                until(lambda: has_ended(50), "the first jobs")
+                wait_until(lambda: len(ran) > 20, "the first calls")
                 cluster.brokers[killed].kill()
-                until(lambda: has_ended(400), "all jobs")
+                assert len(ran) < len(jobs)
+                wait_until(has_ended, "the last results")
+                until(lambda: leader(admin, topic) not in {killed, -1}, "another leader")
             finally:
                 is_over.set()
-                worker.wake()
-            working.result(PATIENCE_SECONDS)
+            one.result(PATIENCE_SECONDS)
+            two.result(PATIENCE_SECONDS)
+        states = Counter(map(observer.fold.table.state, jobs))
+    assert states == {JobState.SUCCEEDED: len(jobs)}
     assert ended == dict.fromkeys(jobs, 1)
+    assert sorted(ran) == sorted(claimed)
+    assert [job for job, _ in sorted(ran)] == jobs
 
 
 def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
