@@ -81,7 +81,7 @@ dist: dev ## Build wheel, sdist and the kubectl plug-in (archives, krew manifest
 release-check: kubebox ## Run the scripts of the release workflow in a clone, without registries and signatures
 	$(PYTEST) --long release tests/operator/test_release_workflow.py
 
-docs: dev-all ## Write the generated pages of docs/ anew, and check every link
+docs: dev-all ## Generate the reference pages of docs/, and check every link
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/pytest -q tests/repo/test_docs.py
 
@@ -91,7 +91,7 @@ screenshots: dev ## Take the screenshots of the dashboard that the documentation
 site: dev ## Build the documentation site into build/site; a broken link fails
 	$(BIN)/python tools/build_site.py
 
-generate: dev ## Write what is made from proto/ (code) and from the operator's records (crds/) anew
+generate: dev ## Generate what is made from proto/ (code) and from the operator's records (crds/)
 	$(BIN)/python tools/generate_wire.py
 	$(BIN)/python tools/generate_crds.py
 	rm -rf helm/mailboat/definitions && cp -r crds helm/mailboat/definitions
@@ -100,7 +100,7 @@ format: dev ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: dev ## Resolve requirements/*.txt anew from pyproject.toml
+lock: dev ## Resolve requirements/*.txt from pyproject.toml
 	$(BIN)/python tools/lock_requirements.py
 
 clean: ## Remove everything that the targets made, .venv too
