@@ -48,7 +48,7 @@ def resources_page() -> str:
         "- A path is absolute and does not end in `/`. A URL begins with `http://` or `https://`.",
         "- Every status has `observedGeneration`, the generation of the spec that it describes, and",
         "  `conditions`, a list of [Condition](#condition) that begins with Ready.",
-        "- Pod templates have [types of Kubernetes](#types-of-kubernetes).",
+        "- The fields of a kind are those of `spec`. Pod templates have [types of Kubernetes](#types-of-kubernetes).",
         "- A former name of a renamed field is refused by a rule that has the present name.",
         "",
         "| kind | short name | meaning |",
@@ -108,7 +108,7 @@ def _is_reference(key: Key) -> bool:
 def _kind_section(kind: Kind[Any], shared: Mapping[type, int], several: Collection[str]) -> Iterator[str]:
     lines = list(_lines(kind.spec, shared))
     common = ", ".join(line.split("`")[1] for line in lines if line in several)
-    yield from ("", f"## {kind.name}", "", kind.text, "", "Fields of `spec`:", "")
+    yield from ("", f"## {kind.name}", "", kind.text, "")
     yield from (line for line in lines if line not in several)
     if common:
         yield f"- [Of several kinds](#fields-of-several-kinds): `{common}`"
@@ -229,7 +229,7 @@ def _value_type(key: Key, shared: Mapping[type, int]) -> str:
         return "time" if key.is_time else "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
         text = _SHORT.split(key.field.form.meaning)[0].removeprefix("a ").removeprefix("an ")
-        return _DEFINED.get(text, text)
+        return _DEFINED.get(text, text).replace("of at least", "≥").replace("of at most", "≤")
     return "string" if key.kind is str else f"integer{_range(key)}"
 
 
