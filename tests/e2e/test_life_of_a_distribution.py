@@ -10,7 +10,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -189,18 +189,23 @@ def story(operator: NamespaceClient, shared_namespace: Any) -> Story:
     return Story(shared_namespace, {})
 
 
+@pytest.fixture(scope="session", autouse=True)
+def previous_chart(cluster: Any) -> Iterator[ExitStack]:
+    """The previous chart with its definitions, held until the stack is closed: the first test replaces both.
+
+    It comes before slower fixtures, so that the package builds, which need the present definitions, come second.
+    """
+    with ExitStack() as held:
+        held.enter_context(cluster.definitions())
+        release(cluster, PREVIOUS_CHART)
+        yield held
+
+
 @pytest.fixture(scope="module")
 def operator(cluster: Any, metrics_server_begun: object) -> Iterator[NamespaceClient]:
-    """The operator's namespace. The first test installs the chart; the last one uninstalls it, or the module's end."""
+    """The operator's namespace. The last test uninstalls the chart, or the end of the module does."""
     yield cluster.client.namespace(SYSTEM)
     uninstall(cluster, "--ignore-not-found")
-
-
-@pytest.fixture(scope="module")
-def definitions(cluster: Any) -> Iterator[None]:
-    """No other test needs the definitions, or an operator of its own namespace, from here to the end of the module."""
-    with cluster.definitions():
-        yield
 
 
 def release(cluster: Any, chart: Path, *options: str) -> None:
@@ -238,7 +243,7 @@ def quickstart(kafka: str, s3: str) -> str:
 
 
 def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
-    story: Story, cluster: Any, operator: NamespaceClient, kafka: str, s3: str
+    story: Story, cluster: Any, operator: NamespaceClient, kafka: str, s3: str, previous_chart: ExitStack
 ) -> None:
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
     story.namespace.make_secret("mailboat-s3", keys)
@@ -246,8 +251,7 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
     story.namespace.make_source()
     present = quickstart(kafka, s3)
     assert "pathStyle" in present
-    with cluster.definitions():
-        release(cluster, PREVIOUS_CHART)
+    with previous_chart:
         story.namespace.apply_text(present.replace("pathStyle", "isPathStyle"))  # as the previous chart calls it
         operator.apply({**DASHBOARD_SECRET, "stringData": {"token": DASHBOARD_TOKEN}})
         dashboard = "--set=dashboard.enabled=true,dashboard.tokenSecret=dashboard"
@@ -624,11 +628,13 @@ def imports_of(story: Story, member: str) -> int:
     return int(story.namespace.run(member, "python3", "-c", IMPORTS))
 
 
+@pytest.mark.timeout(1200)
 def test_an_operator_of_one_namespace_becomes_one_of_all_that_acts_as_before(
-    story: Story, cluster: Any, operator: NamespaceClient, definitions: None
+    story: Story, cluster: Any, operator: NamespaceClient
 ) -> None:
     assert OF_ALL not in cluster.objects.names("ClusterRole")
-    release(cluster, CHART, "--wait", "--set=replicas=2")
+    with cluster.definitions():  # after the package builds, whose namespace has an operator of its own
+        release(cluster, CHART, "--wait", "--set=replicas=2")
     assert OF_ALL in cluster.objects.names("ClusterRole")
     story.change_pool(replicas=2)
     story.namespace.wait_for("Ready", "SubscriberPool/edge")
@@ -639,7 +645,7 @@ def test_an_operator_of_one_namespace_becomes_one_of_all_that_acts_as_before(
 
 
 def test_the_documented_uninstall_leaves_volumes_and_topics_and_nothing_else(
-    story: Story, cluster: Any, operator: NamespaceClient, kafka: str, definitions: None
+    story: Story, cluster: Any, operator: NamespaceClient, kafka: str
 ) -> None:
     story.namespace.kubectl("delete", "mailboat", "--all", "--cascade=foreground", "--timeout=150s")
     story.namespace.delete("Pod", "filler", grace_seconds=0)
