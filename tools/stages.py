@@ -303,7 +303,7 @@ def steps(workers: int) -> list[list[Stage]]:
             Stage("lint", ("make", "--no-print-directory", "lint")),
         ],
         [Stage("suite", python(*suite, "--ignore=tests/benchmarks", "--ignore=tests/e2e"), COMPILED)],
-        [Stage("gates", python("-m", "pytest", "-q", "tests/benchmarks"), COMPILED)],
+        [Stage("gates", ("make", "--no-print-directory", "gates"))],
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def test_metrics_cost_next_to_nothing_on_the_hot_loop(bench: Any) -> None:
-    folder, count = bench.folder("metrics"), bench.length(10_000, 40_000)
+    folder, count = bench.folder("metrics"), bench.length(7_000, 40_000)
     bench.run("arms/prepare.py", folder / "home", count, "tree")
 
     def side(switch: str) -> dict[str, Any]:
