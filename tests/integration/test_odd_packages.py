@@ -53,10 +53,11 @@ class Odd(NamedTuple):
     filter: str = A
     files: Mapping[str, str] = {}
     handling: str | None = None
+    properties: Mapping[str, str] = {}
 
     def write(self, into: Path) -> Path:
         """The package as a zip."""
-        properties = {"name": "odd", "group": "g", "version": "1"}
+        properties = {"name": "odd", "group": "g", "version": "1", **self.properties}
         if self.handling is not None:
             properties["acHandling"] = self.handling
         with zipfile.ZipFile(into, "w") as archive:
@@ -164,9 +165,8 @@ def test_oak_holds_what_it_holds_after_the_original(case: str, jackrabbit: Any, 
     original = {**CASES, **SHOWN_OTHERWISE}[case].write(tmp_path / "original.zip")
     seed = Odd(SEED, SEED_FILTER, handling="overwrite").write(tmp_path / "seed.zip")
     rebuilt = tmp_path / "rebuilt.zip"
-    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
-    with closing(open_source(str(original))) as source:
-        files.build(add_request(own_roots(source)), source, rebuilt, FILEVAULT, {"name": "odd", "group": "g"})
+    rebuild(original, rebuilt)
+    assert jackrabbit.ask("properties", rebuilt)["id"] == "g:odd:1", "a whole package, not a part"
     for before in ((), (seed,)):
         found = [after(jackrabbit, *before, package) for package in (original, rebuilt)]
         assert found[0] == found[1]
@@ -192,6 +192,27 @@ def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Pat
         path: (kind, {name: value[2] for name, value in properties.items() if name not in TYPES})
         for path, (kind, _, _, properties) in after(jackrabbit, seed, original).items()
     }
+
+
+def test_package_keeps_each_property_that_filevault_names(jackrabbit: Any, tmp_path: Path) -> None:
+    """The names are those of the classes `PackageProperties` and `MetaInf`."""
+    names = jackrabbit.ask("property-names")
+    assert len(names) >= 25
+    said = {"installhook.x.class" if name == "installhook." else name: f"their <{name}>" for name in names}
+    said |= {"packageFormatVersion": "2", "acHandling": "overwrite", "useBinaryReferences": "true", "own": "too"}
+    original, rebuilt = tmp_path / "original.zip", tmp_path / "rebuilt.zip"
+    Odd({**ABOVE, "content/a": node()}, properties=said).write(original)
+    rebuild(original, rebuilt)
+    found = jackrabbit.ask("properties", rebuilt)
+    assert found.pop("id") == jackrabbit.ask("properties", original)["id"]
+    assert found == {**said, "useBinaryReferences": "false", "generator": "Mailboat"}
+
+
+def rebuild(original: Path, into: Path) -> None:
+    """Make a package of ours of a whole one."""
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
+    with closing(open_source(str(original))) as source:
+        files.build(add_request(own_roots(source)), source, into, FILEVAULT, {})
 
 
 def after(jackrabbit: Any, *packages: Path) -> dict[str, Shown]:

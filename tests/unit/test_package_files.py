@@ -28,12 +28,13 @@ from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document import DocumentReader
-from mailboat.packages.filevault.properties import KEPT_PROPERTIES, format_properties
+from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.prefixes import ContentRefusedError
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.builder import shipment_of
+from mailboat.publisher.builder import shipment_of, shipped_properties, unpublished_properties
 from mailboat.publisher.publisher import own_roots
+from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
 from mailboat.wire.messages import decode_message, decode_package
 from mailboat.wire.nodes import decode_node
@@ -75,38 +76,87 @@ def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_p
     with built(source, "/home/groups/editors", tmp_path / "x.zip") as package:
         assert package.filter is not None
         assert package.filter.sets[0].mode is ImportMode.MERGE_PROPERTIES
-        assert (package.properties["acHandling"], package.properties["version"]) == ("merge", "1.0.0")
+        assert (package.properties["acHandling"], package.properties["version"]) == ("merge", "7")
         assert package.node(NodePath("/home/groups/editors")) == checkout.node(NodePath("/home/groups/editors"))
         assert package.namespaces() == {"acme": ("urn:acme",)}
         assert list(package.ancestors(package.filter)) == []
 
 
-def test_package_keeps_each_property_that_changes_an_import(tmp_path: Path) -> None:
-    said = {
-        "acHandling": "overwrite",
-        "allowIndexDefinitions": "true",
-        "dependencies": "adobe/cq:core.wcm.components.all:[2.26,3)",
-        "dependencies-locations": "adobe/cq:core.wcm.components.all:2.26=maven:a:b:1",
-        "noIntermediateSaves": "true",
-        "overwritePrimaryTypesOfFolders": "false",
-        "packageType": "mixed",
-        "requiresRestart": "true",
-        "requiresRoot": "true",
-        "subPackageHandling": "*;ignore",
-    }
-    assert said.keys() == KEPT_PROPERTIES
+STANDARD_PROPERTIES = {
+    "acHandling": "overwrite",
+    "allowIndexDefinitions": "true",
+    "buildCount": "7",
+    "cndPattern": ".*",
+    "created": "2026-01-01T00:00:00.000Z",
+    "createdBy": "them",
+    "dependencies": "adobe/cq:core.wcm.components.all:[2.26,3)",
+    "dependencies-locations": "adobe/cq:core.wcm.components.all:2.26=maven:a:b:1",
+    "description": "Two lines\nof <their> content",
+    "generator": "org.apache.jackrabbit.vault:4.2.0",
+    "group": "theirs",
+    "installhook.one.class": "org.example.Hook",
+    "lastModified": "2026-01-02T00:00:00.000Z",
+    "lastModifiedBy": "them",
+    "lastWrapped": "2026-01-03T00:00:00.000Z",
+    "lastWrappedBy": "them",
+    "name": "wide.site",
+    "noIntermediateSaves": "true",
+    "overwritePrimaryTypesOfFolders": "false",
+    "packageFormatVersion": "2",
+    "packageType": "mixed",
+    "requiresRestart": "true",
+    "requiresRoot": "true",
+    "subPackageHandling": "*;ignore",
+    "useBinaryReferences": "true",
+    "version": "7.1",
+}
+"""Those that FileVault's `PackageProperties` and `MetaInf` name (test_odd_packages.py asks FileVault itself)."""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> VaultSource:
+    """A checkout with all standard properties and one of its own."""
     folder = tmp_path / "described"
     (folder / "META-INF/vault").mkdir(parents=True)
-    (folder / "jcr_root/content").mkdir(parents=True)
-    (folder / "jcr_root/content/.content.xml").write_text(PAGE)
-    others = {"name": "theirs", "group": "theirs", "version": "7", "created": "yesterday"}
-    (folder / "META-INF/vault/properties.xml").write_text(format_properties({**others, **said}))
-    with built(open_checkout_source(folder), "/content", tmp_path / "x.zip") as package:
-        assert {key: text for key, text in package.properties.items() if key in said} == said
-        own = {key: package.properties.get(key) for key in others}
-        assert own == {"name": "package", "group": "mailboat", "version": "1.0.0", "created": None}
+    (folder / "jcr_root/content/page").mkdir(parents=True)
+    for path in ("content", "content/page"):
+        (folder / "jcr_root" / path / ".content.xml").write_text(PAGE)
+    said = format_properties({**STANDARD_PROPERTIES, "acme:note": "kept"})
+    (folder / "META-INF/vault/properties.xml").write_text(said)
+    filter_text = '<workspaceFilter version="1.0"><filter root="/content"/></workspaceFilter>'
+    (folder / "META-INF/vault/filter.xml").write_text(filter_text)
+    return open_checkout_source(folder)
+
+
+def test_package_keeps_each_standard_property(described: VaultSource, tmp_path: Path) -> None:
+    own = {"generator": "Mailboat", "useBinaryReferences": "false"}
+    with built(described, "/content", tmp_path / "x.zip") as package:
+        assert package.properties == {**STANDARD_PROPERTIES, "acme:note": "kept", **own}
     manifest = zipfile.ZipFile(tmp_path / "x.zip").read("META-INF/MANIFEST.MF")
+    assert b"Content-Package-Id: theirs:wide.site:7.1\r\n" in manifest
     assert b"Content-Package-Type: mixed\r\n" in manifest
+    assert b"Content-Package-Description: Two lines of <their> content\r\n" in manifest
+
+
+def test_given_properties_come_before_those_of_the_source(described: VaultSource, tmp_path: Path) -> None:
+    given = {"name": "ours", "group": "us", "version": "", "description": "other", "acHandling": "clear"}
+    with built(described, "/content", tmp_path / "x.zip", **given) as package:
+        assert {key: package.properties[key] for key in given} == given
+        assert package.properties["requiresRoot"] == "true"
+
+
+def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: Path) -> None:
+    """It has the name of its file, and all other properties of the source."""
+    with built(described, "/content/page", tmp_path / "part.zip") as package:
+        assert package.properties == {**described.package_properties(), "name": "part"}
+
+
+def test_publication_keeps_the_property_that_importers_of_content_read(described: VaultSource) -> None:
+    """Each other one is among those that `plan` lists as not published."""
+    shipped = shipped_properties(described.package_properties())
+    assert shipped == {"acHandling": "overwrite"}
+    assert unpublished_properties(described) == sorted({*STANDARD_PROPERTIES, "acme:note"} - shipped.keys())
+    assert unpublished_properties(MemorySource([])) == []
 
 
 @pytest.fixture
@@ -267,7 +317,8 @@ def test_publication_keeps_how_access_control_is_imported(
                 payload = stream.read()
     (tmp_path / "x.zip").write_bytes(payload)
     with closing(open_archive_source(tmp_path / "x.zip")) as package:
-        assert package.package_properties() == {"acHandling": "merge", "packageType": "content"}
+        own = {"group": "mailboat", "name": "package", "version": "1.0.0", "packageType": "content"}
+        assert package.package_properties() == {**own, "acHandling": "merge"}
         assert package.filter is not None
         assert package.filter.sets[0].mode is ImportMode.MERGE_PROPERTIES
 

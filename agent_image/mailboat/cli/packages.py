@@ -66,11 +66,16 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     shallow: ShallowOption = False,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="group, name, version, …; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="Property of a FileVault package, such as version=2.0; repeatable. Default: those of the source.",
+        ),
     ] = None,
 ) -> None:
     """Write paths of a source into a package that carries everything it needs."""
-    named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
+    given = parse_properties(properties or ())
     chosen = content_paths(paths or ())
     check_file_place(into)
     if into.exists() and not force:
@@ -79,10 +84,11 @@ def build(
         request = add_request(chosen or _all_of(opened), is_deep=not shallow)
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
-        summary = files.build(request, shown, into, package_type, named)
+        summary = files.build(request, shown, into, package_type, given)
     document = {
         "file": str(into),
         "type": str(package_type),
+        "name": summary.name,
         "bytes": summary.length_bytes,
         "nodes": summary.node_count,
         "content_bytes": summary.content_bytes,
@@ -90,7 +96,8 @@ def build(
         "tree_digest": summary.tree_digest.hex(),
     }
     size = f"{count_text(summary.node_count, 'node')}, {bytes_text(summary.length_bytes)}"
-    session.show(Report(document, [str(into)], lambda: [f"{into}  {size}  {summary.tree_digest.hex()}"]))
+    name = "" if summary.name is None else f"{summary.name}  "
+    session.show(Report(document, [str(into)], lambda: [f"{into}  {name}{size}  {summary.tree_digest.hex()}"]))
 
 
 def _all_of(source: Source) -> tuple[NodePath, ...]:

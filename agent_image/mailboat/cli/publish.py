@@ -30,7 +30,7 @@ from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.builder import owned_of
+from mailboat.publisher.builder import owned_of, unpublished_properties
 from mailboat.publisher.publisher import own_roots
 
 SourceArgument = Annotated[
@@ -116,19 +116,24 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
     with session.control(Publishing(partial(open_publisher, name=name), source)) as control:
         found = control.plan_changed(name, paths) if request is None else control.plan(name, request)
         members = control.status().subscribers
-    session.show(_plan_report(found, None if request is None else _owned(session, request, place), members))
+    session.show(_plan_report(found, *_owned(session, request, place), members))
 
 
-def _owned(session: Session, request: DistributionRequest, place: str | None) -> WorkspaceFilter:
-    """What the request replaces: the filter of a source of this machine may leave paths out."""
+def _owned(
+    session: Session, request: DistributionRequest | None, place: str | None
+) -> tuple[WorkspaceFilter | None, Sequence[str]]:
+    """What the request replaces, and package properties that stay behind, as a source of this machine says."""
     if place is None:
-        return request.filter
+        return None if request is None else request.filter, ()
     with closing(_open(session, place)) as source:
-        return owned_of(request, source)
+        return None if request is None else owned_of(request, source), unpublished_properties(source)
 
 
 def _plan_report(
-    found: PublicationPlan, owned: WorkspaceFilter | None, members: Sequence[SubscriberStatusView]
+    found: PublicationPlan,
+    owned: WorkspaceFilter | None,
+    unpublished: Sequence[str],
+    members: Sequence[SubscriberStatusView],
 ) -> Report:
     replaced = [] if owned is None else [filter_set for filter_set in owned.sets if _is_replaced(filter_set)]
     document = {
@@ -141,6 +146,7 @@ def _plan_report(
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
         "replaces": sorted(filter_set.root for filter_set in replaced),
+        "unpublished_properties": list(unpublished),
         "behind": {member.name: member.lag for member in members},
         "errors": {member.name: document_of(member.error) for member in members if member.error is not None},
     }
@@ -148,6 +154,8 @@ def _plan_report(
     parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]
     paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
     lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
+    if unpublished:
+        lines.append(f"not published, as importers of content read none of them: {', '.join(unpublished)}")
     lines += _member_lines(members)
     return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
 

@@ -218,7 +218,7 @@ class DescribedSource(NamedSource, Protocol):
         """The mere directories among the nodes above covered ones: no document says what they are."""
 
     def package_properties(self) -> Mapping[str, str]:
-        """What of `properties.xml` changes how the content is imported; a package of the content keeps it."""
+        """What its `properties.xml` says; a package of the content keeps it."""
 
 
 class Attempt(Frozen):

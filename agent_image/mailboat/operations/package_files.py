@@ -40,6 +40,7 @@ from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
 from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary, refusals_of
 from mailboat.publisher.builder import shipment_of
+from mailboat.publisher.published import AC_HANDLING
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -99,6 +100,8 @@ class PackageFiles:
     ) -> PackageSummary:
         """Write a self-contained package; the file appears when it is complete.
 
+        Its name, group and version are those given, else the source's, else from the name of the file.
+
         Raises: SourceMissingError, SourceChangedError, UsageError, StorageFullError, StorageReadOnlyError,
                 StorageFailedError.
         """
@@ -109,7 +112,13 @@ class PackageFiles:
             shipment.nodes,
             shipment.ancestors,
             is_self_contained=True,
-            properties={**_kept_properties(shipment.properties, shipment.filter, source), **properties},
+            properties={
+                "name": file.stem,
+                "group": "mailboat",
+                "version": "1.0",
+                **_kept_properties(shipment.properties, shipment.filter, source),
+                **properties,
+            },
             namespaces=shipment.namespaces,
             is_for_repositories=package_type == FILEVAULT,
             limits=self._limits,
@@ -220,13 +229,17 @@ def _described(problem: MailboatError) -> str:
 
 
 def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:
-    """The source's properties, without an `acHandling` that a part of the source gives no effect.
+    """The source's properties. A part of the source has another name, and no `acHandling` without effect.
 
+    Package managers take packages of one name for one package: a part would take the place of the whole.
     FileVault's validator reports `merge` and `merge_preserve` without an access control list as an error. `overwrite`
     and `clear` stay: they remove lists of the repository that the package does not have.
     """
     described = description_of(source)
-    if kept.get("acHandling", "").lower() not in _MERGING or described is None or owned == described.filter:
+    if described is None or described.filter is None or frozenset(owned.sets) == frozenset(described.filter.sets):
+        return kept
+    kept = {key: text for key, text in kept.items() if key != "name"}
+    if kept.get(AC_HANDLING, "").lower() not in _MERGING:
         return kept
     plain = unwatched(source)
     nodes = (
@@ -234,7 +247,7 @@ def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: So
     )
     if any(node.primary_type in POLICY_TYPES and owned.covers(node.path) for node in nodes):
         return kept
-    return {key: text for key, text in kept.items() if key != "acHandling"}
+    return {key: text for key, text in kept.items() if key != AC_HANDLING}
 
 
 class _Total:
@@ -280,7 +293,7 @@ def parse_properties(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"{text!r} is not NAME=VALUE")
-        if name == "acHandling" and value.lower() not in _HANDLINGS:
+        if name == AC_HANDLING and value.lower() not in _HANDLINGS:
             raise UsageError(f"acHandling can't be {value!r}", next_step=f"one of {', '.join(sorted(_HANDLINGS))}")
         found[name] = value
     return found

@@ -70,6 +70,7 @@ class PackageSummary:
         tree_digest: Canonical digest of the nodes, the same in every format.
         node_count: Covered nodes.
         content_bytes: Bytes of values and binaries, wherever they travel.
+        name: What a self-contained package calls itself; None in formats without names.
     """
 
     length_bytes: int
@@ -77,6 +78,7 @@ class PackageSummary:
     tree_digest: bytes
     node_count: int
     content_bytes: int
+    name: str | None = None
 
 
 _CORRECT: Final = "correct it in the package or its source, then repeat the command"

@@ -42,7 +42,7 @@ from mailboat.wire.messages import encode_package
 
 # Above the default inline limit of 800 KiB: a package that travels in its message touches no disk.
 _SPOOL_BYTES: Final = 1024 * 1024
-_SHIPPED_PROPERTIES: Final = (AC_HANDLING,)  # the others are for installations by hand
+_SHIPPED_PROPERTIES: Final = frozenset({AC_HANDLING})  # importers of content read none of the others
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
 # `check` measures a message before its package has an id; no id is longer.
@@ -69,7 +69,7 @@ class Shipment:
         nodes: The covered nodes, parents first, read once.
         ancestors: The nodes above.
         namespaces: Of the source's prefixes, complete once the nodes were read; None for a source without any.
-        properties: What the source says of how its content is imported.
+        properties: What the source says of itself as a package.
         directories: Mere directories above covered nodes.
         emptied: Roots without content: subscribers remove what they have there.
     """
@@ -376,7 +376,13 @@ def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node])
 
 def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """What of a source's package properties a published package keeps."""
-    return {key: properties[key] for key in _SHIPPED_PROPERTIES if key in properties}
+    return {key: text for key, text in properties.items() if key in _SHIPPED_PROPERTIES}
+
+
+def unpublished_properties(source: Source) -> list[str]:
+    """Which of the source's package properties a publication leaves out."""
+    described = description_of(source)
+    return [] if described is None else sorted(described.package_properties().keys() - _SHIPPED_PROPERTIES)
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:

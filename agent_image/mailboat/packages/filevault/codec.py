@@ -124,7 +124,14 @@ class FilevaultCodec:
         rules.finish()
         layout.finish()
         digest = archive.finish()
-        return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
+        return PackageSummary(
+            archive.length_bytes,
+            digest,
+            total.hash.digest(),
+            total.node_count,
+            total.content_bytes,
+            package_id(contents.properties) if contents.is_self_contained else None,
+        )
 
     def read_bytes(
         self,
@@ -261,12 +268,17 @@ class _Total:
 
 
 def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> str:
-    lines = [
-        "Manifest-Version: 1.0",
-        f"Content-Package-Id: {package_id(properties)}",
-        f"Content-Package-Type: {properties['packageType']}",
-        f"Content-Package-Roots: {','.join(roots)}",
-    ]
+    entries = {
+        "Manifest-Version": "1.0",
+        "Content-Package-Id": package_id(properties),
+        "Content-Package-Type": properties["packageType"],
+        "Content-Package-Roots": ",".join(roots),
+        "Content-Package-Dependencies": properties.get("dependencies", ""),
+        "Content-Package-Dependencies-Locations": properties.get("dependencies-locations", ""),
+        "Content-Package-Description": properties.get("description", ""),
+    }
+    # A line break within a value would begin another entry.
+    lines = [f"{key}: {' '.join(text.split())}" for key, text in entries.items() if text]
     return "".join(_folded(line) for line in lines) + "\r\n"
 
 

@@ -8,6 +8,7 @@ and a `packageFormatVersion` beyond 2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
@@ -18,13 +19,8 @@ from mailboat.packages.port import NAMESPACE_KEY
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
 MAX_PROPERTIES_BYTES: Final = 1024 * 1024
 FORMAT_VERSION: Final = 2
-KEPT_PROPERTIES: Final = frozenset(
-    {
-        "acHandling", "allowIndexDefinitions", "dependencies", "dependencies-locations", "noIntermediateSaves",
-        "overwritePrimaryTypesOfFolders", "packageType", "requiresRestart", "requiresRoot", "subPackageHandling",
-    }
-)  # fmt: skip
-"""What changes how a package is imported. Its name, group and version are not kept: a part is another package."""
+_REPLACED: Final = MappingProxyType({"generator": "Mailboat", "useBinaryReferences": "false"})
+"""What a source's properties say of its file, and what is true of a package that is made of it."""
 
 _HEAD: Final = (
     '<?xml version="1.0" encoding="UTF-8" standalone="no"?>\n'
@@ -78,6 +74,15 @@ def check_properties(properties: Mapping[str, str]) -> None:
         )
 
 
+def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What a package that is made of another one keeps: everything but what describes the other's file.
+
+    A key that begins with `xmlns:` would decide about a prefix, see `PackageContents.properties`.
+    """
+    kept = {key: text for key, text in properties.items() if not key.startswith(NAMESPACE_KEY)}
+    return kept | {key: text for key, text in _REPLACED.items() if key in kept}
+
+
 def format_properties(properties: Mapping[str, str]) -> str:
     """Write `properties.xml`; name, group and version have defaults."""
     wanted = dict(_DEFAULTS) | {key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)}
@@ -100,6 +105,6 @@ def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) 
 
 
 def package_id(properties: Mapping[str, str]) -> str:
-    """`group:name:version`, as FileVault names packages."""
+    """`group:name:version`, as FileVault names packages; without a colon for an empty version."""
     known = dict(_DEFAULTS) | dict(properties)
-    return f"{known['group']}:{known['name']}:{known['version']}"
+    return f"{known['group']}:{known['name']}:{known['version']}".rstrip(":")

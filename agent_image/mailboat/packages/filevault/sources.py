@@ -31,10 +31,10 @@ from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, pa
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.pattern_reach import coverage_below, filter_within
 from mailboat.packages.filevault.properties import (
-    KEPT_PROPERTIES,
     MAX_PROPERTIES_BYTES,
     PROPERTIES_XML,
     check_properties,
+    kept_properties,
     parse_properties,
 )
 from mailboat.packages.filevault.reader import (
@@ -113,7 +113,7 @@ class VaultSource:
         return SingleNamespaces(self._aggregates.bindings())
 
     def package_properties(self) -> Mapping[str, str]:
-        return {key: text for key, text in self.properties.items() if key in KEPT_PROPERTIES}
+        return kept_properties(self.properties)
 
     def close(self) -> None:
         if self._stream is not None:

@@ -7,6 +7,7 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.StringReader;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -18,6 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.zip.ZipEntry;
 import java.util.zip.ZipInputStream;
 import javax.jcr.Node;
@@ -50,12 +52,14 @@ import org.apache.jackrabbit.vault.fs.api.PathFilterSet;
 import org.apache.jackrabbit.vault.fs.api.ProgressTrackerListener;
 import org.apache.jackrabbit.vault.fs.config.DefaultMetaInf;
 import org.apache.jackrabbit.vault.fs.config.DefaultWorkspaceFilter;
+import org.apache.jackrabbit.vault.fs.config.MetaInf;
 import org.apache.jackrabbit.vault.fs.io.Archive;
 import org.apache.jackrabbit.vault.fs.io.ImportOptions;
 import org.apache.jackrabbit.vault.fs.io.Importer;
 import org.apache.jackrabbit.vault.fs.io.ZipArchive;
 import org.apache.jackrabbit.vault.fs.io.ZipStreamArchive;
 import org.apache.jackrabbit.vault.packaging.ExportOptions;
+import org.apache.jackrabbit.vault.packaging.PackageProperties;
 import org.apache.jackrabbit.vault.packaging.VaultPackage;
 import org.apache.jackrabbit.vault.packaging.impl.PackageManagerImpl;
 import org.apache.jackrabbit.vault.util.PlatformNameFormat;
@@ -120,6 +124,10 @@ public final class Exchange {
                 return namespaces();
             case "stream":
                 return stream(words[1]);
+            case "property-names":
+                return propertyNames();
+            case "properties":
+                return properties(words[1]);
             case "names":
                 return names(words);
             default:
@@ -381,6 +389,32 @@ public final class Exchange {
             }
         }
         return list(entries);
+    }
+
+    /** The properties of packages that FileVault has names for. */
+    private static String propertyNames() throws Exception {
+        TreeSet<String> names = new TreeSet<>();
+        for (Class<?> kind : List.of(PackageProperties.class, MetaInf.class)) {
+            for (Field field : kind.getFields()) {
+                if (field.getType() == String.class && !field.getName().startsWith("MF_KEY_")) {
+                    names.add((String) field.get(null));
+                }
+            }
+        }
+        return list(new ArrayList<>(names));
+    }
+
+    /** What FileVault reads in the properties of a package, with its id. */
+    private static String properties(String file) throws Exception {
+        try (VaultPackage opened = new PackageManagerImpl().open(new File(file))) {
+            List<String> found = new ArrayList<>();
+            Properties properties = opened.getMetaInf().getProperties();
+            for (String name : properties.stringPropertyNames()) {
+                found.add(quote(name) + ":" + quote(properties.getProperty(name)));
+            }
+            found.add(quote("id") + ":" + quote(opened.getId().toString()));
+            return "{" + String.join(",", found) + "}";
+        }
     }
 
     /** What FileVault makes of names: the platform name of each, and the name it makes of the second half of the words. */
