@@ -237,6 +237,13 @@ class JournalAccessDeniedError(PermanentError):
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
+class RestoreInterruptedError(RetryableError):
+    """The agent stopped during a restore. The target has the old content, or the snapshot's.
+
+    Restore again.
+    """
+
+
 class JournalMissingError(UsageError):
     """No journal exists at that place. Check the path, restore the journal, or run `mailboat init`.
 

@@ -9,15 +9,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from mailboat.clock import SystemClock
 from mailboat.content.locations import open_target
 from mailboat.content.targets.generations import CURRENT
 from mailboat.errors import TargetCorruptError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
+from mailboat.operations.target_snapshots import take_snapshot
 from support.crashes import KillingFailpoints
 from support.forks import preload, run_child
-from support.target_scenario import HISTORY, import_all, import_history, state_at, target_in
+from support.target_scenario import HISTORY, import_all, import_history, restore_and_die, state_at, target_in
 
 KINDS = ("sqlite", "files", "generations")
 OF_SUBSCRIBER = (Failpoint.SUBSCRIBER_PACKAGE_APPLIED, Failpoint.SUBSCRIBER_COMMITTED)
@@ -89,6 +91,33 @@ def test_a_target_restored_from_an_older_copy_replays_and_converges(tmp_path: Pa
     content, position = content_and_position(target_in(tmp_path / "live", kind))
     assert (content, position) == (state_at(4), 4)
     assert import_all(target_in(tmp_path / "live", kind)) == state_at(len(HISTORY))
+
+
+RESTORE_STEPS = [
+    *((kind, None) for kind in KINDS),
+    *(("files", failpoint) for failpoint in OF_FILES),
+    *(("generations", failpoint) for failpoint in OF_GENERATIONS),
+]
+
+
+@pytest.mark.parametrize(("kind", "failpoint"), RESTORE_STEPS)
+def test_a_target_killed_while_it_is_replaced_has_the_old_content_or_the_new(
+    tmp_path: Path, kind: str, failpoint: Failpoint | None
+) -> None:
+    """And goes on from there to the end of the log, without a repair."""
+    target, snapshot = target_in(tmp_path, kind), tmp_path / "snapshot"
+    assert kill_at(target, Failpoint.SUBSCRIBER_COMMITTED, 2)
+    take_snapshot(target, snapshot, SystemClock())
+    newest, seen = len(HISTORY), set[int]()
+    for nth in (1, 3, 100):
+        assert import_all(target) == state_at(newest)
+        assert run_child(restore_and_die, str(snapshot), target, failpoint, nth) == -signal.SIGKILL
+        content, position = content_and_position(target)
+        assert position in {4, newest}
+        assert content == state_at(position)
+        seen.add(position)
+    assert seen == ({4} if failpoint in OF_FILES or failpoint is Failpoint.TARGET_GENERATION_FLIPPED else {4, newest})
+    assert import_all(target) == state_at(newest)
 
 
 def test_a_database_without_its_log_is_an_older_copy_that_replays(tmp_path: Path) -> None:

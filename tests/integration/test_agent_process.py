@@ -60,7 +60,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         process.start()
         control = process.control
         assert control is not None
-        archive, server = AgentArchive(process.workspace), server_of(process)
+        archive, server = AgentArchive(process.workspace, process.restores), server_of(process)
         server.start()
         try:
             wait_until(lambda: [one.state for one in control.status().subscribers] == ["current"] * 2)

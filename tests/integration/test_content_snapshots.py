@@ -426,6 +426,25 @@ def seeded(boat: Any, tmp_path: Path) -> tuple[str, Path, str]:
     return source, tmp_path / "edge.snapshot", f"sqlite:{tmp_path / 'new.db'}"
 
 
+def test_the_content_of_a_target_is_replaced_when_a_person_says_so(boat: Any, tmp_path: Path) -> None:
+    site, into = tmp_path / "site", f"sqlite:{tmp_path / 'web.db'}"
+    site.mkdir()
+    for number, name in enumerate(("a", "b")):
+        (site / f"{name}.txt").write_text(name)
+        boat.do("publish", site, f"/{name}.txt")
+        boat.do("subscribe", "web", "--into", into, "--until", "caught-up")
+        boat.do("content", "snapshot", into, tmp_path / f"snapshot-{number}")
+    restore = ("content", "restore", tmp_path / "snapshot-0", "--into", into)
+    refused = boat.run(*restore)
+    assert (refused.code, "or replace the content: --replace" in refused.err) == (2, True)
+    refused = boat.run(*restore, "--replace")
+    assert (refused.code, "there is no terminal to ask at" in refused.err) == (2, True)
+    assert boat.json("content", "ls", into)[0]["path"] == "/a.txt"
+    assert boat.json(*restore, "--replace", "--yes")["next_offset"] == 1
+    assert [node["path"] for node in boat.json("content", "ls", into)] == ["/a.txt"]
+    assert "1 package imported, at offset 2" in boat.do("subscribe", "web", "--into", into, "--until", "caught-up").out
+
+
 def test_a_snapshot_of_another_journal_is_refused_by_the_home(boat: Any, command_line: Any, tmp_path: Path) -> None:
     source, file, into = seeded(boat, tmp_path)
     boat.do("content", "snapshot", source, file)

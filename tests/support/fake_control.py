@@ -26,6 +26,7 @@ from mailboat.api.archive import (
     Latency,
     ProblemView,
     RecordView,
+    RestoreView,
     RetainerView,
     RetentionView,
     SettingDifference,
@@ -419,6 +420,7 @@ class FakeArchive:
     def __init__(self, control: FakeControl) -> None:
         """Nothing of its own."""
         self._control = control
+        self.restored = RestoreView("edge-1", "sqlite:/site.db")
 
     def topics(self) -> Sequence[TopicView]:
         """See `LogArchive`."""
@@ -486,6 +488,18 @@ class FakeArchive:
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
         return StoredSnapshotView(self._snapshot(name, target), stored=is_forced or name != "site")
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        """See `Restores`: at once, into the target of edge-1."""
+        if name != "site":
+            raise UsageError(f"there is no snapshot blob:{name}")
+        if target != self.restored.target or not is_replacing:
+            raise UsageError(f"no subscriber of this agent imports into {target}, or it has content")
+        self.restored = RestoreView("edge-1", target, "done", f"blob:{name}", next_offset=3, given_up=0)
+        return self.restored
+
+    def restores(self) -> Sequence[RestoreView]:
+        return [self.restored]
 
     def remove_snapshot(self, name: str) -> None:
         if name != "site":

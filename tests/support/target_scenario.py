@@ -7,10 +7,13 @@ the target after a crash must find exactly that.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 from mailboat.content.locations import open_target
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
@@ -19,8 +22,10 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.nodes import Node, file_node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.operations import target_snapshots
 from mailboat.testing.target_model import ModelTree, as_change
 from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page, large_binary
+from support.crashes import KillingFailpoints
 
 LOG: Final = LogIdentity("cluster", "topic")
 BATCH_PACKAGES: Final = 2
@@ -74,3 +79,16 @@ def import_all(target_text: str) -> list[Node]:
 def target_in(folder: Path, kind: str) -> str:
     """The text that names a target of a kind within a folder."""
     return f"{kind}:{folder / ('target.db' if kind == 'sqlite' else 'target')}"
+
+
+def restore_and_die(snapshot: str, target: str, failpoint: Failpoint | None, nth: int) -> None:
+    """Replace a target's content by a snapshot, and be killed: at the n-th record, or when a step is reached."""
+    of_records = Failpoint.SUBSCRIBER_PACKAGE_APPLIED
+    failpoints = KillingFailpoints(failpoint or of_records, nth)
+
+    def applied(_: int) -> None:
+        failpoints.reach(of_records)
+
+    with mock.patch.object(target_snapshots, "open_target", partial(open_target, failpoints=failpoints)):
+        target_snapshots.restore_snapshot(Path(snapshot), target, None, applied, is_replacing=True)
+    signal.raise_signal(signal.SIGKILL)  # after the commit

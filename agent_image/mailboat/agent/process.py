@@ -26,6 +26,7 @@ from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.observability import Observability
 from mailboat.agent.own_subscribers import OwnSubscribers
 from mailboat.agent.pool_member import PoolMemberProcess
+from mailboat.agent.restores import SnapshotRestores
 from mailboat.agent.subscriber_process import SubscriberProcess, subscription_of
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
 from mailboat.clock import Clock, Deadline, SystemClock
@@ -140,6 +141,9 @@ class AgentProcess:
             SubscriberTask(subscriber.name, self._opener(subscriber), self._pulse, self._heed_end)
             for subscriber in home.config.agents.subscribers
         ]
+        self.restores = SnapshotRestores(
+            self.workspace, tuple(zip(self.config.agents.subscribers, self._tasks, strict=True))
+        )
         self._upkeep = [maintenance_worker(self.workspace, sweep=sweep, figures=self.observability.upkeep)]
 
     @property
@@ -229,6 +233,7 @@ class AgentProcess:
         is_logged = self._stop_by is None and self._has_started  # `Startup` logs an attempt to start that failed
         self._stop_by = self._stop_by or deadline
         self.ask_to_stop()
+        self.restores.stop()  # before the workers are listed: a restore starts one for a subscriber that ended
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
         if is_logged:
             running = ", ".join(worker.name for worker in workers if worker.is_running) or "nothing"

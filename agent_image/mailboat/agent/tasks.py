@@ -1,7 +1,7 @@
 """One subscriber of an agent's process, as a worker: opened, run, and its end kept as data.
 
 A passing fault while it starts is waited out; a named state ends it and stays visible; a defect is logged with its
-trace.
+trace. Work on a target that its subscriber must not hold meanwhile is done by the same thread, between two runs.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class TaskReport(NamedTuple):
     cause: FailureCause | None
 
 
+Interlude = Callable[[Callable[[], bool]], None]
+"""Work between two runs of a subscriber; its argument says whether the process stops. It does not raise."""
+
+
 class SubscriberTask:
     """The worker of one subscriber, and its outcome."""
 
@@ -87,8 +91,10 @@ class SubscriberTask:
         self._is_over = threading.Event()
         self._is_decided = threading.Event()
         self._is_stopping = threading.Event()
+        self._interlude: Interlude | None = None
+        self._has_ended = False  # decided with the lock held; `_is_over` follows when all is closed
         self._clock = clock
-        options = WorkerOptions(
+        self._options = WorkerOptions(
             f"starting the subscriber {name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
             interrupt=self._interrupt,
@@ -96,7 +102,7 @@ class SubscriberTask:
             on_failure=self._note_failure,
             where={"subscriber": name},
         )
-        self.worker: Final = Worker(f"subscriber-{name}", self._turn, clock, options)
+        self.worker = self._new_worker()
 
     @property
     def is_over(self) -> bool:
@@ -106,6 +112,30 @@ class SubscriberTask:
     def await_opened(self, seconds: float) -> None:
         """Wait until it holds its locks, ended, or has to try again; not longer than that."""
         self._clock.wait(self._is_decided, seconds)
+
+    def run_between(self, interlude: Interlude) -> None:
+        """Let the subscriber end its batch and close its target, do this in its thread, and start the subscriber again.
+
+        Also a subscriber that ended in a named state starts again. Not while the process stops: its workers are joined.
+
+        Raises: TargetBusyError while an earlier interlude is not over.
+        """
+        with self._lock:
+            if self._interlude is not None:
+                raise TargetBusyError(
+                    f"a restore into the target of {self.name} is under way", next_step="wait until it has ended"
+                )
+            self._interlude = interlude
+            subscriber = self._subscriber
+            if self._has_ended:
+                # its thread has nothing left to do but to report the end, which must not follow the new start
+                self.worker.join(_LOCK_SECONDS)
+                self._has_ended = False
+                self._is_over.clear()
+                self.worker = self._new_worker()
+                self.worker.start()
+        if subscriber is not None:
+            subscriber.stop()
 
     def view(self) -> AgentView:
         """How it is."""
@@ -126,7 +156,11 @@ class SubscriberTask:
         message = last if subscriber is None else subscriber.present()
         return TaskReport(message, subscriber is not None, self.is_over, self._cause)
 
+    def _new_worker(self) -> Worker:
+        return Worker(f"subscriber-{self.name}", self._turn, self._clock, self._options)
+
     def _turn(self) -> float | None:
+        self._do_interlude()
         try:
             self._run_once()
             self._reason = "stopped"
@@ -140,17 +174,30 @@ class SubscriberTask:
             self._reason, self.exit_code = "defect", DEFECT_EXIT_CODE
             self._cause = _cause_of(error)
             _LOG.exception("subscriber %s failed", self.name)
-        return None
+        with self._lock:
+            # under the lock: an interlude is either seen here, or finds that this thread takes no turn any more
+            self._has_ended = self._interlude is None or self._is_stopping.is_set()
+        return None if self._has_ended else 0.0
+
+    def _do_interlude(self) -> None:
+        interlude = self._interlude
+        if interlude is None or self._is_stopping.is_set():
+            return
+        self._reason = "restoring"
+        interlude(lambda: self.worker.is_stopping)
+        with self._lock:
+            self._interlude = None
 
     def _run_once(self) -> None:
         with closing(self._open_when_free()) as subscriber:
             with self._lock:
                 self._subscriber = subscriber
-            self._cause = None
+                is_awaited = self._interlude is not None
+            self._cause, self.exit_code = None, 0
             self._is_decided.set()
             try:
                 # a stop that came while the target was opened found no subscriber to stop: see `_interrupt`
-                if not self.worker.is_stopping:
+                if not (self.worker.is_stopping or is_awaited):
                     subscriber.run(Until.FOREVER)
             finally:
                 with self._lock:

@@ -222,6 +222,46 @@ class SnapshotView:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreView:
+    """A subscriber of an agent, with the last restore into its target since the agent started.
+
+    Attributes:
+        subscriber: The subscriber's name.
+        target: Its target.
+        state: `none`, `waiting` (for the current batch to end), `restoring`, `done` or `failed`.
+        snapshot: `blob:NAME`; None without a restore.
+        phase: `fetching` or `restoring` while it runs.
+        done_bytes: Bytes of the phase that are done.
+        total_bytes: Bytes of the phase, if known.
+        begun_at: When it was asked for.
+        next_offset: The position of the target afterwards.
+        given_up: Packages in the error queue afterwards.
+        error: The name of the error that it failed with; the target is as it was before.
+        message: Why it failed.
+        next_step: What to do about that.
+    """
+
+    subscriber: str
+    target: str
+    state: str = "none"
+    snapshot: str | None = None
+    phase: str | None = None
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    begun_at: Moment | None = None
+    next_offset: int | None = None
+    given_up: int | None = None
+    error: str | None = None
+    message: str | None = None
+    next_step: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no restore is under way."""
+        return self.state not in {"waiting", "restoring"}
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSnapshotView:
     """The result of storing a snapshot.
 
@@ -519,4 +559,24 @@ class Archive(JournalUpkeep, Protocol):
 
     def remove_snapshot(self, name: str) -> None:
         """Remove the name of a snapshot; a sweep removes its blob. Raises: SnapshotMissingError."""
+        ...
+
+
+class Restores(Protocol):
+    """Restores of stored snapshots into the targets of an agent's own subscribers; from several threads."""
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        """Begin: the subscriber of the target stops, the snapshot is restored, and the subscriber starts again.
+
+        Raises:
+            SnapshotMissingError: No snapshot has that name.
+            UsageError: No subscriber of this agent has that target, or a shared pool has it.
+            TargetNotEmptyError: The target has content, and is not to be replaced.
+            TargetBusyError: A restore into it is under way, or the agent is stopping.
+            JournalReplacedError, JournalTrimmedError, JournalShorterError: The position does not fit the journal.
+        """
+        ...
+
+    def restores(self) -> Sequence[RestoreView]:
+        """All subscribers of the agent, each with its last restore."""
         ...

@@ -24,6 +24,7 @@ from mailboat.api.archive import (
     ExpiryView,
     JournalFigures,
     RecordView,
+    RestoreView,
     RetentionView,
     SnapshotView,
     StoredSnapshotView,
@@ -240,6 +241,12 @@ class HttpControl:
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
         return self._ask(operations.store_snapshot(target, name, is_forced=is_forced))
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        return self._ask(operations.restore_snapshot(name, target, is_replacing=is_replacing))
+
+    def restores(self) -> Sequence[RestoreView]:
+        return self._ask(operations.restores())
 
     def remove_snapshot(self, name: str) -> None:
         self._ask(operations.remove_snapshot(name))

@@ -20,6 +20,7 @@ from mailboat.api.archive import (
     ExpiryView,
     JournalFigures,
     RecordView,
+    RestoreView,
     RetentionView,
     SnapshotView,
     StoredSnapshotView,
@@ -265,6 +266,17 @@ def store_snapshot(target: str, name: str, *, is_forced: bool) -> Operation[Stor
     """`Archive.store_snapshot`."""
     body = {"target": target, "name": name, "force": is_forced}
     return Operation("POST", "/snapshots", StoredSnapshotView, body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def restore_snapshot(name: str, target: str, *, is_replacing: bool) -> Operation[RestoreView]:
+    """`Restores.restore_snapshot`."""
+    body = {"target": target, "replace": is_replacing}
+    return Operation("POST", f"/snapshots/{_quoted(name)}/restore", RestoreView, body=body)
+
+
+def restores() -> Operation[tuple[RestoreView, ...]]:
+    """`Restores.restores`."""
+    return Operation("GET", "/restores", tuple[RestoreView, ...])
 
 
 def remove_snapshot(name: str) -> Operation[dict[str, str]]:

@@ -21,7 +21,7 @@ from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
-    from mailboat.api.archive import Archive
+    from mailboat.api.archive import Archive, Restores
     from mailboat.api.client import HttpControl
     from mailboat.api.control import Control
     from mailboat.composition.home import Home
@@ -119,6 +119,12 @@ class Session(Frozen):
 
         with self.workspace(home) as workspace:
             yield JournalArchive(workspace, watch, phases)
+
+    @contextmanager
+    def restores(self, url: str) -> Iterator[Restores]:
+        """Restores into the targets of the agent at the URL."""
+        with closing(self._client(url)) as client:
+            yield client
 
     def _client(self, url: str) -> HttpControl:
         from mailboat.api.client import HttpControl

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from mailboat.api.archive import SnapshotView
+from mailboat.api.archive import RestoreView, SnapshotView
+from mailboat.api.problems import TYPE_PREFIX, Problem, error_of
 from mailboat.api.records import document_of
 from mailboat.cli.config import configuration
-from mailboat.cli.options import command, remote_command
+from mailboat.cli.confirmation import ask
+from mailboat.cli.options import remote_command
 from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
@@ -23,11 +26,24 @@ from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.places import check_file_place
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
-from mailboat.errors import UsageError
+from mailboat.errors import AgentDefectError, RestoreInterruptedError, UsageError
 from mailboat.operations.stored_snapshots import restore_stored, seed
 from mailboat.operations.target_snapshots import SnapshotResult, restore_snapshot, take_snapshot
 
 _STORED: Final = "blob:"
+_POLL_SECONDS: Final = 0.5
+
+
+class _How(NamedTuple):
+    """How a home restores.
+
+    Attributes:
+        is_checked: The position must fit the journal.
+        is_replacing: The target may have content.
+    """
+
+    is_checked: bool
+    is_replacing: bool
 
 
 def register(group: typer.Typer) -> None:
@@ -82,32 +98,43 @@ def snapshot(
     session.show(_report(taken, place, f"{target} at {taken.head.position.next_offset} is in {file}"))
 
 
-@command
+@remote_command
 def restore(
     session: Session,
     place: PlaceArgument,
     into: IntoOption,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing content.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     any_journal: Annotated[
         bool, typer.Option("--any-journal", help="Skip the position check here; the subscriber checks it at start.")
     ] = False,
     seed: Annotated[
-        bool, typer.Option("--seed", help="Restore only where it helps, else say why and exit 0. Needs blob:NAME.")
+        bool,
+        typer.Option("--seed", help="Exit 0 without changes if the target has a position, or no blob:NAME fits."),
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Create a target from a snapshot: its subscriber continues at the snapshot's position.
+    """Create a target from a snapshot; its subscriber continues at the snapshot's position.
 
-    It must fit the journal of the home. With `roots` of its subscriber only what lies below them is restored. With
-    --seed it exits 0 without changes if the target has a position, or no snapshot of that name fits.
+    Of its subscriber's `roots`, only what lies below them. --replace replaces content, position and error queue in one
+    commit: stop the subscriber first. With --url, the subscriber's agent does that with blob:NAME.
     """
-    if seed and (any_journal or not place.startswith(_STORED)):
-        raise UsageError("--seed takes blob:NAME, and looks whether it fits the journal")
-    if seed:
+    if seed and (any_journal or replace or not place.startswith(_STORED)):
+        raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
+    if replace:
+        question = f"Replace the content of {into} by that of {place}?"
+        ask(question, "nothing was replaced", is_sure=yes)
+    how = _How(is_checked=not any_journal, is_replacing=replace)
+    if session.url is not None:
+        if seed or any_journal or config is not None or not place.startswith(_STORED):
+            raise UsageError("an agent restores blob:NAME only, without --seed, --any-journal and --config")
+        _restore_at_agent(session, session.url, (place, into), is_replacing=replace)
+    elif seed:
         _seed(session, (place, into), config)
     elif place.startswith(_STORED):
-        _restore_stored(session, (place, into), config, is_checked=not any_journal)
+        _restore_stored(session, (place, into), config, how)
     else:
-        _restore_file(session, (Path(place), into), config, is_checked=not any_journal)
+        _restore_file(session, (Path(place), into), config, how)
 
 
 @remote_command
@@ -200,26 +227,53 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
     _show_restored(session, seeded.taken, place, into)
 
 
-def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, *, is_checked: bool) -> None:
-
+def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, how: _How) -> None:
     place, into = what
     with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
         phases = transfer if transfer.is_shown else None
         name = place.removeprefix(_STORED)
-        taken = restore_stored(name, into, workspace, is_checked=is_checked, phases=phases)
+        taken = restore_stored(
+            name, into, workspace, is_checked=how.is_checked, is_replacing=how.is_replacing, phases=phases
+        )
     _show_restored(session, taken, place, into)
 
 
-def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, *, is_checked: bool) -> None:
+def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_replacing: bool) -> None:
+    place, into = what
+    clock = SystemClock()
+    with session.restores(url) as restores, Transfer(sys.stderr) as transfer:
+        view = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
+        phase, shown = view.phase, 0
+        while not view.is_over:
+            clock.wait(threading.Event(), _POLL_SECONDS)
+            view = next((one for one in restores.restores() if one.target == into), RestoreView(view.subscriber, into))
+            if view.phase is not None:
+                shown = shown if view.phase == phase else 0
+                phase = view.phase
+                transfer.begin(phase, view.total_bytes)
+                transfer.advance(view.done_bytes - shown)
+                shown = view.done_bytes
+    if view.error is not None:
+        name, message = view.error, view.message
+        problem = Problem(f"{TYPE_PREFIX}{name}", name, 500, message, next_step=view.next_step)
+        raise error_of(problem, url) or AgentDefectError(f"{into} was not restored: {message}")
+    if view.next_offset is None:
+        raise RestoreInterruptedError(f"the agent restarted while {place} was restored into {into}")
+    line = f"{into} has what {place} held, and goes on at {view.next_offset}"
+    session.show(Report(document_of(view), [place], lambda: [line]))
+    _note_given_up(session, view.given_up or 0)
 
+
+def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, how: _How) -> None:
     file, into = what
     home = _home_if_any(session, config)
     roots = () if home is None else roots_of_target(home, into)
     with ExitStack() as opened:
-        workspace = opened.enter_context(Workspace(home)) if home is not None and is_checked else None
+        workspace = opened.enter_context(Workspace(home)) if home is not None and how.is_checked else None
         transfer = opened.enter_context(Transfer(sys.stderr))
         transfer.begin("restoring", file_bytes(file))
-        taken = restore_snapshot(file, into, workspace, transfer.advance if transfer.is_shown else None, roots)
+        watch = transfer.advance if transfer.is_shown else None
+        taken = restore_snapshot(file, into, workspace, watch, roots, is_replacing=how.is_replacing)
     _show_restored(session, taken, str(file), into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
@@ -229,11 +283,13 @@ def _show_restored(session: Session, taken: SnapshotResult, place: str, into: st
     offset = taken.head.position.next_offset
     below = f" below {', '.join(taken.roots)}" if taken.roots else ""
     session.show(_report(taken, place, f"{into} has what {place} held{below}, and goes on at {offset}"))
-    if taken.head.given_up:
-        session.note(
-            f"it lacks {count_text(len(taken.head.given_up), 'package')} that had been given up:"
-            " mailboat errors ls, once its subscriber runs"
-        )
+    _note_given_up(session, len(taken.head.given_up))
+
+
+def _note_given_up(session: Session, count: int) -> None:
+    if count:
+        lacking = count_text(count, "package")
+        session.note(f"it lacks {lacking} that had been given up: mailboat errors ls, once its subscriber runs")
 
 
 def _workspace(session: Session, config: Path | None) -> Workspace:

@@ -403,6 +403,14 @@ class Batch(Protocol):
     def resolve(self, offset: Offset) -> None:
         """Take an entry out of the error queue: its package is imported now."""
 
+    def forget_packages(self) -> None:
+        """Forget what the ledger says of packages, as the batch replaces all content; what it adds itself stays.
+
+        These are: error queue, skipped publishers, report starts, open builds, commands that are not done, imports of a
+        pool, and calls of the hook `after` for packages that are imported again. Confirmations, jobs and a suspension
+        stay.
+        """
+
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         """Store what a command has done so far and, with an answer, that it is over."""
 

@@ -23,6 +23,8 @@ from mailboat.api.archive import (
     ExpiryView,
     JournalFigures,
     RecordView,
+    Restores,
+    RestoreView,
     RetainerView,
     RetentionView,
     SettingDifference,
@@ -53,13 +55,7 @@ from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
 from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
 from mailboat.operations.journal_verification import journal_damage, verify_journal
-from mailboat.operations.stored_snapshots import (
-    PLACE,
-    StoredSnapshot,
-    snapshot_missing,
-    store_snapshot,
-    stored_snapshots,
-)
+from mailboat.operations.stored_snapshots import snapshot_missing, store_snapshot, stored_snapshots, view_of_stored
 from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import Turn
 
@@ -124,7 +120,7 @@ class MessageView:
     binaries: tuple[BinaryView, ...] = ()
 
 
-class LogArchive(Archive, Protocol):
+class LogArchive(Archive, Restores, Protocol):
     """What an agent's HTTP API reads: the archive, and whole messages. Safe to call from several threads."""
 
     def message(self, offset: int) -> MessageView:
@@ -138,7 +134,7 @@ class LogArchive(Archive, Protocol):
 
 
 class JournalArchive:
-    """See `LogArchive`: over the storage of a workspace."""
+    """See `LogArchive`: over the storage of a workspace, without restores, which need the process of the subscriber."""
 
     def __init__(self, workspace: Workspace, watch: SweepWatch | None = None, phases: Phases | None = None) -> None:
         """Read nothing yet.
@@ -285,11 +281,11 @@ class JournalArchive:
         )
 
     def snapshots(self) -> Sequence[SnapshotView]:
-        return [_snapshot_view(name, one) for name, one in stored_snapshots(self._workspace.blobs)]
+        return [view_of_stored(name, one) for name, one in stored_snapshots(self._workspace.blobs)]
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
         kept = store_snapshot(target, name, self._workspace, is_forced=is_forced, phases=self._phases)
-        return StoredSnapshotView(_snapshot_view(name, kept.stored), kept.is_new)
+        return StoredSnapshotView(view_of_stored(name, kept.stored), kept.is_new)
 
     def remove_snapshot(self, name: str) -> None:
         if not self._workspace.blobs.documents.remove(name):
@@ -310,6 +306,17 @@ class JournalArchive:
 
 class AgentArchive(JournalArchive):
     """The archive of an agent for callers elsewhere: they can't name files of its machine."""
+
+    def __init__(self, workspace: Workspace, restores: Restores) -> None:
+        """Read nothing yet; `restores` are those into the targets of the process."""
+        super().__init__(workspace)
+        self._restores = restores
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        return self._restores.restore_snapshot(name, target, is_replacing=is_replacing)
+
+    def restores(self) -> Sequence[RestoreView]:
+        return self._restores.restores()
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
         targets = {subscriber.target for subscriber in self._workspace.home.known_subscribers()}
@@ -351,18 +358,6 @@ def _retention_view(turn: Turn, now_ms: int, *, is_on: bool, is_applied: bool) -
             )
             for one, is_durable in turn.registrations
         ),
-    )
-
-
-def _snapshot_view(name: str, one: StoredSnapshot) -> SnapshotView:
-    return SnapshotView(
-        f"{PLACE}{name}",
-        one.sha256,
-        one.length_bytes,
-        one.target,
-        moment_of(one.taken_ms),
-        one.next_offset,
-        str(one.position.identity),
     )
 
 

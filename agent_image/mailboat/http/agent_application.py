@@ -33,7 +33,7 @@ def agent_application(process: AgentProcess, control: ControlService, history: L
     ports = ApiPorts(
         control,
         control.jobs,
-        AgentArchive(workspace),
+        AgentArchive(workspace, process.restores),
         process,
         process.observability,
         clock,

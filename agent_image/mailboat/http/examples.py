@@ -17,6 +17,7 @@ from mailboat.api.archive import (
     Latency,
     ProblemView,
     RecordView,
+    RestoreView,
     RetainerView,
     RetentionView,
     SettingDifference,
@@ -213,6 +214,9 @@ SWEEP: Final[Document] = document_of(
 )
 _SNAPSHOT: Final = SnapshotView("blob:site", _DIGEST, 52_000_000, "sqlite:/srv/site.db", _AT, 128, _LOG_ID)
 SNAPSHOT: Final[Document] = document_of(_SNAPSHOT)
+RESTORE: Final[Document] = document_of(
+    RestoreView("edge-1", "sqlite:/srv/site.db", "restoring", "blob:site", "restoring", 26_000_000, 52_000_000, _AT)
+)
 STORED_SNAPSHOT: Final[Document] = document_of(StoredSnapshotView(_SNAPSHOT, stored=True))
 QUEUE: Final[Document] = document_of(_QUEUE)
 QUEUE_PAGE: Final[Document] = document_of(QueuePage(_QUEUE, (_ITEM,), 98))

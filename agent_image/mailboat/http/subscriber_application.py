@@ -24,6 +24,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mailboat.agent.own_subscribers import OwnSubscribers, SentCommands
+from mailboat.agent.restores import SnapshotRestores
+from mailboat.api.archive import SnapshotView
 from mailboat.api.dashboard_files import DASHBOARD_FILES, accepts_gzip
 from mailboat.api.records import CallerView, CommandView, document_of
 from mailboat.clock import Clock, SystemClock
@@ -43,6 +45,7 @@ from mailboat.http.long_poll import settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.http.refusals import HANDLERS, answer_error, undeclared_body
+from mailboat.operations.stored_snapshots import stored_snapshots, view_of_stored
 
 if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
@@ -63,6 +66,8 @@ _LINKS: Final = (
     (f"{_API}/events?follow=false", "The same as server-sent events; without `follow=false` changes follow."),
     (f"{_API}/history", "Lag and throughput of the last hour."),
     (f"{_API}/errors", "Error queues of the subscribers; POST `/redrive` below it imports packages again."),
+    (f"{_API}/restores", "Restores; POST `/api/v1/snapshots/NAME/restore` restores the target of a subscriber."),
+    (f"{_API}/snapshots", "Snapshots in the blob store."),
     (f"{_API}/memory", "Memory of this agent."),
     *PROBE_LINKS,
 )
@@ -151,6 +156,9 @@ def subscriber_application(
         _read("/history", lambda _: history.total()),
         _read("/memory", lambda _: memory.view()),
         _read("/subscribers/{name}/history", lambda request: _history_of(history, request), "instance"),
+        _read("/snapshots", lambda _: _snapshots_of(process)),
+        _read("/restores", lambda _: process.restores.restores()),
+        _restore(process.restores),
         _read("/errors", lambda request: _failed(own, request), "subscriber", "page", "max_items"),
         _read(_QUEUE, lambda request: _queue(own, request), "from_offset", "max_items"),
         *(_command(own, waiting, command) for command in _COMMANDS),
@@ -188,6 +196,25 @@ def _command(own: OwnSubscribers, waiting: _Waiting, command: _Command) -> Route
         return json_answer(document if "offsets" in command.members else document[0], HTTPStatus.ACCEPTED)
 
     route = Route(f"{_API}{command.path}", answer, methods=[command.method])
+    return route
+
+
+def _restore(restores: SnapshotRestores) -> Route:
+    """A route that begins a restore into the target of a subscriber."""
+
+    async def answer(request: Request) -> Response:
+        call = _admit(request, route, Verb.ADMIN, ())
+        asked = await _body_of(request)
+        _checked(asked, MappingProxyType({"target": (str,), "replace": (bool,)}))
+        name, target = request.path_params["snapshot"], asked.get("target", "")
+        call.concerns({"target": target, "snapshot": name})
+        begun = await run_in_threadpool(
+            lambda: restores.restore_snapshot(name, target, is_replacing=asked.get("replace", False))
+        )
+        call.concerns({"subscriber": begun.subscriber})
+        return json_answer(document_of(begun), HTTPStatus.ACCEPTED)
+
+    route = Route(f"{_API}/snapshots/{{snapshot}}/restore", answer, methods=["POST"])
     return route
 
 
@@ -259,6 +286,10 @@ def _history_of(history: LagHistory, request: Request) -> object:
     return history.of(request.path_params["name"], request.query_params.get("instance"))
 
 
+def _snapshots_of(process: AgentProcess) -> list[SnapshotView]:
+    return [view_of_stored(name, stored) for name, stored in stored_snapshots(process.workspace.blobs)]
+
+
 def _failed(own: OwnSubscribers, request: Request) -> object:
     query = request.query_params
     return own.failed(query.get("subscriber"), query.get("page"), _number(request, "max_items", 100, MAX_PAGE) or 1)
@@ -311,7 +342,9 @@ def _checked(asked: Asked, members: Mapping[str, tuple[type, ...]]) -> float:
     for name, value in asked.items():
         if name not in members:
             raise UsageError(f"body.{name[:200]}: there is no such member", next_step=f"it takes {', '.join(members)}")
-        if isinstance(value, bool) or not isinstance(value, members[name]):
+        types = members[name]
+        # a boolean is an integer, too
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise UsageError(f"body.{name}: unexpected {type(value).__name__}")
     offsets = asked.get("offsets", [])
     if len(offsets) > MAX_PAGE or any(type(offset) is not int or offset < 0 for offset in offsets):

@@ -2,7 +2,8 @@
 
 Any process with access to the store can begin with the newest snapshot of a name, also elsewhere: members of a pool
 do. A name is moved to another snapshot only once all of that is stored, and only to one that stands further in the same
-log, so several subscribers may keep one name. A sweep keeps what names stand for. Called by `mailboat content`.
+log, so several subscribers may keep one name. A sweep keeps what names stand for. Called by `mailboat content`, and by
+agents for their own subscribers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from mailboat.api.archive import SnapshotView
 from mailboat.blobs.port import BlobStore
+from mailboat.clock import moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.workspace import Workspace
 from mailboat.content.foreign_failures import TranslatedFailures
@@ -155,9 +158,15 @@ def store_snapshot(
 
 
 def restore_stored(
-    name: str, target: str, workspace: Workspace, *, is_checked: bool = True, phases: Phases | None = None
+    name: str,
+    target: str,
+    workspace: Workspace,
+    *,
+    is_checked: bool = True,
+    is_replacing: bool = False,
+    phases: Phases | None = None,
 ) -> SnapshotResult:
-    """Make a new target of the snapshot that a name stands for.
+    """Make a new target of the snapshot that a name stands for, or replace the content of an existing one.
 
     Args:
         name: Of the snapshot.
@@ -165,6 +174,7 @@ def restore_stored(
         workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
             to which roots the target's subscriber is limited.
         is_checked: Whether it must.
+        is_replacing: See `restore_snapshot`.
         phases: Receives the progress.
 
     Raises:
@@ -174,7 +184,7 @@ def restore_stored(
     stored = stored_snapshot(workspace.blobs, name)
     if is_checked:
         # Checked again by `restore_snapshot`: retention may pass the position during the transfer.
-        check_position(_head(stored), workspace)  # before all of it is fetched
+        check_stored(stored, workspace)  # before all of it is fetched
     with _room(workspace) as folder:
         file = folder / "snapshot"
         _fetch(workspace.blobs, stored, file, phases)
@@ -182,7 +192,9 @@ def restore_stored(
         if phases is not None:
             phases.begin("restoring", stored.length_bytes)
         watch = None if phases is None else phases.advance
-        return restore_snapshot(file, target, workspace if is_checked else None, watch, roots)
+        return restore_snapshot(
+            file, target, workspace if is_checked else None, watch, roots, is_replacing=is_replacing
+        )
 
 
 def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = None) -> Seeded:
@@ -219,6 +231,20 @@ def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
     if found is None:
         raise snapshot_missing(name, blobs)
     return found
+
+
+def check_stored(stored: StoredSnapshot, workspace: Workspace) -> None:
+    """See that a subscriber could go on from the snapshot. Raises: as `check_position`."""
+    check_position(SnapshotHead(stored.position, (), stored.target, stored.taken_ms), workspace)
+
+
+def view_of_stored(name: str, stored: StoredSnapshot) -> SnapshotView:
+    """What a name stands for, as a record of the API."""
+    taken_at = moment_of(stored.taken_ms)
+    place, identity = f"{PLACE}{name}", str(stored.position.identity)
+    return SnapshotView(
+        place, stored.sha256, stored.length_bytes, stored.target, taken_at, stored.next_offset, identity
+    )
 
 
 class _WatchedFile(io.BufferedReader):
@@ -303,10 +329,6 @@ def _decode(found: dict[str, object]) -> StoredSnapshot:
         checked_text(found["target"]),
         checked_ms(found["taken_ms"]),
     )
-
-
-def _head(stored: StoredSnapshot) -> SnapshotHead:
-    return SnapshotHead(stored.position, (), stored.target, stored.taken_ms)
 
 
 def _position_of(target: str) -> Position:

@@ -1,8 +1,8 @@
 """Taking snapshots of targets, and restoring them: a subscriber begins near the log's end instead of at its beginning.
 
 The content travels as a `tree` package with all its binaries inside, so a snapshot needs no blob store and any kind of
-target can be restored from any other. Restoring is one commit of the new target: content, position and error queue, or
-nothing. Called by `mailboat content snapshot` and `restore`.
+target can be restored from any other. Restoring is one commit of the target, new or replaced: content, position and
+error queue, or nothing. Called by `mailboat content snapshot` and `restore`, and by agents for their own subscribers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mailboat.clock import Clock, milliseconds_now
 from mailboat.composition.workspace import Workspace
 from mailboat.config.document import LimitsConfig
 from mailboat.content.locations import open_target, opened_ledger, parse_target
-from mailboat.content.port import Target
+from mailboat.content.port import Batch, Target
 from mailboat.content.snapshot_format import (
     Snapshot,
     SnapshotCorruptError,
@@ -44,9 +44,9 @@ _NO_LIMITS: Final = LimitsConfig(
 
 
 class TargetNotEmptyError(UsageError):
-    """A snapshot can only be restored into a new or empty target. The existing content was not touched.
+    """A snapshot is restored into a new or empty target. The content was not touched.
 
-    Name another place, or remove the target first.
+    Name another place, or pass `--replace`.
     """
 
 
@@ -95,8 +95,13 @@ def restore_snapshot(
     workspace: Workspace | None,
     watch: Watch | None = None,
     roots: tuple[NodePath, ...] = (),
+    *,
+    is_replacing: bool = False,
 ) -> SnapshotResult:
-    """Make a new target of a snapshot.
+    """Make a new target of a snapshot, or replace the content of an existing one.
+
+    Replacing is one commit of the existing target: readers see the content of before until then, and so does whatever
+    opens the target after a crash.
 
     Args:
         file: The snapshot.
@@ -104,23 +109,32 @@ def restore_snapshot(
         workspace: Whose log the position must fit; None when that is left to the subscriber's start.
         watch: Receives the bytes of content processed.
         roots: Those of the target's subscriber: nothing outside is restored; empty: all is.
+        is_replacing: The target may have content. Its subscriber stays; commands that are not done are forgotten.
 
     Raises:
         SnapshotCorruptError: Before anything was written.
         JournalReplacedError, JournalTrimmedError, JournalShorterError: The position does not fit the log.
+        UsageError: The target is that of a shared pool.
         TargetNotEmptyError, TargetBusyError, StorageFullError, StorageReadOnlyError.
     """
-    location = parse_target(target)
+    parse_target(target)  # before the snapshot is read
     with opened_snapshot(file) as snapshot:
         if workspace is not None:
             check_position(snapshot.head, workspace)
-        was_there = location.database.is_file()
-        if was_there:
-            _check_is_empty(target)
+        if not is_replacing:
+            check_is_empty(target)
         with closing(open_target(target)) as opened:
-            # checked again under the target's lock: another process may have begun it since
-            _check_empty_ledger(opened, target)
-            _apply(snapshot, opened, file, watch, roots)
+            if is_replacing:
+                _check_is_replaceable(opened)
+            else:  # checked again under the target's lock: another process may have begun it since
+                _check_empty_ledger(opened, target)
+            with opened.batch() as batch:
+                if is_replacing:
+                    batch.forget_packages()
+                _apply(snapshot, batch, file, watch, roots)
+                if workspace is not None:  # again: retention may have passed the position meanwhile
+                    check_position(snapshot.head, workspace)
+                batch.commit(snapshot.head.position)
         return SnapshotResult(snapshot.head, snapshot.tail, file.stat().st_size, roots)
 
 
@@ -146,30 +160,43 @@ def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> Sna
     return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
 
 
-def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None, roots: tuple[NodePath, ...]) -> None:
+def _apply(snapshot: Snapshot, batch: Batch, file: Path, watch: Watch | None, roots: tuple[NodePath, ...]) -> None:
     reader = TreeCodec().open(snapshot.package, _NO_LIMITS, None)
     try:
         change = reader.change()
         if change.filter != _EVERYTHING:
             raise SnapshotCorruptError(f"{file} holds a part of a tree only", file=file)
-        with target.batch() as batch:
-            records = change.records if watch is None else watched_records(change.records, watch)
-            wanted = change._replace(records=records)
-            part = Roots(roots).part_of(wanted) if roots else wanted
-            batch.apply(part, snapshot.head.position.next_offset)
-            for entry in snapshot.head.given_up:
-                batch.give_up(entry)
-            batch.pass_over(snapshot.head.passed_over)
-            batch.commit(snapshot.head.position)
+        records = change.records if watch is None else watched_records(change.records, watch)
+        wanted = change._replace(records=records)
+        part = Roots(roots).part_of(wanted) if roots else wanted
+        batch.apply(part, snapshot.head.position.next_offset)
+        for entry in snapshot.head.given_up:
+            batch.give_up(entry)
+        batch.pass_over(snapshot.head.passed_over)
     finally:
         reader.close()
 
 
-def _check_is_empty(target: str) -> None:
-    """Before it is opened for writing, which would finish what an earlier process left undone."""
+def check_is_empty(target: str) -> None:
+    """See that a target is missing or empty, before it is opened for writing, which would finish what is left undone.
+
+    Raises: TargetNotEmptyError.
+    """
+    # the file first: opening the ledger of a target that was never made would be an error
+    if not parse_target(target).database.is_file():
+        return
     with opened_ledger(target) as ledger:
         if ledger.position() is not None:
             raise _not_empty(target)
+
+
+def _check_is_replaceable(opened: Target) -> None:
+    if opened.ledger.pool.marker() is not None:
+        # members hold positions and tokens of their own, which a replaced target would contradict
+        raise UsageError(
+            f"{opened.uri} is the target of a shared pool, whose members cannot be restored one by one",
+            next_step="stop the pool, restore into another place, and let the pool import there",
+        )
 
 
 def _check_empty_ledger(opened: Target, target: str) -> None:
@@ -180,5 +207,5 @@ def _check_empty_ledger(opened: Target, target: str) -> None:
 def _not_empty(target: str) -> TargetNotEmptyError:
     return TargetNotEmptyError(
         f"{target} is a target already, with content and a position of its own",
-        next_step="restore into another place, and point the subscriber there",
+        next_step="restore into another place, or replace the content: --replace",
     )

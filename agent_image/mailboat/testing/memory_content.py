@@ -108,6 +108,12 @@ class MemoryStore:
         """Make it the target of a shared pool."""
         self.marker = marker
 
+    def forget_packages(self, position: Offset) -> None:
+        """See `Batch.forget_packages`."""
+        self.errors, self.wanted, self.unfollowed, self.done, self.report_starts = {}, set(), set(), {}, {}
+        self.open_commands = {}
+        self.after_calls = {offset: call for offset, call in self.after_calls.items() if offset < position}
+
     def note_done(self, done: Mapping[Offset, Token], position: Offset) -> None:
         """Add packages that a pool is done with; forget those that the position covers."""
         known = {**self.done, **done}
@@ -363,6 +369,7 @@ class MemoryBatch:
         self._passed_over: set[str] = set()
         self._after_calls: list[AfterCall] = []
         self._jobs: list[NewJob] = []
+        self._is_forgetting = False
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         carried = set()
@@ -422,6 +429,10 @@ class MemoryBatch:
     def resolve(self, offset: Offset) -> None:
         self._resolved.append(offset)
 
+    def forget_packages(self) -> None:
+        self._is_forgetting = True
+        self._builds = ()
+
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         self._commands.append((command, answer))
 
@@ -431,6 +442,8 @@ class MemoryBatch:
 
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
+        if self._is_forgetting:
+            store.forget_packages(position.next_offset)
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None

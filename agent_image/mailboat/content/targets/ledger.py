@@ -202,6 +202,10 @@ class BatchLedger:
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
         self._jobs: list[NewJob] = []
+        self._is_forgetting = False
+
+    def forget_packages(self) -> None:
+        self._is_forgetting = True
 
     def add_status(self, message: StatusMessage) -> None:
         self._statuses.append((encode_message(message)[1],))
@@ -233,25 +237,16 @@ class BatchLedger:
         """Write it all with the position, in the transaction that is open on the connection."""
         connection.execute(_STORE_POSITION, _position_row(position, changes))
         connection.execute("DELETE FROM attempt")
+        if self._is_forgetting:  # before what the batch adds
+            _forget_packages(connection, position.next_offset)
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
         if self._jobs:
             note_jobs(connection, self._jobs)
         if done:
             note_done(connection, done, position.next_offset)
-        for entry in self._given_up:
-            connection.execute(
-                "INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
-                (
-                    entry.offset,
-                    entry.package_id,
-                    entry.pub_agent_name,
-                    json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths),
-                    cause_text(entry.cause),
-                    entry.attempts,
-                    entry.given_up_ms,
-                ),
-            )
+        rows = map(_entry_row, self._given_up)
+        connection.executemany("INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)", rows)
         for publisher in self._passed_over:
             connection.execute("INSERT OR IGNORE INTO passed_over VALUES (?)", (publisher,))
         if self._after_calls:
@@ -262,8 +257,22 @@ class BatchLedger:
             settle_command(connection, command, answer)
         if self._builds is not None:
             connection.execute("DELETE FROM open_build")
-            rows = [(build.publisher, build.build_id, build.done, build.total, build.last_ms) for build in self._builds]
-            connection.executemany("INSERT INTO open_build VALUES (?, ?, ?, ?, ?)", rows)
+            open_builds = [(one.publisher, one.build_id, one.done, one.total, one.last_ms) for one in self._builds]
+            connection.executemany("INSERT INTO open_build VALUES (?, ?, ?, ?, ?)", open_builds)
+
+
+def _forget_packages(connection: sqlite3.Connection, next_offset: Offset) -> None:
+    for table in ("given_up", "passed_over", "open_build", "pool_done"):
+        connection.execute(f"DELETE FROM {table}")
+    connection.execute("DELETE FROM command WHERE answer IS NULL")
+    connection.execute("DELETE FROM after_call WHERE at_offset >= ?", (next_offset,))
+    connection.execute("UPDATE state SET reports = '{}'")
+
+
+def _entry_row(entry: GivenUp) -> tuple[object, ...]:
+    paths = json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths)
+    identity = entry.offset, entry.package_id, entry.pub_agent_name
+    return *identity, paths, cause_text(entry.cause), entry.attempts, entry.given_up_ms
 
 
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:

@@ -207,6 +207,9 @@ class TreeBatch:
     def resolve(self, offset: Offset) -> None:
         self._additions.resolve(offset)
 
+    def forget_packages(self) -> None:
+        self._additions.forget_packages()
+
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         self._additions.note_command(command, answer)
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict, StringConstraints, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.archive import MAX_BLOBS, BlobList, SnapshotView, StoredSnapshotView, SweepView
+from mailboat.api.archive import MAX_BLOBS, BlobList, RestoreView, SnapshotView, StoredSnapshotView, SweepView
 from mailboat.config.document import Verb
-from mailboat.http.examples import BLOBS, SNAPSHOT, STORED_SNAPSHOT, SWEEP
+from mailboat.http.examples import BLOBS, RESTORE, SNAPSHOT, STORED_SNAPSHOT, SWEEP
 from mailboat.http.ports import LONGEST_NAME, CurrentCall, Ports, operation
 
 router = APIRouter(prefix="/api/v1", tags=["storage"])
@@ -48,6 +48,20 @@ class SnapshotDocument:
     target: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
     name: Name
     force: bool = False
+
+
+@with_config(ConfigDict(title="RestoreOrder", extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class RestoreDocument:
+    """A request to restore a snapshot.
+
+    Attributes:
+        target: The target of a subscriber of this agent, as `GET /restores` lists it.
+        replace: Replace the content of the target; without it, a target with content is refused.
+    """
+
+    target: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+    replace: bool = False
 
 
 SnapshotName = Annotated[
@@ -93,3 +107,29 @@ async def remove_snapshot(snapshot: SnapshotName, ports: Ports, call: CurrentCal
     call.concerns({"snapshot": snapshot})
     await run_in_threadpool(ports.archive.remove_snapshot, snapshot)
     return {"removed": snapshot}
+
+
+@router.post(
+    "/snapshots/{snapshot}/restore",
+    **operation(Verb.ADMIN, "Restore a snapshot", example=RESTORE, also=(409,), status=202),
+)
+async def restore_snapshot(
+    snapshot: SnapshotName, document: RestoreDocument, ports: Ports, call: CurrentCall
+) -> RestoreView:
+    """Begins a restore into the target of a subscriber of this agent, which is stopped meanwhile.
+
+    Content, position and error queue are replaced in one commit, or stay as they were; then the subscriber imports what
+    was published since. `GET /restores` has the outcome.
+    """
+    call.concerns({"target": document.target, "snapshot": snapshot})
+    begun = await run_in_threadpool(
+        lambda: ports.archive.restore_snapshot(snapshot, document.target, is_replacing=document.replace)
+    )
+    call.concerns({"subscriber": begun.subscriber})
+    return begun
+
+
+@router.get("/restores", **operation(Verb.VIEW, "List restores", example=[RESTORE]))
+def list_restores(ports: Ports) -> Sequence[RestoreView]:
+    """The subscribers of this agent, each with the last restore into its target since the agent started."""
+    return ports.archive.restores()

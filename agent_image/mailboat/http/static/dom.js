@@ -73,28 +73,21 @@ export function notice(text) {
   notice.timer = setTimeout(() => place.replaceChildren(), 8000);
 }
 
-// Ask before something changes. Resolves to true when the person confirms.
-export function confirmed(title, text, action, isDangerous = true) {
+// Ask before something changes; with a name, the person types it first. Resolves to true when the person confirms.
+export function confirmed(title, text, action, isDangerous = true, name = undefined) {
   return new Promise((resolve) => {
     const close = () => dialog.close();
     const agree = () => { dialog.returnValue = "yes"; dialog.close("yes"); };
+    const button = h("button", { type: "button", class: isDangerous ? "danger" : "main", disabled: name !== undefined, onclick: agree }, action);
+    const typed = (event) => { button.disabled = event.target.value !== name; };
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
       h("h2", { id: "dialog-title" }, title), h("p", null, text),
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"),
-        h("button", { type: "button", class: isDangerous ? "danger" : "main", onclick: agree }, action)));
+      name === undefined ? null : h("label", null, `Type ${name} to confirm`, h("input", { type: "text", autocomplete: "off", spellcheck: "false", oninput: typed })),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), button));
     dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
     document.body.append(dialog);
     dialog.showModal();
   });
-}
-
-// Show how something is done that the page does not do itself.
-export function explained(title, ...content) {
-  const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("h2", { id: "dialog-title" }, title), content,
-    h("div", { class: "buttons" }, h("button", { type: "button", class: "main", onclick: () => dialog.close() }, "Close")));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
 }
 
 // ---- parts of views

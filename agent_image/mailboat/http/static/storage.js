@@ -1,18 +1,19 @@
 // What is stored: the journal's topics, snapshots of targets, blobs, which are counted on request only, and memory.
 import { call, part } from "./api.js";
 import { act, actionButton, may } from "./actions.js";
-import { bar, bytes, count, duration, explained, fact, h, muted, number, pending, table, time } from "./dom.js";
+import { bar, bytes, count, duration, fact, h, muted, number, pending, table, time } from "./dom.js";
 
 export function storage(app) {
   const memory = app.loaded("memory", "/memory");
   const held = h("section", { "aria-labelledby": "memory" }, h("h2", { id: "memory" }, "Memory of this agent"), memory.data ? accounts(memory.data) : pending(memory));
-  if (app.fleet.scope !== "agent") return [h("h1", null, "Storage"), muted("Journal, snapshots and blobs are on the dashboard of a publisher's agent."), held];
-  const journal = app.loaded("journal", "/journal");
   const snapshots = app.loaded("snapshots", "/snapshots");
+  const stored = h("section", { "aria-labelledby": "snapshots" }, h("h2", { id: "snapshots" }, "Snapshots of targets"), snapshots.data ? snapshotParts(app, snapshots.data) : pending(snapshots));
+  if (app.fleet.scope !== "agent") return [h("h1", null, "Storage"), muted("Journal and blobs are on the dashboard of a publisher's agent."), stored, held];
+  const journal = app.loaded("journal", "/journal");
   return [
     h("h1", null, "Storage"),
     h("section", { "aria-labelledby": "journal" }, h("h2", { id: "journal" }, "Journal"), journal.data ? topics(journal.data) : pending(journal)),
-    h("section", { "aria-labelledby": "snapshots" }, h("h2", { id: "snapshots" }, "Snapshots of targets"), snapshots.data ? snapshotParts(app, snapshots.data) : pending(snapshots)),
+    stored,
     h("section", { "aria-labelledby": "blobs" }, h("h2", { id: "blobs" }, "Blobs"), blobs(app)),
     held,
   ];
@@ -26,11 +27,13 @@ function topics({ journal, topics: found }) {
 }
 
 function snapshotParts(app, found) {
+  const isWhole = app.fleet.scope === "agent"; // agents without a publisher restore snapshots, and neither store nor remove them
+  const restores = app.loaded("restores", "/restores", app.restoring ? 500 : undefined).data ?? [];
   const rows = found.map((snapshot) => {
     const name = snapshot.snapshot.replace(/^blob:/, "");
     return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at),
-      [h("button", { type: "button", class: "small", onclick: () => howToRestore(app, snapshot) }, "Restore…"), " ",
-      actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
+      [restoreButton(app, snapshot, restores), " ",
+      isWhole && actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
         action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })]] };
   });
   const targets = [...new Set([...app.fleet.subscribers.values()].map((subscriber) => subscriber.target).filter(Boolean))].sort();
@@ -44,21 +47,52 @@ function snapshotParts(app, found) {
   };
   return [
     table("Snapshots", [["Snapshot", ""], ["Target", ""], ["Size", "n"], ["Next offset", "n wide"], ["Taken", "wide"], ["Command", "s"]], rows, "The blob store holds no snapshots."),
-    may(app, "admin") && targets.length ? h("form", { class: "tools", onsubmit: store },
+    restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
+      restores.map((one) => h("option", { value: one.subscriber, selected: one === chosen(app, restores) }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
+    outcomes(restores.filter((one) => one.state !== "none")),
+    isWhole && may(app, "admin") && targets.length ? h("form", { class: "tools", onsubmit: store },
       h("label", null, "Target of a subscriber of this agent", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
       h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
   ];
 }
 
-// A restore makes a target and replaces none, and a running subscriber holds its own: the agent cannot do it.
-function howToRestore(app, { snapshot, target }) {
-  const users = [...app.fleet.subscribers.values()].filter((subscriber) => subscriber.target === target).map((subscriber) => subscriber.name);
-  explained(`Restore ${snapshot}`,
-    h("p", null, "A restore creates a target at the position of the snapshot. It replaces no target, and a running subscriber holds its own, so it takes three steps on the machine of the target:"),
-    h("ol", null, h("li", null, users.length ? `Stop the agent of ${users.join(", ")}.` : "Stop the agent of the subscriber."), h("li", null, "Move the old target away: ", h("code", null, target), "."),
-      h("li", null, "Run this, and start the agent:", h("pre", null, `mailboat content restore ${snapshot} --into '${target.replaceAll("'", "'\\''")}'`))),
-    h("p", { class: "muted" }, "The subscriber then imports what was published since. In Kubernetes, new members of a pool with a bucket start from its snapshot by themselves."));
+const chosen = (app, restores) => restores.find((one) => one.subscriber === app.view.restored) ?? restores[0];
+
+function restoreButton(app, snapshot, restores) {
+  const question = () => {
+    const { subscriber, target } = chosen(app, restores);
+    const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
+    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports what was published since.` : "";
+    return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile.${back}`,
+      "Restore it", true, subscriber];
+  };
+  return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !restores.length || app.restoring, question, action: () => restored(app, snapshot, chosen(app, restores)) });
+}
+
+// Begin a restore, and follow it to its end: the last words are those of the agent.
+async function restored(app, { snapshot }, { subscriber, target }) {
+  let view = await call("POST", `/snapshots/${part(snapshot.replace(/^blob:/, ""))}/restore`, { target, replace: true });
+  app.restoring = true;
+  try {
+    while (["waiting", "restoring"].includes(view.state)) {
+      app.refresh();
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      view = (await call("GET", "/restores")).find((one) => one.target === target) ?? { state: "none" };
+    }
+  } finally {
+    app.restoring = false;
+  }
+  if (view.state === "none") return `the agent restarted: whether ${snapshot} was restored is shown by the position of ${subscriber}`;
+  if (view.state === "failed") return `${subscriber} was not restored: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
+  return `${subscriber} has the content of ${snapshot}, and goes on at offset ${view.next_offset}`;
+}
+
+function outcomes(found) {
+  const progress = ({ phase, done_bytes: done, total_bytes: total }) => (total ? [`${phase} `, bar([["busy", done]], total)] : phase);
+  const rows = found.map((one) => ({ key: `restore ${one.subscriber}`, cells: [one.subscriber, h("span", { class: "mono" }, one.snapshot), time(one.begun_at), one.state,
+    one.state === "done" ? `offset ${number(one.next_offset)}` : one.error ? `${one.error}: ${one.message}` : one.phase ? progress(one) : "the current batch ends first"] }));
+  return rows.length ? table("Restores", [["Subscriber", ""], ["Snapshot", ""], ["Begun", "wide"], ["State", ""], ["Outcome", ""]], rows, "") : null;
 }
 
 const ACCOUNTS = {

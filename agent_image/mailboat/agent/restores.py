@@ -1,0 +1,131 @@
+"""Restores of stored snapshots into the targets of one process, by the subscribers' own threads.
+
+A restore is done between two runs of its subscriber: the subscriber ends its batch and closes its target, the snapshot
+replaces the content in one commit, and the subscriber starts again. Whatever fails, or kills the process, before that
+commit leaves the target as it was. Outcomes are kept in memory, the last one of each subscriber; the log has all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mailboat.api.archive import RestoreView
+from mailboat.composition.workspace import Workspace
+from mailboat.config.document import Delivery, SubscriberAgentConfig
+from mailboat.errors import MailboatError, RestoreInterruptedError, TargetBusyError, UsageError
+from mailboat.operations.stored_snapshots import PLACE, check_stored, restore_stored, stored_snapshot
+from mailboat.operations.target_snapshots import check_is_empty
+
+if TYPE_CHECKING:
+    from mailboat.agent.tasks import SubscriberTask
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Restore:
+    """One restore and its progress. `run` is called in the subscriber's thread, `view` in any."""
+
+    def __init__(self, name: str, workspace: Workspace, view: RestoreView, *, is_replacing: bool) -> None:
+        """Wait for the subscriber's thread; `view` names the subscriber and its target."""
+        self._name = name
+        self._workspace = workspace
+        self._is_replacing = is_replacing
+        self._view = replace(view, state="waiting", snapshot=f"{PLACE}{name}", begun_at=workspace.clock.now())
+        self._is_stopping: Callable[[], bool] = bool
+
+    @property
+    def view(self) -> RestoreView:
+        """How far it is."""
+        return self._view
+
+    def begin(self, phase: str, total_bytes: int | None = None) -> None:
+        """See `Phases`."""
+        self._view = replace(self._view, phase=phase, done_bytes=0, total_bytes=total_bytes)
+
+    def advance(self, count: int) -> None:
+        """See `Phases`. Raises: RestoreInterruptedError when the agent stops."""
+        if self._is_stopping():  # also a heartbeat
+            raise RestoreInterruptedError(f"the agent stopped while {self._view.snapshot} was restored")
+        self._view = replace(self._view, done_bytes=self._view.done_bytes + count)
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Restore now, unless the process stops; a failure is the outcome."""
+        self._is_stopping = is_stopping
+        subscriber, target, place = self._view.subscriber, self._view.target, self._view.snapshot
+        self._view = replace(self._view, state="restoring")
+        _LOG.info("restoring %s into %s of the subscriber %s", place, target, subscriber)
+        try:
+            taken = restore_stored(self._name, target, self._workspace, is_replacing=self._is_replacing, phases=self)
+        except MailboatError as error:
+            _LOG.error("%s was not restored into %s: %s", place, target, error)  # a named state needs no trace
+            self._fail(error.name, error.message, error.next_step)
+        except Exception as error:  # noqa: BLE001  # a defect of a restore must not take the subscriber along
+            _LOG.exception("%s was not restored into %s", place, target)
+            self._fail("AgentDefect", f"internal error ({type(error).__name__}); the agent's log has the trace", None)
+        else:
+            head = taken.head
+            offset, given_up = head.position.next_offset, len(head.given_up)
+            _LOG.info("restored %s: %s goes on at offset %d", place, subscriber, offset)
+            self._view = replace(self._view, state="done", phase=None, next_offset=offset, given_up=given_up)
+
+    def _fail(self, error: str, message: str, next_step: str | None) -> None:
+        self._view = replace(self._view, state="failed", phase=None, error=error, message=message, next_step=next_step)
+
+
+class SnapshotRestores:
+    """See `Restores`: into the targets of the subscribers of this process."""
+
+    def __init__(self, workspace: Workspace, agents: Sequence[tuple[SubscriberAgentConfig, SubscriberTask]]) -> None:
+        """Nothing is restored yet."""
+        self._workspace = workspace
+        self._agents = agents
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._last: dict[str, Restore] = {}
+
+    def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        config, task = self._find(target)
+        if config.delivery is Delivery.SHARED:
+            raise UsageError(
+                f"{config.name} is a shared pool: its members cannot be restored one by one",
+                next_step="stop the pool, restore into another place, and let the pool import there",
+            )
+        check_stored(stored_snapshot(self._workspace.blobs, name), self._workspace)
+        if not is_replacing:
+            check_is_empty(target)
+        restore = Restore(name, self._workspace, RestoreView(config.name, target), is_replacing=is_replacing)
+        with self._lock:
+            if self._is_stopped:
+                raise TargetBusyError("the agent is stopping", next_step="restore once it runs again")
+            task.run_between(restore.run)
+            self._last[config.name] = restore
+        return restore.view
+
+    def restores(self) -> Sequence[RestoreView]:
+        with self._lock:
+            last = dict(self._last)
+        return [
+            last[config.name].view
+            if config.name in last
+            else RestoreView(config.name, self._workspace.home.resolve(config.target))
+            for config, _ in self._agents
+        ]
+
+    def stop(self) -> None:
+        """Begin none any more: when this returns, no subscriber that ended starts again."""
+        with self._lock:
+            self._is_stopped = True
+
+    def _find(self, target: str) -> tuple[SubscriberAgentConfig, SubscriberTask]:
+        home = self._workspace.home
+        for config, task in self._agents:
+            if target == home.resolve(config.target):
+                return config, task
+        own = ", ".join(sorted(home.resolve(config.target) for config, _ in self._agents)[:10])
+        raise UsageError(
+            f"no subscriber of this agent imports into {target[:200]}", next_step=f"use one of: {own or 'none'}"
+        )

@@ -1,0 +1,344 @@
+"""Restores of snapshots into the targets of a running agent: over its API, by the command line, in its dashboard."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mailboat.agent import restores
+from mailboat.agent.process import AgentProcess
+from mailboat.api.archive import RestoreView
+from mailboat.api.client import HttpControl
+from mailboat.cli.main import main
+from mailboat.clock import Deadline, SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace, prepare
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    Delivery,
+    HttpConfig,
+    PublisherAgentConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+    TokenConfig,
+    Verb,
+)
+from mailboat.config.storage import Secret
+from mailboat.content.locations import open_source, open_target, opened_ledger
+from mailboat.control.service import ControlService
+from mailboat.errors import JournalTrimmedError, TargetBusyError, UsageError
+from mailboat.http.agent_server import server_of
+from mailboat.model.identifiers import Offset
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import parse_request
+from mailboat.operations.stored_snapshots import SnapshotMissingError, store_snapshot
+from mailboat.operations.target_snapshots import TargetNotEmptyError
+from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
+from playwright.sync_api import Page, expect
+from support.browser import barriers, chromium
+
+PAUSES = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longest_pause_seconds=0.1, max_retries=1)
+
+
+class Fleet:
+    """A journal of the packages `/a.html` and `/b.html`, a target `web`, and its snapshot `old` without `/b.html`."""
+
+    def __init__(self, folder: Path, kind: str = "sqlite", http: HttpConfig | None = None) -> None:
+        """Publish, and import both packages."""
+        self.folder = folder
+        self.site = folder / "site"
+        self.target = f"{kind}:{folder / 'web'}"
+        self.author = PublisherAgentConfig("author", str(self.site))
+        self.http = HttpConfig(port=0) if http is None else http
+        self.site.mkdir(parents=True)
+        self.subscribers: tuple[SubscriberAgentConfig, ...] = (SubscriberAgentConfig("web", self.target),)
+        self.publish("a")
+        with self.agent(is_publishing=False):
+            wait_until(lambda: self.position() == 1)
+        with Workspace(self.home(is_publishing=False)) as workspace:
+            store_snapshot(self.target, "old", workspace)
+        self.publish("b")
+
+    def home(self, *, is_publishing: bool) -> Home:
+        publishers = (self.author,) if is_publishing else ()
+        agents = AgentsConfig(publishers=publishers, subscribers=self.subscribers)
+        return Home(self.folder / "home", Config(agents=agents, subscriber=PAUSES, http=self.http))
+
+    def publish(self, name: str) -> None:
+        (self.site / f"{name}.html").write_text(name)
+        home = self.home(is_publishing=False)
+        prepare(home)
+        with Workspace(home, SystemClock()) as workspace, closing(ControlService(workspace, (self.author,))) as control:
+            control.distribute("author", parse_request("ADD", (f"/{name}.html",)))
+
+    @contextmanager
+    def agent(self, *, is_publishing: bool) -> Iterator[AgentProcess]:
+        with AgentProcess(self.home(is_publishing=is_publishing)) as process:
+            process.start()
+            yield process
+
+    @contextmanager
+    def served(self, *, is_publishing: bool = True) -> Iterator[tuple[AgentProcess, HttpControl]]:
+        """The agent with both packages in its target, and a client of its API."""
+        with ExitStack() as opened:
+            process = opened.enter_context(self.agent(is_publishing=is_publishing))
+            server = server_of(process)
+            server.start()
+            opened.callback(lambda: server.stop(Deadline(SystemClock(), 5.0)))
+            client = opened.enter_context(HttpControl(server.url))
+            wait_until(lambda: self.position() == 2)
+            yield process, client
+
+    def position(self) -> int | None:
+        try:
+            with opened_ledger(self.target) as ledger:
+                position = ledger.position()
+        except UsageError:
+            return None
+        return None if position is None else position.next_offset
+
+    def names(self) -> list[str]:
+        with closing(open_source(self.target)) as source:
+            return [node.path for node in source.walk(NodePath("/"))]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def outcome(client: HttpControl) -> RestoreView:
+    """The restore of `web`, once it has ended."""
+    return wait_until(lambda: next((one for one in client.restores() if one.subscriber == "web" and one.is_over), None))
+
+
+def suspend(client: HttpControl) -> None:
+    """Let the subscriber import nothing, so that what a restore left can be seen."""
+    assert client.suspend("web", wait_seconds=PATIENCE_SECONDS).state == "done"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files", "generations"])
+@pytest.mark.parametrize("is_publishing", [True, False])
+def test_a_running_subscriber_is_restored_and_goes_on(tmp_path: Path, kind: str, is_publishing: bool) -> None:
+    fleet = Fleet(tmp_path, kind)
+    with fleet.served(is_publishing=is_publishing) as (process, client):
+        assert client.restores() == (RestoreView("web", fleet.target),)
+        assert [one.snapshot for one in client.snapshots()] == ["blob:old"]
+        suspend(client)
+        begun = client.restore_snapshot("old", fleet.target, is_replacing=True)
+        assert (begun.subscriber, begun.snapshot, begun.target) == ("web", "blob:old", fleet.target)
+        done = outcome(client)
+        assert (done.state, done.next_offset, done.given_up, done.error) == ("done", 1, 0, None)
+        assert (fleet.position(), fleet.names()) == (1, ["/a.html"])
+        wait_until(lambda: process.readiness().ready)
+        client.resume("web")
+        wait_until(lambda: fleet.position() == 2)
+        assert fleet.names() == ["/a.html", "/b.html"]
+
+
+def test_a_restore_that_cannot_succeed_is_refused_before_the_subscriber_stops(fleet: Fleet) -> None:
+    other = f"sqlite:{fleet.folder / 'pool'}"
+    with fleet.served() as (process, client):
+        with pytest.raises(SnapshotMissingError, match="no snapshot blob:none"):
+            client.restore_snapshot("none", fleet.target, is_replacing=True)
+        with pytest.raises(UsageError, match="no subscriber of this agent imports into") as refused:
+            client.restore_snapshot("old", other, is_replacing=True)
+        assert refused.value.next_step == f"use one of: {fleet.target}"
+        with pytest.raises(TargetNotEmptyError, match="is a target already, with content"):
+            client.restore_snapshot("old", fleet.target)
+        client.truncate("package", 2, is_dry_run=False)
+        with pytest.raises(JournalTrimmedError, match="the journal begins at 2"):
+            client.restore_snapshot("old", fleet.target, is_replacing=True)
+        assert client.restores() == (RestoreView("web", fleet.target),)
+        assert process.readiness().ready
+    fleet.subscribers = (SubscriberAgentConfig("pool", other, delivery=Delivery.SHARED),)
+    with (
+        fleet.agent(is_publishing=False) as process,
+        pytest.raises(UsageError, match="pool is a shared pool: its members"),
+    ):
+        process.restores.restore_snapshot("old", other, is_replacing=True)
+
+
+class Gate:
+    """Holds up `restore_stored` in the subscriber's thread, before it has done anything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        self.entered, self.opened, restore = threading.Event(), threading.Event(), restores.restore_stored
+
+        def held_up(*parts: Any, phases: Any, **choices: Any) -> Any:
+            self.entered.set()
+            assert self.opened.wait(PATIENCE_SECONDS)
+            if error is not None:
+                raise error
+            return restore(*parts, phases=phases, **choices)
+
+        monkeypatch.setattr(restores, "restore_stored", held_up)
+
+
+def test_one_restore_at_a_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    with fleet.served() as (process, client):
+        client.restore_snapshot("old", fleet.target, is_replacing=True)
+        assert gate.entered.wait(PATIENCE_SECONDS)
+        assert [one.state for one in client.restores()] == ["restoring"]
+        assert [(one.state, one.reason) for one in process.readiness().agents][1:] == [("starting", "restoring")]
+        with pytest.raises(TargetBusyError, match="a restore into the target of web is under way"):
+            client.restore_snapshot("old", fleet.target, is_replacing=True)
+        gate.opened.set()
+        assert outcome(client).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(OSError("unexpected"), "AgentDefect"), (TargetBusyError("another process has it"), "TargetBusy")],
+)
+def test_a_restore_that_fails_leaves_the_target_as_it_was(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str
+) -> None:
+    Gate(monkeypatch, error).opened.set()
+    with fleet.served() as (process, client):
+        client.restore_snapshot("old", fleet.target, is_replacing=True)
+        failed = outcome(client)
+        assert (failed.state, failed.error, failed.next_offset) == ("failed", name, None)
+        wait_until(lambda: process.readiness().ready)
+        assert (fleet.position(), fleet.names()) == (2, ["/a.html", "/b.html"])
+
+
+def test_an_agent_that_stops_gives_a_restore_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    with fleet.served() as (process, client):
+        client.restore_snapshot("old", fleet.target, is_replacing=True)
+        assert gate.entered.wait(PATIENCE_SECONDS)
+        process.ask_to_stop()
+        threading.Timer(0.1, gate.opened.set).start()
+        process.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
+        assert [(one.state, one.error) for one in process.restores.restores()] == [("failed", "RestoreInterrupted")]
+        with pytest.raises(TargetBusyError, match="the agent is stopping"):
+            process.restores.restore_snapshot("old", fleet.target, is_replacing=True)
+    assert (fleet.position(), fleet.names()) == (2, ["/a.html", "/b.html"])
+
+
+def test_a_subscriber_that_ended_in_a_named_state_starts_again(fleet: Fleet) -> None:
+    fleet.publish("c")
+    with fleet.agent(is_publishing=False):
+        wait_until(lambda: fleet.position() == 3)
+    with Workspace(fleet.home(is_publishing=True)) as workspace:
+        store_snapshot(fleet.target, "new", workspace)
+        workspace.journal.truncate(workspace.package_topic, 3)
+    with closing(open_target(fleet.target)) as target:
+        position = target.ledger.position()
+        assert position is not None
+        target.ledger.reset_position(replace(position, next_offset=Offset(1)))
+    with ExitStack() as opened:
+        process = opened.enter_context(fleet.agent(is_publishing=True))
+        wait_until(lambda: process.readiness().agents[1].reason == "JournalTrimmed")
+        assert process.exit_code == 6
+        process.restores.restore_snapshot("new", fleet.target, is_replacing=True)
+        wait_until(lambda: process.readiness().ready)
+        assert process.exit_code == 0
+        assert [one.state for one in process.restores.restores()] == ["done"]
+    assert fleet.position() == 3
+
+
+def test_restoring_needs_the_verb_admin_and_is_audited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="mailboat")
+    tokens = []
+    for name, verb in (("viewer", Verb.VIEW), ("clearer", Verb.CLEAR), ("ruler", Verb.ADMIN)):
+        (tmp_path / name).write_text(f"{name}-0123456789abcdef")
+        tokens.append(TokenConfig(name, Secret(file=str(tmp_path / name)), (verb,)))
+    fleet = Fleet(tmp_path / "fleet", http=HttpConfig(port=0, tokens=tuple(tokens)))
+    for is_publishing in (True, False):
+        with fleet.served(is_publishing=is_publishing) as (_, client):
+            order = {"target": fleet.target, "replace": True}
+            path, statuses = f"{client.url}/api/v1/snapshots/old/restore", dict[str, int]()
+            caplog.clear()
+            for name in ("viewer", "clearer", "ruler"):
+                headers = {"authorization": f"Bearer {name}-0123456789abcdef"}
+                statuses[name] = httpx2.post(path, json=order, headers=headers, timeout=PATIENCE_SECONDS).status_code
+            assert statuses == {"viewer": 403, "clearer": 403, "ruler": 202}
+            lines = [line.getMessage() for line in caplog.records if line.name == "mailboat.audit"]
+            for fact in ("verb=admin", "snapshot=old", "subscriber=web", f"target={fleet.target}", "status=202"):
+                assert fact in lines[-1]
+            with HttpControl(client.url, "viewer-0123456789abcdef") as viewer:
+                assert outcome(viewer).state == "done"
+            wait_until(lambda: fleet.position() == 2)
+
+
+def mailboat(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main([*words])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_the_command_line_restores_at_an_agent(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    with fleet.served() as (_, client):
+        suspend(client)
+        restore = ("--url", client.url, "content", "restore", "blob:old", "--into", fleet.target)
+        code, _, error = mailboat(capsys, *restore)
+        assert (code, "error: TargetNotEmpty: " in error) == (2, True)
+        code, _, error = mailboat(capsys, *restore, "--replace")
+        assert (code, "there is no terminal to ask at" in error) == (2, True)
+        code, out, _ = mailboat(capsys, *restore, "--replace", "--yes")
+        assert (code, out.strip()) == (0, f"{fleet.target} has what blob:old held, and goes on at 1")
+        assert fleet.names() == ["/a.html"]
+        for more in (("--seed",), ("--any-journal",), ("--config", "mailboat.yaml")):
+            code, _, error = mailboat(capsys, *restore, *more)
+            assert (code, "an agent restores blob:NAME only" in error) == (2, True)
+
+
+def test_a_failure_at_an_agent_is_that_of_the_command_line(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Gate(monkeypatch, TargetBusyError("another process has it", next_step="stop it")).opened.set()
+    with fleet.served() as (_, client):
+        restore = ("content", "restore", "blob:old", "--into", fleet.target, "--replace", "--yes")
+        code, _, error = mailboat(capsys, "--url", client.url, *restore)
+        assert code == TargetBusyError.exit_code
+        assert error.splitlines() == ["error: TargetBusy: another process has it", "  next  stop it"]
+
+
+def restore_in_browser(page: Page, url: str, target: str) -> None:
+    page.goto(f"{url}/#/storage")
+    row = page.get_by_role("table", name="Snapshots").get_by_role("row", name="blob:old")
+    row.get_by_role("button", name="Restore…").click()
+    dialog = page.get_by_role("dialog", name="Restore blob:old?")
+    expect(dialog).to_contain_text(f"Content, position and error queue of {target} are replaced by blob:old")
+    expect(dialog).to_contain_text("It goes back from offset 2 to 1")
+    assert barriers(page) == []
+    agree = dialog.get_by_role("button", name="Restore it")
+    expect(agree).to_be_disabled()
+    dialog.get_by_label("Type web to confirm").fill("we")
+    expect(agree).to_be_disabled()
+    dialog.get_by_label("Type web to confirm").fill("web")
+    agree.click()
+    expect(page.get_by_role("status")).to_contain_text("web has the content of blob:old, and goes on at offset 1")
+    expect(page.get_by_role("table", name="Restores").get_by_role("row", name="web")).to_contain_text("done")
+    assert barriers(page) == []
+
+
+def test_a_snapshot_is_restored_in_the_dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(tmp_path)
+    with chromium() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(15_000)
+        for is_publishing in (True, False):
+            with fleet.served(is_publishing=is_publishing) as (_, client):
+                restore_in_browser(page, client.url, fleet.target)
+                wait_until(lambda: fleet.position() == 2)
+        Gate(monkeypatch, TargetBusyError("<b>another</b> process has it", next_step="stop it")).opened.set()
+        with fleet.served() as (_, client):
+            page.goto(f"{client.url}/#/storage")
+            page.get_by_role("button", name="Restore…").click()
+            page.get_by_label("Type web to confirm").fill("web")
+            page.get_by_role("button", name="Restore it").click()
+            words = "web was not restored: <b>another</b> process has it (stop it)"
+            expect(page.get_by_role("status")).to_contain_text(words)
+            expect(page.get_by_role("table", name="Restores")).to_contain_text("TargetBusy: <b>another</b>")
