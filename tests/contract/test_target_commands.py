@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.locations import open_target, opened_ledger
-from mailboat.content.port import OpenCommand, Target
+from mailboat.content.port import OpenBuild, OpenCommand, Target
 from mailboat.errors import TargetCorruptError
-from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import CommandResult, CommandState, CommandVerb, Suspension
+from mailboat.model.identifiers import AgentName, BuildId, Offset, SlingId
+from mailboat.model.messages import CommandResult, CommandState, CommandVerb, ReportStart, Suspension
 from mailboat.testing.memory_content import MemoryTarget
-from mailboat.testing.target_contract import a_status, an_entry, at
+from mailboat.testing.target_contract import a_status, an_entry, at, content_of, deep
+from mailboat.testing.target_model import as_change
+from mailboat.testing.trees import a_file, sample_tree
 from support.target_scenario import target_in
 
 AUTHOR = AgentName("author")
@@ -180,3 +182,31 @@ def test_commands_that_could_not_be_taken_leave_nothing(tmp_path: Path) -> None:
             target.ledger.commands.take([a_clear(7)], [an_answer("second")], at(3))
         assert not target.ledger.commands.open_commands()
         assert not target.ledger.pending_statuses(10)
+
+
+def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(target: Target) -> None:
+    target.ledger.claim(AgentName("edge"))
+    target.ledger.reset_position(at(0), report_starts={None: ReportStart(Offset(0), is_first=True)})
+    suspension, told = Suspension(5), a_status(4)
+    target.ledger.commands.take([a_clear(9)], [], at(1), suspension)
+    with target.batch() as batch:
+        batch.apply(as_change(sample_tree(), deep("/")), Offset(7))
+        for offset in (2, 5):
+            batch.give_up(an_entry(offset))
+        batch.pass_over(["other"])
+        batch.expect_after([Offset(3), Offset(7)])
+        batch.note_builds([OpenBuild(AgentName("author"), BuildId("build-1"), 1, 2, 0)])
+        batch.add_status(told)
+        batch.commit(at(8))
+    with target.batch(is_replacing=True) as batch:
+        batch.apply(as_change([a_file("/kept", b"old")], deep("/")), Offset(4))
+        batch.give_up(an_entry(1))
+        batch.commit(at(4))
+    ledger = target.ledger
+    assert (ledger.position(), ledger.subscriber()) == (at(4), "edge")
+    assert content_of(target) == [a_file("/kept", b"old")]
+    assert (ledger.given_up(), ledger.passed_over, ledger.report_starts) == ([an_entry(1)], frozenset(), {})
+    assert (*ledger.open_builds, *ledger.redrives(), *ledger.commands.open_commands()) == ()
+    assert [call.offset for call in ledger.hook_calls.calls(9)] == [3]
+    assert (ledger.commands.suspension(), ledger.commands.position()) == (suspension, at(1))
+    assert [pending.message for pending in ledger.pending_statuses(9)] == [told]

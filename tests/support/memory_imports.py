@@ -109,8 +109,8 @@ class FailingTarget(MemoryTarget):
         self._step = step
         self._errors = list(errors)
 
-    def batch(self) -> MemoryBatch:
-        batch = super().batch()
+    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
+        batch = super().batch(is_replacing=is_replacing)
         works = getattr(batch, self._step)
 
         def fails(*arguments: object) -> object:
@@ -129,8 +129,8 @@ class SlowTarget(MemoryTarget):
         super().__init__(store)
         self._each = each
 
-    def batch(self) -> MemoryBatch:
-        batch = super().batch()
+    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
+        batch = super().batch(is_replacing=is_replacing)
         apply = batch.apply
 
         def slowly(change: Any, stamp: Any) -> Any:

@@ -295,8 +295,8 @@ def test_a_commit_that_happened_and_reports_a_failure_is_not_repeated(engine: En
 
         left = 1
 
-        def batch(self) -> MemoryBatch:
-            batch = super().batch()
+        def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
+            batch = super().batch(is_replacing=is_replacing)
             commit = batch.commit
 
             def fails(position: Any) -> None:
@@ -318,8 +318,8 @@ def test_a_failure_that_comes_with_the_commit_is_looked_for_one_by_one(engine: E
     class Picky(MemoryTarget):
         """Refuses any commit that holds the path /3."""
 
-        def batch(self) -> MemoryBatch:
-            batch = super().batch()
+        def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
+            batch = super().batch(is_replacing=is_replacing)
             commit = batch.commit
 
             def refuses(position: Any) -> None:

@@ -116,7 +116,7 @@ def restore(
 ) -> None:
     """Create a target from a snapshot; its subscriber continues at the snapshot's position.
 
-    Of its subscriber's `roots`, only what lies below them. --replace replaces content, position and error queue in one
+    Only what lies below `roots` of its subscriber. --replace replaces content, position and error queue in one
     commit: stop the subscriber first. With --url, the subscriber's agent does that with blob:NAME.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):

@@ -403,14 +403,6 @@ class Batch(Protocol):
     def resolve(self, offset: Offset) -> None:
         """Take an entry out of the error queue: its package is imported now."""
 
-    def forget_packages(self) -> None:
-        """Forget what the ledger says of packages, as the batch replaces all content; what it adds itself stays.
-
-        These are: error queue, skipped publishers, report starts, open builds, commands that are not done, imports of a
-        pool, and calls of the hook `after` for packages that are imported again. Confirmations, jobs and a suspension
-        stay.
-        """
-
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         """Store what a command has done so far and, with an answer, that it is over."""
 
@@ -447,8 +439,13 @@ class Target(Protocol):
     def ledger(self) -> Ledger:
         """What is kept besides the content."""
 
-    def batch(self) -> Batch:
-        """Begin a transaction. One at a time."""
+    def batch(self, *, is_replacing: bool = False) -> Batch:
+        """Begin a transaction. One at a time.
+
+        `is_replacing`: all content is replaced, so that the commit forgets what the ledger says of packages: error
+        queue, skipped publishers, report starts, open builds, commands that are not done, imports of a pool, and calls
+        of the hook `after` for packages that are imported again. Confirmations, jobs and a suspension stay.
+        """
 
     def source(self) -> Source:
         """The committed content, to read."""

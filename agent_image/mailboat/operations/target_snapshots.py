@@ -128,9 +128,7 @@ def restore_snapshot(
                 _check_is_replaceable(opened)
             else:  # checked again under the target's lock: another process may have begun it since
                 _check_empty_ledger(opened, target)
-            with opened.batch() as batch:
-                if is_replacing:
-                    batch.forget_packages()
+            with opened.batch(is_replacing=is_replacing) as batch:
                 _apply(snapshot, batch, file, watch, roots)
                 if workspace is not None:  # again: retention may have passed the position meanwhile
                     check_position(snapshot.head, workspace)

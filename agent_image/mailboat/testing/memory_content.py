@@ -109,7 +109,7 @@ class MemoryStore:
         self.marker = marker
 
     def forget_packages(self, position: Offset) -> None:
-        """See `Batch.forget_packages`."""
+        """See `Target.batch`."""
         self.errors, self.wanted, self.unfollowed, self.done, self.report_starts = {}, set(), set(), {}, {}
         self.open_commands = {}
         self.after_calls = {offset: call for offset, call in self.after_calls.items() if offset < position}
@@ -339,8 +339,8 @@ class MemoryTarget:
     def ledger(self) -> MemoryLedger:
         return self._ledger
 
-    def batch(self) -> MemoryBatch:
-        return MemoryBatch(self.store)
+    def batch(self, *, is_replacing: bool = False) -> MemoryBatch:
+        return MemoryBatch(self.store, is_replacing=is_replacing)
 
     def source(self) -> MemorySource:
         nodes = [decode_node(path, body) for path, body in self.store.bodies.items()]
@@ -356,20 +356,20 @@ class MemoryTarget:
 class MemoryBatch:
     """See `Batch`. Simple filters only."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, *, is_replacing: bool = False) -> None:
         """Work on a copy."""
         self._store = store
+        self._is_replacing = is_replacing
         self._bodies = dict(store.bodies)
         self._namespaces = set(store.namespaces)
         self._statuses: list[StatusMessage] = []
         self._entries: list[GivenUp] = []
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
-        self._builds = store.open_builds
+        self._builds = () if is_replacing else store.open_builds
         self._passed_over: set[str] = set()
         self._after_calls: list[AfterCall] = []
         self._jobs: list[NewJob] = []
-        self._is_forgetting = False
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         carried = set()
@@ -429,10 +429,6 @@ class MemoryBatch:
     def resolve(self, offset: Offset) -> None:
         self._resolved.append(offset)
 
-    def forget_packages(self) -> None:
-        self._is_forgetting = True
-        self._builds = ()
-
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         self._commands.append((command, answer))
 
@@ -442,7 +438,7 @@ class MemoryBatch:
 
     def commit(self, position: Position, done: Mapping[Offset, Token] = NOTHING_DONE) -> ChangeCount:
         store = self._store
-        if self._is_forgetting:
+        if self._is_replacing:
             store.forget_packages(position.next_offset)
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mailboat.content.digest import source_digest, tree_digest
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, Target
+from mailboat.content.port import Attempt, GivenUp, Target
 from mailboat.errors import (
     BlobCorruptError,
     BlobMissingError,
@@ -34,8 +34,8 @@ from mailboat.errors import (
 )
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
-from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, SlingId
-from mailboat.model.messages import FailureCause, PackageStatus, ReportStart, StatusMessage, Suspension
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
+from mailboat.model.messages import FailureCause, PackageStatus, StatusMessage
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
@@ -559,35 +559,6 @@ class TargetContract:
             batch.commit(at(5))
         assert target.ledger.given_up() == [an_entry(2)]
         assert not target.ledger.redrives()
-
-    def test_a_batch_that_replaces_all_content_forgets_packages_and_keeps_the_rest(self, target: Target) -> None:
-        target.ledger.claim(AgentName("edge"))
-        target.ledger.reset_position(at(0), report_starts={None: ReportStart(Offset(0), is_first=True)})
-        target.ledger.store_attempt(Attempt(Offset(8), 2, A_CAUSE, 1234))
-        suspension, told = Suspension(5), a_status(4)
-        target.ledger.commands.take([], [], at(1), suspension)
-        with target.batch() as batch:
-            batch.apply(as_change(sample_tree(), deep("/")), Offset(7))
-            for offset in (2, 5):
-                batch.give_up(an_entry(offset))
-            batch.pass_over(["other"])
-            batch.expect_after([Offset(3), Offset(7)])
-            batch.note_builds([OpenBuild(AgentName("author"), BuildId("build-1"), 1, 2, 0)])
-            batch.add_status(told)
-            batch.commit(at(8))
-        with target.batch() as batch:
-            batch.forget_packages()
-            batch.apply(as_change([a_file("/kept", b"old")], deep("/")), Offset(4))
-            batch.give_up(an_entry(1))
-            batch.commit(at(4))
-        ledger = target.ledger
-        assert (ledger.position(), ledger.subscriber(), ledger.attempt()) == (at(4), "edge", None)
-        assert content_of(target) == [a_file("/kept", b"old")]
-        assert (ledger.given_up(), ledger.passed_over, ledger.report_starts) == ([an_entry(1)], frozenset(), {})
-        assert (list(ledger.open_builds), ledger.redrives()) == ([], [])
-        assert [call.offset for call in ledger.hook_calls.calls(9)] == [3]
-        assert (ledger.commands.suspension(), ledger.commands.position()) == (suspension, at(1))
-        assert [pending.message for pending in ledger.pending_statuses(9)] == [told]
 
     def test_a_redrive_that_fails_keeps_the_entry_with_the_new_cause(self, target: Target) -> None:
         with target.batch() as batch:

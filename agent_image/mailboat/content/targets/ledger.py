@@ -192,8 +192,9 @@ class TargetLedger:
 class BatchLedger:
     """What one batch adds to the ledger, kept until the commit writes it."""
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, *, is_replacing: bool) -> None:
+        """Start with nothing; `is_replacing`: see `Target.batch`."""
+        self._is_replacing = is_replacing
         self._statuses: list[tuple[bytes]] = []
         self._given_up: list[GivenUp] = []
         self._resolved: list[Offset] = []
@@ -202,10 +203,6 @@ class BatchLedger:
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
         self._jobs: list[NewJob] = []
-        self._is_forgetting = False
-
-    def forget_packages(self) -> None:
-        self._is_forgetting = True
 
     def add_status(self, message: StatusMessage) -> None:
         self._statuses.append((encode_message(message)[1],))
@@ -237,7 +234,7 @@ class BatchLedger:
         """Write it all with the position, in the transaction that is open on the connection."""
         connection.execute(_STORE_POSITION, _position_row(position, changes))
         connection.execute("DELETE FROM attempt")
-        if self._is_forgetting:  # before what the batch adds
+        if self._is_replacing:  # before what the batch adds
             _forget_packages(connection, position.next_offset)
         if self._statuses:
             connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)

@@ -96,12 +96,12 @@ class TreeTarget:
     def ledger(self) -> TargetLedger:
         return self._ledger
 
-    def batch(self) -> TreeBatch:
+    def batch(self, *, is_replacing: bool = False) -> TreeBatch:
         """See `Target.batch`.
 
         Raises: StorageFullError, StorageReadOnlyError, StorageFailedError, TargetCorruptError.
         """
-        return TreeBatch(self._parts, self._table, self._count_commit)
+        return TreeBatch(self._parts, self._table, self._count_commit, is_replacing=is_replacing)
 
     def source(self) -> Source:
         return self._parts.open_source()
@@ -128,12 +128,14 @@ class TreeTarget:
 class TreeBatch:
     """One transaction of a `TreeTarget`; see `Batch`."""
 
-    def __init__(self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None]) -> None:
+    def __init__(
+        self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None], *, is_replacing: bool
+    ) -> None:
         """Begin the transaction."""
         self._parts = parts
         self._table = table
         self._when_committed = when_committed
-        self._additions = BatchLedger()
+        self._additions = BatchLedger(is_replacing=is_replacing)
         self._is_open = False
         self._has_failed = False
         try:
@@ -206,9 +208,6 @@ class TreeBatch:
 
     def resolve(self, offset: Offset) -> None:
         self._additions.resolve(offset)
-
-    def forget_packages(self) -> None:
-        self._additions.forget_packages()
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         self._additions.note_command(command, answer)
