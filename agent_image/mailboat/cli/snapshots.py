@@ -114,10 +114,10 @@ def restore(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Create a target from a snapshot; its subscriber continues at the snapshot's position.
+    """Create a target from a snapshot; its subscriber continues at that position.
 
-    Only what lies below `roots` of its subscriber. --replace replaces content, position and error queue in one
-    commit: stop the subscriber first. With --url, the subscriber's agent does that with blob:NAME.
+    Only `roots` of its subscriber are restored. --replace replaces content, position and error queue in one commit:
+    stop the subscriber first. With --url, the subscriber's agent restores blob:NAME.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
