@@ -27,6 +27,7 @@ def digest_named(name: str) -> Digest | None:
         digest = bytes.fromhex(name)
     except ValueError:
         return None
+    # `fromhex` accepts capitals and spaces: two names of one digest would be two blobs of one content.
     return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
 
 
@@ -125,6 +126,7 @@ class _CheckedContent(io.RawIOBase):
         self._hash.update(data)
         if self._left_bytes < 0:
             raise blob_corrupt(self._digest, f"is longer than the {self._length_bytes} bytes promised")
+        # An empty read is the end of a raw stream; fewer bytes than asked for are not.
         if not data and self._left_bytes:
             raise blob_corrupt(self._digest, f"ends {self._left_bytes} bytes early, promised were {self._length_bytes}")
         if not self._left_bytes and not self._is_checked:

@@ -195,6 +195,7 @@ class DirectoryBlobStore:
                 with parts.folder(name) as part:
                     for entry in part.names():
                         digest = digest_named(entry)
+                        # `open` looks only in the folder of a digest's first byte: elsewhere it is not a blob.
                         if digest is None or not entry.startswith(name):
                             continue
                         found = part.status(entry)
@@ -256,6 +257,7 @@ class DirectoryBlobStore:
             return
         user = named()
         with mapped_disk_errors(self._folder), self._store() as store, store.make_folder(_USERS) as users:
+            # A journal's identity has a slash, which no file name can have.
             name = quote(user, safe="")
             if users.status(name) is None:
                 with suppress(FileExistsError):  # another thread or process was first
@@ -284,6 +286,7 @@ class DirectoryBlobStore:
             store.folder(_ALGORITHM) as parts,
             parts.make_folder(name[:2], self._folder_mode) as part,
         ):
+            # The age counts from here, by the clock of `_refresh`, not from when a slow writer began the draft.
             draft.touch(self._clock.now().timestamp())
             draft.synchronise()  # before the lock, which a sweeper waits for
             with self._locked(fcntl.LOCK_SH):
@@ -313,6 +316,7 @@ class DirectoryBlobStore:
             fcntl.flock(descriptor, how)
             yield
         finally:
+            # Closing releases the lock, also where the process is killed: flock belongs to the open file.
             os.close(descriptor)
 
 

@@ -122,6 +122,7 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False, watch: SweepWatch |
         BlobStoreSharedError: Other logs use the store. Nothing was removed.
         RetryableError: What the journal or the store raise; what was removed until then is gone.
     """
+    # Messages of another journal are not read here, so its blobs would look unreferenced.
     if not is_dry_run:
         _check_is_alone(workspace)
     stored_before = _stored_before(workspace)  # before the log is read: what comes in meanwhile is young
@@ -130,6 +131,7 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False, watch: SweepWatch |
     references = References() if is_idle else read_references(workspace, watch)
     figures = new_figures()
     plan = plan_sweep(_watched(workspace.blobs.list(), watch), references.digests, stored_before, figures)
+    # An unreadable message may refer to any blob, so nothing is removed while the log holds one.
     is_harmless = is_dry_run or references.unreadable is not None
     removed = abandoned = 0
     while batch := list(islice(plan, _AT_ONCE)):
@@ -186,6 +188,7 @@ def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> Re
     for _, snapshot in stored_snapshots(workspace.blobs):
         found.digests.add(snapshot.digest)
         found.snapshots += 1
+    # Only for the progress: `_retained` asks for the bounds itself.
     bounds, total_bytes = workspace.journal.bounds(workspace.package_topic), 0
     for record in _retained(workspace):
         found.messages += 1
@@ -264,6 +267,7 @@ def _retained(workspace: Workspace) -> Iterator[Record]:
         while reader.next_offset < bounds.next_offset:
             batch = reader.read(_READ, _WAIT_SECONDS)
             yield from batch.records
+            # A log that was cut while it was read: the messages that are missing may refer to blobs.
             if batch.is_at_end and reader.next_offset < bounds.next_offset:
                 raise JournalUnavailableError("the log ended before it was read to its end", topic=topic)
     finally:

@@ -149,6 +149,7 @@ class PackageFollower:
 
     def _turn(self) -> float | None:
         with self._lock:
+            # A backlog of any length: more packages than the queue can take stay in the log, where they cost no memory.
             is_full = len(self._packages) >= MAX_UNFINISHED
         if is_full or self._reader is None:
             if self._clock.monotonic() >= self._end_at:
@@ -157,6 +158,7 @@ class PackageFollower:
         try:
             batch = self._reader.read(_LIMITS, _WAIT_SECONDS)
         except (PositionOutOfRangeError, JournalReplacedError) as error:
+            # No retry helps: `unfed` raises it in the thread of the member, which stops in a named state.
             self._error = error
             self._when_found()
             return None
@@ -340,6 +342,7 @@ class PoolMember:
                     start.identity,
                     marker,
                 )
+                # Appended, then read back: if another member's record with this number came first, that one counts.
                 (offset,) = topic.append(JobsAdded((), feed=begun))
                 topic.follow_to(offset, source.see)
                 feed = topic.fold.feeds.find(begun.pool) or begun
@@ -372,6 +375,7 @@ class PoolMember:
         if start != stored or accepted or reports != known:
             ledger.reset_position(start, accepted, reports)
             if stored is not None and start != stored:
+                # The finished offsets and tokens belong to the former position.
                 ledger.pool.forget()
         return start, feed is not None and (
             feed.log != identity or is_other or not start.next_offset <= feed.next_offset <= bounds.next_offset
@@ -396,6 +400,7 @@ class PoolMember:
         handler.suspend(self._suspension)
         workers = WorkerSettings(self._settings.member, self._settings.slots, {pool_topic(settings.name): handler})
         worker = self._worker = JobWorker(source, workers, ports.clock, ports.random, ports.failpoints)
+        # `wake` ends the member's wait for jobs: a new package is put into the queue at once, not after a turn.
         follower = PackageFollower(ports.journal, settings, ports.clock, worker.wake)
         commands = Worker(
             f"pool-commands-{settings.name}",
@@ -429,6 +434,7 @@ class PoolMember:
                 self._beat(pause)
                 self._ports.clock.wait(self._signal.stopping, pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            # Compared with the end at the start of the run: `--until caught-up` ends although publishers go on.
             position = self._statistics.next_offset
             if goal is not None and position is not None and position >= goal:
                 return
@@ -484,6 +490,7 @@ class PoolMember:
         now = self._ports.clock.monotonic()
         if end == feed.next_offset or not self._is_turn(topic, feed, worker, now, is_empty=not plan.jobs):
             return feed
+        # Several members may append the same number: the fold takes the first in the log and ignores the others.
         added = feed._replace(sequence=feed.sequence + 1, next_offset=end)
         (offset,) = topic.append(JobsAdded(plan.jobs, feed=added))
         self._ports.failpoints.reach(Failpoint.POOL_FED)
@@ -509,6 +516,7 @@ class PoolMember:
         """Whether this member should append: one is preferred, so that not all append the same."""
         if is_empty and now - self._fed_at < _EMPTY_FEED_SECONDS:
             return False
+        # The least name is preferred, on which all members agree. After a grace any member appends: it may be dead.
         members = topic.fold.workers.items()
         mine = pool_topic(feed.pool)
         if worker == min((name for name, one in members if any_matches(one.topics, mine)), default=worker):
@@ -519,6 +527,7 @@ class PoolMember:
 
     def _halt(self, error: MailboatError) -> None:
         """Stop in a named state, which an import met. From any thread."""
+        # The first error is the cause; later ones often follow from it.
         self._error = self._error or error
         if self._worker is not None:
             self._worker.wake()

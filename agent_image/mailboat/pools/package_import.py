@@ -240,6 +240,7 @@ class PackageImport:
             log, package = decode_package(new.payload)
         except MessageCorruptError as error:
             return Result(Outcome.CANCEL, error.message)
+        # `Result()` is success: the job ends without an import.
         if view is None or log != str(view.log):
             return Result()  # the journal was replaced, and a person accepted the gap: it was a package of the old one
         attempt = _Attempt(view, package.offset, call)
@@ -250,6 +251,7 @@ class PackageImport:
                 return Result()
             record = found
             message = self._decoded(record)
+            # After the record was read: a package that is gone or done must not be given up.
             self._refuse_lost(call)
             self._import(attempt, record, message)
         except StopAskedError:
@@ -274,6 +276,7 @@ class PackageImport:
         limit = self._settings.limits.max_total_bytes
         with closing(_Payloads(self._ports.blobs, self._ports.references, pieces, limit)) as payloads, closing(pieces):
             deadline = guard.deadline()
+            # Before the target is opened: one member at a time holds its lock, and a download may take minutes.
             payloads.fetch(message, record.offset, lambda: guard.check_in_time(deadline))
             with self._shared.opened(lambda: signal.is_overdue) as target, self._settled(target):
                 self._import_into(target, attempt, record, payloads)
@@ -316,6 +319,7 @@ class PackageImport:
         # New for each time that the target is opened: what another member left there may be in the log already.
         confirmations = Confirmations(sender, self._ports.journal, target.ledger, self._ports.failpoints)
         jobs = AddedJobs(self._ports.journal, target.ledger.jobs, self._ports.failpoints)
+        # First what an earlier member committed and could not send: statuses keep the order of the commits.
         confirmations.send()
         jobs.append()
         yield
@@ -381,6 +385,7 @@ class PackageImport:
         match decision:
             case Stop():
                 return self._halted(error if isinstance(error, MailboatError) else PermanentError(repr(error)))
+            # SNOOZE counts no attempt: an unreachable journal or store is not the package's failure.
             case TryAgain(pause, is_counted=is_counted):
                 self.counts.note_failure(cause, attempts)
                 return Result(Outcome.FAIL if is_counted else Outcome.SNOOZE, text, pause)
@@ -430,6 +435,7 @@ class _Attempt(NamedTuple):
 
 def _position(target: Target, view: PoolView) -> Position:
     stored, low_water = target.ledger.position(), view.low_water
+    # Offsets of another log can't be compared.
     if stored is not None and stored.identity == view.log:
         # a view may be older than the last commit of another member
         low_water = max(low_water, stored.next_offset)

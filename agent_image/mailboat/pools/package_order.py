@@ -96,6 +96,7 @@ class OpenPackages:
         """The keys of the packages that touch the same content as these paths."""
         found: set[str] = set()
         for path in paths:
+            # At the path or below it, then at each ancestor: other content can't overlap.
             found.update(self._below.get(path, ()))
             for above in (ROOT, *ancestors_of(path)):
                 found.update(self._at.get(above, ()))
@@ -144,6 +145,7 @@ def plan_feed(
     room, size = MAX_UNFINISHED - len(unfinished), 0
     for package in packages:
         keys = unfinished.keys_of(package.paths)
+        # Two keys: it must wait for packages of both, and a job has one key. It stays in the log until one key is left.
         if len(jobs) == min(room, MAX_BATCH) or len(keys) > 1:
             break
         key = next(iter(keys), str(package.offset))
@@ -152,6 +154,7 @@ def plan_feed(
         if jobs and size > MAX_FEED_BYTES:
             break
         jobs.append(NewJob(pool_topic(pool), payload, key, lease_ms=lease_ms))
+        # Negative numbers: no job of the log has one.
         added.append(JobId(-1 - len(added)))
         unfinished.add(added[-1], package, key)
     for job in added:

@@ -142,6 +142,7 @@ class PieceWriter(io.RawIOBase):
         self._rest_bytes = 0
         self._waiting_bytes = 0
         self._written_bytes = 0
+        # One thread: pieces are appended in order while the next ones are cut.
         self._thread = ThreadPoolExecutor(1, "pieces")
         self._step: Future[None] | None = None
         self._has_begun = False
@@ -209,6 +210,7 @@ class PieceWriter(io.RawIOBase):
         self._end_step()
         # The step before has ended: pieces keep their order, and memory stays bounded.
         contents, self._contents = self._contents, []
+        # The begun piece stays: only the last one of a package may be shorter than `piece_bytes`.
         self._waiting_bytes = self._rest_bytes
         if contents:
             self._step, self._has_begun = self._thread.submit(self._appender.append, contents), True

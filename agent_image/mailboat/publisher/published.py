@@ -54,6 +54,8 @@ UNKNOWN_DIGEST: Final = b""
 _DOUBTED: Final = "X''"
 """The same for SQLite."""
 
+# U+0001 separates the names of a key: `char(1)` to `char(2)` is what lies below `c.key`. A node is new, and takes its
+# subtree, only if nothing below it was published: else the package would remove what did not change.
 _PUTS: Final = f"""
 INSERT INTO changed (key, what, bytes, is_file)
 SELECT c.key, CASE WHEN ifnull(p.digest, {_DOUBTED}) = {_DOUBTED} AND NOT EXISTS (
@@ -307,6 +309,7 @@ class PublishedTrees:
     def discard_strays(self, before_ms: int) -> None:
         """Forget what was staged before that time by processes that died without an intent."""
         with translated_failures(self._file):
+            # A package with an intent may be in the log: recovery decides, and still needs what was staged for it.
             self._connection.execute(
                 "DELETE FROM staged WHERE staged_ms < ? AND package_id NOT IN (SELECT package_id FROM intents)",
                 (before_ms,),
@@ -326,6 +329,7 @@ class PublishedTrees:
             with translated_failures(self._file), transaction(self._connection, "BEGIN"):
                 self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
         with translated_failures(self._file), transaction(self._connection, "BEGIN"):
+            # No source has the number -1: nothing counts as published, so every node is new.
             self._rank_changes(-1 if source_id is None else source_id, roots)
             (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
         return int(total)
@@ -382,6 +386,8 @@ class PublishedTrees:
                 (key, what, self._is_parent_changed(source_id, key)) for key, what in self._gone(source_id, root)
             )
             self._connection.executemany("INSERT OR IGNORE INTO removal VALUES (?, ?, ?)", removals)
+        # The order of publication: removals below changed parents, puts, all other removals. So new pages come before
+        # old ones go.
         self._connection.execute(_REMOVALS, (True,))
         self._connection.execute(_PUTS, {"source_id": source_id})
         self._connection.execute(_REMOVALS, (False,))
@@ -392,6 +398,7 @@ class PublishedTrees:
             if key < past_top:
                 continue
             low, past = subtree_range(key)
+            # Removed as a whole only if the source has nothing below: else nodes that stay would go, too.
             is_deep = not self._has_current(low, past)
             past_top = past if is_deep else ""
             yield key, _REMOVE_DEEP if is_deep else _REMOVE_ALONE

@@ -89,6 +89,7 @@ class Publisher:
                 elif found is not None:
                     yield from self._flush(pending)
                     yield found
+        # Requests before the failed one are published and get their receipts, as `publish_all` promises.
         except Exception:
             yield from self._flush(pending)
             raise

@@ -94,6 +94,7 @@ class LogMarks:
         """The last place at `offset` or before it where no package is cut through."""
         crossing = [first for first, _ in self._open.values() if first < offset]
         border = min([offset, *crossing])
+        # From the newest span: a border that moves before one package may cut an older one.
         for span in sorted(self._spans, key=lambda one: one.message_offset, reverse=True):
             if span.first_offset < border <= span.message_offset:
                 border = span.first_offset
@@ -124,6 +125,7 @@ class LogMarks:
     def _mark(self, record: Record) -> None:
         self._since_mark += 1
         self._last_ms = max(self._last_ms, record.appended_ms)  # clocks jump back
+        # No mark inside a package in pieces: a head there would remove its first pieces.
         if self._open or (self._marks and self._since_mark < self._step):
             return
         self._marks.append(Mark(record.offset, self._last_ms, self.total_bytes))

@@ -70,12 +70,14 @@ def decide_start(
     if position.identity != identity:
         raise _replaced(name, position, identity)
     stands_at = position.next_offset
+    # The end counts as within: a subscriber that is caught up is exactly there.
     is_within = bounds.earliest_offset <= stands_at <= bounds.next_offset
     if is_within and refusal is None:
         return position
     # The oldest record, not the end: repeated packages lead to the same content, skipped ones do not.
     if is_gap_accepted:
         return head
+    # Within the bounds, but the reader found another record before the position than the one that was imported.
     if is_within and refusal is not None:
         raise _diverged(name, refusal) from refusal
     raise _trimmed(name, stands_at, bounds) if stands_at < bounds.earliest_offset else _shorter(name, stands_at, bounds)

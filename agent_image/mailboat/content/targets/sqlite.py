@@ -46,6 +46,7 @@ def open_sqlite_target(file: Path, *, is_known: bool = False) -> TreeTarget:
         with FolderHandle.open(str(file.parent.resolve())) as folder:
             lock = TargetLock(folder, f"{file.name}.lock", uri)
             try:
+                # Under the lock: two processes that start at once must not both create the database.
                 if folder.status(file.name) is None:
                     _check_nothing_is_left(file, uri)
                     create_database(folder, file.name, KIND, mode=PUBLIC_FILE)

@@ -172,6 +172,7 @@ class TreeTable:
         """Work on a connection whose database has the schema of `targets/database.py`."""
         self._connection = connection
         self._intake = intake
+        # The empty key is above the root and needs no row: the walk upwards ends there.
         self._known: set[str] = {""}
         self._pending = PendingSubtrees()
         self._removed = 0
@@ -189,6 +190,7 @@ class TreeTable:
             return None
         low = sets[0].root.replace("/", SEPARATOR)
         parent = low[: low.rindex(SEPARATOR)]
+        # All rows are put before ranges are cleared: those of a subtree within another one would go with it.
         if self._pending.touches(low, parent):
             self.flush()
         if parent not in self._known or low == ROOT_KEY:
@@ -235,6 +237,7 @@ class TreeTable:
         removed = self._pending.write(self._connection)
         if removed:
             self._removed += removed
+            # Nodes within replaced subtrees may be gone: known is only what a later package may skip to look up.
             self._known = {key for key in self._known if not self._pending.holds(key)}
         self._pending.clear()
 
@@ -334,6 +337,7 @@ class TreeTable:
         while page := self._connection.execute(select, (low, high, stamp, CHUNK_RECORDS)).fetchall():
             for (key,) in page:
                 yield Key(key)
+            # Keys come in descending order: the next page ends below the last key, whether or not its row still exists.
             high = page[-1][0]
 
     def delete_alone(self, key: Key) -> int:
@@ -394,6 +398,7 @@ class TreeTable:
 
     def _remember(self, key: str) -> None:
         if len(self._known) >= KNOWN_KEYS:
+            # Forgetting costs look-ups only, so the bound needs no order of use.
             self._known = {""}
         self._known.add(key)
 

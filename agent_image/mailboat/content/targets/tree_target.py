@@ -151,6 +151,7 @@ class TreeBatch:
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:
         """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
+        # A number of its own for each change, also of one that fails: the stamp tells its rows from those of others.
         self._changes += 1
         try:
             count = self._table.gather(change, self._changes)
@@ -254,6 +255,7 @@ class TreeBatch:
             return
         self._is_open = False
         self._table.abandon()
+        # SQLite has rolled back already after some errors, such as a full disk: a second ROLLBACK would fail.
         if self._parts.connection.in_transaction:
             self._parts.connection.execute("ROLLBACK")
         try:
@@ -334,6 +336,7 @@ def _replaced_roots(workspace_filter: WorkspaceFilter) -> tuple[list[Key], list[
         for filter_set in replacing
         if filter_set.root in related or not deep.isdisjoint(_strictly_above(filter_set.root))
     }
+    # Disjoint, so that no node is visited twice.
     outermost = [root for root in whole if whole.isdisjoint(_strictly_above(root))]
     alone = {filter_set.root for filter_set in workspace_filter.sets if filter_set.is_shallow} - whole
     return [key_of(root) for root in outermost], sorted(map(key_of, alone), reverse=True)
