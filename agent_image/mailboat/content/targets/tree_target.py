@@ -151,7 +151,7 @@ class TreeBatch:
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:
         """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
-        # A number of its own for each change, also of one that fails: the stamp tells its rows from those of others.
+        # A number of its own for each change, also of one that fails: its stamp distinguishes its rows.
         self._changes += 1
         try:
             count = self._table.gather(change, self._changes)
