@@ -60,6 +60,10 @@ class _Watched:
     stall_seconds: float
     quiet_until: float
 
+    def beat(self, quiet_until: float) -> None:
+        """It made progress, and may be silent until then."""
+        self.quiet_until = quiet_until
+
 
 class HeartbeatClock:
     """See `Clock` and `WorkerMonitor`. Notes by worker until when it may be silent."""
@@ -87,7 +91,7 @@ class HeartbeatClock:
     def beat(self, wait_seconds: float = 0.0) -> None:
         watched = self._watched.get(threading.get_ident())
         if watched is not None:  # its own thread writes it, and `stuck` reads one float of it: no lock is needed
-            watched.quiet_until = self._clock.monotonic() + wait_seconds
+            watched.beat(self._clock.monotonic() + wait_seconds)
 
     def ended(self) -> None:
         self._watched.pop(threading.get_ident(), None)

@@ -79,6 +79,6 @@ def _session(context: typer.Context) -> Session:
     """What the words so far say, on both sides of the command's name."""
     outer, inner = context.find_root().params, context.params
     defaults = Defaults()
-    defaults.given = SharedOptions(home=outer.get("home"), url=outer.get("url"), token_file=outer.get("token_file"))
+    defaults.take(SharedOptions(home=outer.get("home"), url=outer.get("url"), token_file=outer.get("token_file")))
     given = SharedOptions(home=inner.get("home"), url=inner.get("url"), token_file=inner.get("token_file"))
     return session_from(current_settings(), defaults, given)

@@ -90,7 +90,7 @@ def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: b
             )
         session = session_from(current_settings(), defaults, given)
         if session.is_verbose:
-            defaults.given = defaults.given._replace(is_verbose=True)
+            defaults.be_verbose()
         try:
             function(session, **own.gathered(values))  # type: ignore[call-arg]  # of the very same signature
         except BrokenPipeError as error:  # the framework would make a failure of it

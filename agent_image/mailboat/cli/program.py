@@ -154,4 +154,4 @@ def before_command(
 ) -> None:
     """Distributes content from publishers to subscribers over a persisted log, exactly once."""
     defaults = context.ensure_object(Defaults)
-    defaults.given = SharedOptions(home=home, is_verbose=defaults.is_verbose or verbose, url=url, token_file=token_file)
+    defaults.take(SharedOptions(home=home, is_verbose=defaults.is_verbose or verbose, url=url, token_file=token_file))

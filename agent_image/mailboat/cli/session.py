@@ -170,6 +170,14 @@ class Defaults:
         """Nothing given."""
         self.given = SharedOptions()
 
+    def take(self, given: SharedOptions) -> None:
+        """These options were given before the command's name."""
+        self.given = given
+
+    def be_verbose(self) -> None:
+        """An option behind the command's name asks for traces."""
+        self.given = self.given._replace(is_verbose=True)
+
     @property
     def is_verbose(self) -> bool:
         """Whether errors come with their traces, as far as is known yet."""

@@ -40,6 +40,8 @@ class Call:
     verb: str = "-"
     trace_parent: str | None = None
     what: dict[str, object] = field(default_factory=dict)
+    status: int = 0
+    outcome: str = "done"
 
     def admits(self, verb: Verb) -> bool:
         """Note what the route asks for. Returns: whether the caller may do it."""
@@ -50,8 +52,17 @@ class Call:
         """Add to the subject of the call."""
         self.what.update(subject)
 
-    status: int = 0
-    outcome: str = "done"
+    def identify(self, caller: Caller | None) -> None:
+        """The caller is known, or stays unknown."""
+        self.caller = caller
+
+    def end_as(self, outcome: str) -> None:
+        """Note how it ended, where that is not `done`."""
+        self.outcome = outcome
+
+    def answer_with(self, status: int) -> None:
+        """Its answer begins with this status."""
+        self.status = status
 
 
 class AuditTrail:

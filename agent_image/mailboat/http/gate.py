@@ -80,8 +80,8 @@ class Gate:
         call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
         answer = _Answer(call, send, self._clock, lambda: self._write_audit(call, scope))
-        # A reserved connection serves one request, then it is free for the next probe.
-        answer.is_closing = bool(scope["state"].get(RESERVED))
+        if scope["state"].get(RESERVED):
+            answer.close_after()  # it serves one request, then it is free for the next probe
         began = self._clock.monotonic()
         try:
             refusal = self._refusal(scope, call)
@@ -108,7 +108,7 @@ class Gate:
             busy = ThrottledError("all connections have a request under way", retry_after_seconds=_BUSY_SECONDS)
             return problem_of(busy, HTTPStatus.SERVICE_UNAVAILABLE)
         is_open = scope["path"] in self._open_paths
-        call.caller = None if is_open else self._caller(scope)
+        call.identify(None if is_open else self._caller(scope))
         address = (scope.get("client") or ("unknown", 0))[0]
         is_named = call.caller is not None and call.caller.is_known
         # Before the 401: guesses of tokens are throttled like requests, by network.
@@ -131,8 +131,9 @@ class Gate:
 
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Answer without having read the body, and close the connection, since the body would be in the way."""
-        answer.call.outcome = problem.title
-        answer.is_closing |= has_body(scope)
+        answer.call.end_as(problem.title)
+        if has_body(scope):
+            answer.close_after()
         await problem_answer(problem)(scope, receive, answer)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
@@ -140,7 +141,7 @@ class Gate:
         try:
             body = await read_body(scope, receive, limit, self._config.request_seconds)
         except ClientGoneError:
-            answer.call.outcome = "gone"
+            answer.call.end_as("gone")
         except TimeoutError:
             await self._refuse(plain_problem(HTTPStatus.REQUEST_TIMEOUT), scope, receive, answer)
         except BodyTooLargeError:
@@ -164,7 +165,7 @@ class Gate:
         if answer.is_begun:
             _LOG.error("request %s failed after its answer had begun", call.request_id, exc_info=error)
             return
-        call.outcome = "incident"
+        call.end_as("incident")
         problem = incident_of(error, call.request_id)
         await answer.finish(problem_answer(problem))
 
@@ -187,21 +188,25 @@ class _Answer:
         self._write_audit = write_audit
         self._clock = clock
         self.is_begun = False
-        self.is_closing = False
+        self._is_closing = False
         self._send = send
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.is_begun = True
-            self.call.status = message["status"]
+            self.call.answer_with(message["status"])
             self._write_audit()
             added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
             added.append((b"x-content-type-options", b"nosniff"))
             added.append((b"date", formatdate(self._clock.now().timestamp(), usegmt=True).encode()))
-            if self.is_closing:
+            if self._is_closing:
                 added.append((b"connection", b"close"))
             message = {**message, "headers": [*message.get("headers", ()), *added]}
         await self._send(message)
+
+    def close_after(self) -> None:
+        """Close the connection after the answer."""
+        self._is_closing = True
 
     async def finish(self, response: Response) -> None:
         """Send a whole answer."""

@@ -33,7 +33,7 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 async def answer_error(request: Request, error: Exception) -> Response:
     """The answer to one of our own errors."""
     known = cast("MailboatError", error)
-    _call(request).outcome = known.name
+    _call(request).end_as(known.name)
     if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
         return problem_answer(plain_problem(status_of(known)))
     return problem_answer(problem_of(known))
@@ -50,7 +50,7 @@ def undeclared_body(kind: str) -> UsageError:
 
 async def _answer_status(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
-    _call(request).outcome = str(known.status_code)
+    _call(request).end_as(str(known.status_code))
     problem = plain_problem(known.status_code)
     if known.status_code == HTTPStatus.NOT_FOUND:
         path = request.url.path
@@ -93,7 +93,7 @@ def _methods_at(request: Request) -> Sequence[str]:
 
 async def _answer_defect(request: Request, error: Exception) -> Response:
     call = _call(request)
-    call.outcome = "incident"
+    call.end_as("incident")
     return problem_answer(incident_of(error, call.request_id))
 
 

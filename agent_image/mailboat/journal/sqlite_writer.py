@@ -72,6 +72,13 @@ class _Append:
     def is_done(self) -> bool:
         return self.offsets is not None or self.error is not None
 
+    def succeed(self, offsets: Sequence[Offset]) -> None:
+        self.offsets = offsets
+
+    def fail(self, error: MailboatError) -> None:
+        """Keep the error; the first one stays."""
+        self.error = self.error or error
+
 
 @dataclass(slots=True)
 class SqliteWriter:
@@ -138,7 +145,7 @@ class SqliteWriter:
                     try:
                         number, offsets = self._insert(request)
                     except MailboatError as error:
-                        request.error = error
+                        request.fail(error)
                     else:
                         touched.add(number)
                         results.append((request, offsets))
@@ -146,11 +153,11 @@ class SqliteWriter:
             shared = error if isinstance(error, MailboatError) else _shared_failure(error, self.path)
             for request in requests:
                 # These requests left the queue: without an error their threads would return no offsets as a success.
-                request.error = request.error or shared
+                request.fail(shared)
             raise
         # Only after COMMIT: until then the whole group may be rolled back.
         for request, offsets in results:
-            request.offsets = offsets
+            request.succeed(offsets)
             self.counts.records += len(offsets)
         # After COMMIT: a reader that wakes up earlier finds nothing and sleeps again.
         for number in touched:

@@ -235,6 +235,21 @@ class RetentionFigures:
     losses: int = 0
     dropped: int = 0
 
+    def count_turn(self) -> None:
+        """A turn came to its end."""
+        self.turns += 1
+
+    def count_dropped(self, subscribers: int) -> None:
+        """So many durable subscribers were deregistered."""
+        self.dropped += subscribers
+
+    def count_move(self, turn: Turn) -> None:
+        """The head was moved, as the turn had planned."""
+        self.moves += 1
+        self.removed += turn.plan.head - turn.bounds.earliest_offset
+        self.freed_bytes += turn.freed_bytes
+        self.losses += len(turn.plan.losers)
+
 
 class RetentionTask:
     """Keeps one package topic. Belongs to one thread."""
@@ -285,7 +300,7 @@ class RetentionTask:
         turn = Turn(bounds, plan, freed, dropped, tuple(self._registry.registrations()))
         if is_applied:
             self._apply(turn)
-        self.figures.turns += 1
+        self.figures.count_turn()
         return turn
 
     def close(self) -> None:
@@ -380,7 +395,7 @@ class RetentionTask:
     # ------------------------------------------------------------------------------------------------------ applying
 
     def _apply(self, turn: Turn) -> None:
-        self.figures.dropped += len(turn.dropped)
+        self.figures.count_dropped(len(turn.dropped))
         for registration in turn.dropped:
             _LOG.warning(
                 "topic %s: %s was silent for too long and is deregistered at offset %d",
@@ -401,10 +416,7 @@ class RetentionTask:
                 turn.plan.head,
             )
         self._journal.truncate(self._settings.package_topic, turn.plan.head)
-        self.figures.moves += 1
-        self.figures.removed += turn.plan.head - turn.bounds.earliest_offset
-        self.figures.freed_bytes += turn.freed_bytes
-        self.figures.losses += len(turn.plan.losers)
+        self.figures.count_move(turn)
 
     def _carry_registry(self) -> None:
         """Before the head moves: a keeper elsewhere must know whom this one knew."""

@@ -72,7 +72,7 @@ class AgentMetrics:
         with self._lock:
             found = self._subscribers.get(name)
             if found is not None:
-                found.statistics = statistics
+                found.continue_with(statistics)
                 return found
             made = self._subscribers[name] = SubscriberMetrics(name, statistics, self._clock)
         # outside of the lock, which `add` acquires itself

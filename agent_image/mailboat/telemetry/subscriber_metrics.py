@@ -47,6 +47,10 @@ class SubscriberMetrics:
         self._phase = SubscriberPhase.STARTING
         self._failed_announcements: Callable[[], int] | None = None
 
+    def continue_with(self, statistics: Callable[[], SubscriberStatistics]) -> None:
+        """Ask these at each scrape from now on: the subscriber was opened again."""
+        self.statistics = statistics
+
     def watch_announcements(self, failures: Callable[[], int]) -> None:
         """Export how many announcements could not be sent; asked at each scrape."""
         self._failed_announcements = failures

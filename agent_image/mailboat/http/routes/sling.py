@@ -321,7 +321,7 @@ def _deleted(sent: CommandView) -> Document:
 
 def _refusal(error: MailboatError, call: CurrentCall) -> Response:
     """Sling's response to a request that failed; `Retry-After` is ours."""
-    call.outcome = error.name
+    call.end_as(error.name)
     message = f"{error.name}: {error.message}"
     if isinstance(error, AgentMissingError):
         return json_answer({"message": "agent not found"}, HTTPStatus.NOT_FOUND)
