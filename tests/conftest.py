@@ -122,7 +122,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Spark session on two threads, for the tests of one process; its Java machine ends with it."""
-    from mailboat.bulk.spark.session import SessionSettings, open_session, register_formats  # noqa: PLC0415  # slow to load, for few
+    from mailboat.bulk.spark.spark_session import SessionSettings, open_session, register_formats  # noqa: PLC0415  # slow to load, for few
 
     scratch = tmp_path_factory.mktemp("spark")
     quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms256m"

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.agent.subscriber_process import ExternalParts, SubscriberProcess, Subscription
-from mailboat.api.job_records import JobDetailView
+from mailboat.api.job_views import JobDetailView
 from mailboat.api.records import StatusView
 from mailboat.composition.configured_roots import configured_roots
 from mailboat.composition.home import Home, create_home
@@ -32,8 +32,8 @@ from mailboat.model.paths import parse_path
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.appender import Receipt
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import Processors
 from mailboat.subscriber.subscriber import Until
+from mailboat.subscriber.subscriber_settings import Processors
 
 __all__ = ["JobContext", "JobHandlers", "Mailboat", "open_mailboat"]
 Place = str | os.PathLike[str]

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from aiohttp import web
 from mailboat.api.dashboard_files import DASHBOARD_FILES, dashboard_answer
-from mailboat.api.events import HEARTBEAT, MEDIA_TYPE, EventType, encode_end, encode_event
 from mailboat.api.problems import problem_of
 from mailboat.api.records import CallerView, StatusView
+from mailboat.api.stream_events import HEARTBEAT, MEDIA_TYPE, EventType, encode_end, encode_event
 from mailboat.errors import MailboatError
 
 Look = Callable[[], Awaitable[StatusView]]

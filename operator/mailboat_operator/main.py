@@ -38,7 +38,7 @@ from mailboat_operator.resync import Resync
 from mailboat_operator.settings import OperatorSettings, read_settings
 from mailboat_operator.systems import Systems
 from mailboat_operator.watches import DefinitionGone, Watched, kopf_settings, registry_of
-from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 _LOG: Final = logging.getLogger("mailboat.operator")

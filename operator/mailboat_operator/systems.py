@@ -15,7 +15,7 @@ from mailboat.frozen import Frozen
 from mailboat_operator.broker_connections import Connections, Waiting
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.topic_claims import TopicClaims
-from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 _LASTS: Final = timedelta(hours=1)

@@ -26,11 +26,11 @@ from mailboat.config.storage import KafkaConfig
 from mailboat.control.job_service import JobService
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_worker import JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.selection import plan_claims
 from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.jobs.worker import JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, TopicSettings

@@ -16,7 +16,7 @@ from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, PackageId, SlingId, TopicName
 from mailboat.model.pieces import PieceMessage
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 from support.kafka_broker import KafkaBroker
 
 MEBIBYTE = 1 << 20

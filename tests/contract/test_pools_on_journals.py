@@ -22,7 +22,7 @@ from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.failpoints import Failpoint
-from mailboat.jobs.changes import Applied
+from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from mailboat.jobs.changes import Applied, Change
+from mailboat.jobs.job_changes import Applied, Change
 from mailboat.model.jobs import JobState
 from support.job_simulation import JobSimulation
 

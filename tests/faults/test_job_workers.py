@@ -16,11 +16,11 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.errors import RetryableError
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Applied
+from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.sqlite import SqliteJournal

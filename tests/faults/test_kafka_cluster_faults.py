@@ -15,11 +15,11 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.config.storage import KafkaConfig
 from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError, RetryableError
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Applied
+from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic
-from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, ReadLimits, Record

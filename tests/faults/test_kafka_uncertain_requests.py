@@ -22,7 +22,7 @@ from mailboat.model.identifiers import Offset, RequestId, TopicName
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.publisher.settings import PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherSettings
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package

@@ -26,9 +26,9 @@ from mailboat.errors import (
     StorageReadOnlyError,
 )
 from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.jobs.worker import Call, JobWorker, WorkerSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors

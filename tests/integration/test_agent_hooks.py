@@ -20,7 +20,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.admission import StopAskedError
-from mailboat.subscriber.settings import ProcessedPackage
+from mailboat.subscriber.subscriber_settings import ProcessedPackage
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 
 EDGE = AgentName("edge")

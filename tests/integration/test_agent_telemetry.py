@@ -31,7 +31,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.operations.journal_inspection import records_of
 from mailboat.testing.wait import wait_until
-from mailboat.wire.events import decode_event
+from mailboat.wire.event_documents import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -118,7 +118,7 @@ def test_a_mistyped_publisher_publishes_nothing(boat: Any, site: Path) -> None:
 def test_a_small_build_starts_no_spark_and_an_unfinished_one_is_shown(
     boat: Any, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mailboat.bulk.spark.session.open_session", lambda _: pytest.fail("a session was opened"))
+    monkeypatch.setattr("mailboat.bulk.spark.spark_session.open_session", lambda _: pytest.fail("a session was opened"))
     assert boat.json("bulk", "build", site, "--budget", "3kB")["published"] > 3
     (site / "Big.bin").write_text("differs in case only")
     configuration = boat.home / "mailboat.yaml"

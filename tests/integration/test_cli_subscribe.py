@@ -411,7 +411,7 @@ def test_a_restart_loads_neither_typer_nor_rich_nor_the_engine_of_jobs() -> None
     """They cost half of what a restart with nothing to do costs: see SEAMS in tests/repo/test_structure.py."""
     check = (
         "import sys, mailboat.cli.main, mailboat.cli.subscriber_run;"
-        "print(*sorted({'typer', 'rich', 'subprocess', 'yaml', 'mailboat.jobs.worker'} & sys.modules.keys()))"
+        "print(*sorted({'typer', 'rich', 'subprocess', 'yaml', 'mailboat.jobs.job_worker'} & sys.modules.keys()))"
     )
     loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert loaded.stdout == "\n"

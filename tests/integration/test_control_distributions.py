@@ -13,7 +13,7 @@ from mailboat.api.records import DistributionView
 from mailboat.config.document import (
     ThrottleConfig,
 )
-from mailboat.control.distributions import Distributions
+from mailboat.control.distribution_lookup import Distributions
 from mailboat.control.service import ControlService
 from mailboat.errors import (
     AgentMissingError,
@@ -364,7 +364,7 @@ class TestDistribution:
         threading.Event().wait(0.002)  # its id is of a later millisecond
         (done,) = publish(service)
         append_noise()
-        monkeypatch.setattr("mailboat.control.distributions._BUILDING_MS", 0)
+        monkeypatch.setattr("mailboat.control.distribution_lookup._BUILDING_MS", 0)
         read = count_records(monkeypatch)
         assert harbour.service().distribution(AUTHOR, done.package_id).offset == 12_000
         assert read["package"] <= 11_000

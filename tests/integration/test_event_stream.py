@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from mailboat.api.client import HttpControl
-from mailboat.api.events import EventType, StreamEvent
+from mailboat.api.stream_events import EventType, StreamEvent
 from mailboat.cli.events import news_of
 from mailboat.cli.main import main
 from mailboat.config.document import HttpConfig, TokenConfig, Verb

@@ -29,7 +29,7 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import NodePath, ancestors_of, child_of, name_of, parent_of
 from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.filters import format_filter
+from mailboat.packages.filevault.filter_xml import format_filter
 from mailboat.packages.filevault.names import platform_name, repository_name
 from mailboat.packages.port import PackageContents
 from mailboat.packages.prefixes import ContentRefusedError
@@ -39,7 +39,7 @@ from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
 from mailboat.testing.trees import Shape
 from mailboat.wire.messages import decode_package
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 from support.engines import Engine, EngineParts, memory_engine
 
 ROOT = NodePath("/content/site")

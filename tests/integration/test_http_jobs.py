@@ -16,7 +16,7 @@ import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.job_control import JobFilter
 from mailboat.api.job_operations import WorkerTurn
-from mailboat.api.job_records import CallView, JobQueueView, JobStateView, TurnView
+from mailboat.api.job_views import CallView, JobQueueView, JobStateView, TurnView
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret

@@ -22,7 +22,7 @@ from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.sources import open_archive_source
 from mailboat.testing.target_model import ModelTree
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 MODES = ["replace", "merge", "merge_properties", "update", "update_properties"]
 ROOT = NodePath("/content/site")

@@ -10,9 +10,9 @@ from pathlib import Path
 from mailboat.clock import Deadline, SystemClock
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.command import CommandHandler
+from mailboat.jobs.job_worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.jobs.worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import QueueDefined, QueueSettings
 from mailboat.model.paths import NodePath

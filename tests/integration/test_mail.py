@@ -33,7 +33,7 @@ from mailboat.telemetry.mail_client import MailRelayUnreachableError, MailSender
 from mailboat.telemetry.package_events import PackageEvents, package_notice
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.events import encode_event
+from mailboat.wire.event_documents import encode_event
 
 AUTHOR = AgentName("author")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -28,7 +28,7 @@ from mailboat.model.requests import add_request
 from mailboat.operations.journal_inspection import summary_of
 from mailboat.operations.journal_verification import verify_journal
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.publisher_settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries
 from mailboat.retention.marks import ORPHAN_SECONDS, whole_package_border

@@ -41,7 +41,7 @@ from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
 from mailboat.model.pieces import is_run
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.package_files import PackageFiles
-from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.filter_xml import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
 from mailboat.publisher.publisher import own_roots

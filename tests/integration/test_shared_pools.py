@@ -30,7 +30,7 @@ from mailboat.model.requests import add_request
 from mailboat.pools.member import PoolForgottenError, PoolTargetDiffersError
 from mailboat.subscriber.commands import SubscriberSuspendedError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import ProcessedPackage, Processors
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, PACKAGES, Engine, EngineParts, digest_of, page_source
 from support.pool_scenario import LEASE_MS, POOL, Freeze, Members, Stores, open_target, pool_settings

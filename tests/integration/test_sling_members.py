@@ -67,7 +67,7 @@ from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.wait import PATIENCE_SECONDS
-from mailboat.wire.events import encode_event
+from mailboat.wire.event_documents import encode_event
 from mailboat.wire.messages import encode_message
 
 AUTHOR, EDGE, SLING_AUTHOR, SLING_EDGE = map(AgentName, ("author", "edge", "sling-author", "sling-edge"))

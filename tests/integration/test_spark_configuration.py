@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]  # Java start
 
 ASK = """
 import json, sys
-from mailboat.bulk.spark.session import SessionSettings, open_session
+from mailboat.bulk.spark.spark_session import SessionSettings, open_session
 with open_session(SessionSettings("local[1]", properties=json.loads(sys.argv[1]), is_quiet=False)) as session:
     print(json.dumps(dict(session.sparkContext.getConf().getAll())))
 """

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]
 
 JOB = """
 import json, sys
-from mailboat.bulk.spark.session import SessionSettings, open_session
+from mailboat.bulk.spark.spark_session import SessionSettings, open_session
 
 jars, servers, topic, bucket, url, key, secret = sys.argv[1:]
 properties = {

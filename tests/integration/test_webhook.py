@@ -37,7 +37,7 @@ from mailboat.telemetry.webhook_client import (
 )
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
-from mailboat.wire.events import encode_event
+from mailboat.wire.event_documents import encode_event
 
 AUTHOR = AgentName("author")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -29,7 +29,7 @@ from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import wait_until
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, encode_package
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 from support.kafka_broker import KafkaBroker
 
 DAY = 86_400.0

@@ -14,7 +14,7 @@ from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.job_queue.manifests import queue_children
 from mailboat_operator.kinds.subscriber_pool.autoscaler import autoscalers
 from mailboat_operator.kinds.subscriber_pool.manifests import owner_of_pool
-from mailboat_operator.workload.manifests import AgentPolicy
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 DEFINITIONS = json.loads((Path(__file__).parent / "keda-definitions.json").read_text())

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import typer
-from mailboat.api.job_records import JobQueueView, JobScheduleView
+from mailboat.api.job_views import JobQueueView, JobScheduleView
 from mailboat.cli.job_access import parse_duration_ms
 from mailboat.cli.program import build_app
 from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError
@@ -44,8 +44,8 @@ from mailboat_operator.plan.actions import (
 from mailboat_operator.plan.child_manifest import key_of
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.context import SecretFound
-from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

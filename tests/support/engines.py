@@ -37,7 +37,7 @@ from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.publisher.state_file import Synchronous
 from mailboat.subscriber.admission import ImportGuard, StopSignal
@@ -45,8 +45,8 @@ from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.importer import Importer
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.messages import decode_message, encode_message

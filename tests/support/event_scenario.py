@@ -43,7 +43,7 @@ from mailboat.telemetry.topic_sender import TopicSender
 from mailboat.telemetry.webhook_client import WebhookSender
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.wait import PATIENCE_SECONDS
-from mailboat.wire.events import decode_event
+from mailboat.wire.event_documents import decode_event
 from mailboat.wire.messages import encode_message
 from support.crashes import KillingFailpoints
 

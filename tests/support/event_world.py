@@ -29,7 +29,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import EventPorts, EventRun, EventSettings
 from mailboat.testing.clocks import ManualClock
-from mailboat.wire.events import decode_event
+from mailboat.wire.event_documents import decode_event
 from mailboat.wire.messages import encode_message
 
 AUTHOR = AgentName("author")

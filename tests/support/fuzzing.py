@@ -20,14 +20,14 @@ from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.filters import parse_filter
+from mailboat.packages.filevault.filter_xml import parse_filter
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page
-from mailboat.wire.events import decode_event, encode_event
+from mailboat.wire.event_documents import decode_event, encode_event
 from mailboat.wire.headers import headers_for
 from mailboat.wire.messages import decode_message, encode_message
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.node_bodies import decode_node, encode_node
 
 Target = Callable[[bytes], None]
 

@@ -19,9 +19,9 @@ from mailboat.clock import SystemClock
 from mailboat.errors import RetryableError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.handlers import JobContext, JobHandlers, WorkerPorts
+from mailboat.jobs.job_worker import Call, Handler, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.jobs.worker import Call, Handler, JobWorker, WorkerSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.jobs import JobState, NewJob, show_job_id
 from support.crashes import KillingFailpoints

@@ -24,11 +24,11 @@ from mailboat.errors import (
     RetryableError,
 )
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
+from mailboat.jobs.job_changes import Applied
+from mailboat.jobs.job_worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.jobs.worker import Call, JobWorker, Result, WorkerSettings
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName

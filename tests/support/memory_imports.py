@@ -12,8 +12,8 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import ProcessedPackage, SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, SubscriberPorts, SubscriberSettings
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.messages import decode_package, encode_message
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source

@@ -35,7 +35,7 @@ from mailboat.packages.tree import TreeCodec
 from mailboat.pools.member import MemberSettings, PoolMember
 from mailboat.pools.shared_target import SharedTarget
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import ImportPorts, Processors, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import ImportPorts, Processors, SubscriberSettings
 from mailboat.testing.wait import PATIENCE_SECONDS
 from support.crashes import KillingFailpoints
 from support.engines import COMMANDS, Engine, EngineParts, page_source

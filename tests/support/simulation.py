@@ -24,7 +24,7 @@ from mailboat.model.nodes import Binary, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.settings import PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherSettings
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget

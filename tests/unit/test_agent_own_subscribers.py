@@ -11,7 +11,7 @@ import pytest
 from mailboat.agent import own_subscribers
 from mailboat.agent.own_subscribers import MAX_REMEMBERED, OwnSubscribers
 from mailboat.agent.tasks import TaskReport
-from mailboat.api.events import EventType
+from mailboat.api.stream_events import EventType
 from mailboat.clock import SystemClock
 from mailboat.composition.home import create_home
 from mailboat.composition.places import open_target

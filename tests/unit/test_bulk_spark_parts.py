@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.bulk.spark import session as spark_session
+from mailboat.bulk.spark import spark_session
 from mailboat.bulk.spark.arrow_columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
 from mailboat.bulk.spark.format_options import BatchFormat, check_options, number_of, positive_of, texts_of
 from mailboat.bulk.spark.history import (
@@ -24,14 +24,14 @@ from mailboat.bulk.spark.history import (
 from mailboat.bulk.spark.log_partitions import place_of, stretches
 from mailboat.bulk.spark.node_table import MAX_DATA_BYTES, NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.queue_table import QueueTable
-from mailboat.bulk.spark.session import (
+from mailboat.bulk.spark.spark_errors import SparkMissingError, SparkUnavailableError
+from mailboat.bulk.spark.spark_session import (
     SessionSettings,
     check_version,
     checked_master,
     open_session,
     reason_of,
 )
-from mailboat.bulk.spark.spark_errors import SparkMissingError, SparkUnavailableError
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal

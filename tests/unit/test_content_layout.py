@@ -25,7 +25,7 @@ from mailboat.errors import MailboatError, PackageCorruptError, PathRefusedError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, names, nodes
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 HERE = NodePath("/content/here")
 ODD_NAMES = st.sampled_from([".node.json", ".node.", ".node", ".mailboat", ".git", ".node.name.x", ".node.name.", "a"])

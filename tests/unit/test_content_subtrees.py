@@ -19,7 +19,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemoryTarget
 from mailboat.testing.trees import a_folder, a_page
-from mailboat.wire.nodes import encode_node
+from mailboat.wire.node_bodies import encode_node
 
 AT = Position(LogIdentity("log", "topic"), Offset(1))
 Package = tuple[NodePath, list[Node]]

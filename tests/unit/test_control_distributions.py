@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from mailboat.clock import milliseconds_now
-from mailboat.control.distributions import Distributions
+from mailboat.control.distribution_lookup import Distributions
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName

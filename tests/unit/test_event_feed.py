@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailboat.api.events import StreamEvent, encode_end, read_events
 from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
+from mailboat.api.stream_events import StreamEvent, encode_end, read_events
 from mailboat.clock import moment_of
 from mailboat.control import event_feed
 from mailboat.control.event_feed import EventFeed, EventTopic
@@ -17,7 +17,7 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import DistributedEvent
 from mailboat.testing.clocks import ManualClock
-from mailboat.wire.events import encode_event
+from mailboat.wire.event_documents import encode_event
 
 EDGE = SubscriberStatusView("edge", "importing", "instance", 0, 3)
 FIRST = StatusView(JournalView("memory", 0, 3), (), (EDGE,))

@@ -25,11 +25,11 @@ from mailboat.errors import (
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES, NodePath
-from mailboat.packages.filevault.archive import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, Archive
+from mailboat.packages.filevault.archive_reader import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, Archive
 from mailboat.packages.filevault.archive_tree import content_root
 from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.filter_xml import FILTER_XML
 from mailboat.packages.port import PackageContents
 from mailboat.testing.trees import large_binary
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath
-from mailboat.packages.filevault.filters import MAX_FILTER_BYTES, format_filter, parse_filter
+from mailboat.packages.filevault.filter_xml import MAX_FILTER_BYTES, format_filter, parse_filter
 from mailboat.packages.filevault.patterns import MAX_NESTED, MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
 from mailboat.packages.filevault.properties import (
     check_properties,

@@ -12,7 +12,7 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.jcr_rules import reason_against_jcr_name
-from mailboat.packages.filevault.namespaces import KNOWN
+from mailboat.packages.filevault.xml_namespaces import KNOWN
 from mailboat.packages.port import PackageContents
 
 ROOT = NodePath("/content")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mailboat.errors import LimitExceededError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.filters import format_filter, parse_filter
+from mailboat.packages.filevault.filter_xml import format_filter, parse_filter
 from mailboat.packages.filevault.pattern_reach import (
     can_match,
     coverage_below,

@@ -26,14 +26,14 @@ from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
-from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents
 from mailboat.packages.prefixes import NamespaceUnresolvedError
 from mailboat.testing import trees
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 LIMITS = LimitsConfig()
 HEAD = (

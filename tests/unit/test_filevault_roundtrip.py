@@ -17,13 +17,13 @@ from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.layout import MAX_ELEMENT_DEPTH
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import Shape
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 CONTENT = NodePath("/content")
 TRICKY_NAMES = [

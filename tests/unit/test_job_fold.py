@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from mailboat.jobs.changes import Transition
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Transition
 from mailboat.jobs.selection import plan_claims, position, why_pending
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (

@@ -7,8 +7,8 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.jobs.changes import Transition
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Transition
 from mailboat.jobs.selection import plan_claims
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (

@@ -14,8 +14,8 @@ import pytest
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.jobs.handlers import Completion, JobCompletedError, JobContext, JobHandlers, WorkerPorts
+from mailboat.jobs.job_worker import Call, Result
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, decode_progress, encode_progress, eta_ms
-from mailboat.jobs.worker import Call, Result
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import JobLeaseLostError, NewJob, Outcome, Token, job_id
 from mailboat.wire.job_records import MAX_PROGRESS_BYTES

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from mailboat.errors import AgentUnreachableError, UsageError
 from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.job_worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
-from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.model.jobs import JobId, JobResult, NewJob, Outcome, Renewal, Token
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS

@@ -27,7 +27,7 @@ from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.document import DocumentReader
+from mailboat.packages.filevault.document_reader import DocumentReader
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.prefixes import ContentRefusedError
@@ -37,7 +37,7 @@ from mailboat.publisher.publisher import own_roots
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
 from mailboat.wire.messages import decode_message, decode_package
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 from support.engines import EngineParts, memory_engine
 
 PAGE = (

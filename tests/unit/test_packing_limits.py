@@ -15,7 +15,7 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath, child_of
 from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import MAX_NODE_PROPERTIES, FilevaultCodec
-from mailboat.packages.filevault.document import MAX_DOCUMENT_ELEMENTS
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.memory_content import MemorySource

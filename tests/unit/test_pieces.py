@@ -34,7 +34,7 @@ from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import decode_piece, encode_piece
+from mailboat.wire.piece_messages import decode_piece, encode_piece
 
 TOPIC = TopicName("package")
 AUTHOR = SlingId("a" * 36), AgentName("author")

@@ -35,7 +35,7 @@ from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.publisher_settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource

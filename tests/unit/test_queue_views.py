@@ -24,7 +24,7 @@ from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
 from mailboat.testing.wait import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 from support.queue_log import (
     FOREIGN,
     GARBAGE,

@@ -18,7 +18,7 @@ from mailboat.retention.marks import ORPHAN_SECONDS, RECORD_BYTES, LogMarks
 from mailboat.testing.examples import examples
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import encode_package
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 from support.retention import retention_section
 
 SLING_ID = SlingId("a" * 36)

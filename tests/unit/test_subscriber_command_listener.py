@@ -16,7 +16,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.positions import Position
 from mailboat.subscriber.commands import MOST_UNTAKEN, CommandHandler, CommandListener, CommandSource
-from mailboat.subscriber.settings import SubscriberPorts
+from mailboat.subscriber.subscriber_settings import SubscriberPorts
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine

@@ -29,8 +29,8 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import add_request
 from mailboat.subscriber.commands import CommandFacts, CommandHandler, Reply, decide_command
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import ProcessedPackage, Processors, SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors, SubscriberPorts, SubscriberSettings
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 

@@ -15,8 +15,8 @@ from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.confirmations import Confirmations, StatusSender
-from mailboat.subscriber.settings import ProcessedPackage, Processors, SubscriberPorts
 from mailboat.subscriber.subscriber import Until
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors, SubscriberPorts
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
 from support.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 

@@ -23,7 +23,7 @@ from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.failures import ImportDefectError
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import Processors
+from mailboat.subscriber.subscriber_settings import Processors
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from support.engines import PACKAGES, Engine, StopWhen, page_source

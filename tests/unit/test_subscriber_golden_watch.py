@@ -33,8 +33,8 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.golden_watch import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
-from mailboat.subscriber.settings import SubscriberPorts
 from mailboat.subscriber.subscriber import Subscriber, Until
+from mailboat.subscriber.subscriber_settings import SubscriberPorts
 from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until

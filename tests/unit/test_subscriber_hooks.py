@@ -13,8 +13,8 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.figures import SubscriberStatistics
-from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.subscriber.subscriber import Subscriber
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from support.engines import PACKAGES, Engine
 from support.memory_imports import Hook, publish, run, subscriber

@@ -15,8 +15,8 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.continuity import MAX_PASSED_OVER
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import Processors
 from mailboat.subscriber.subscriber import Subscriber
+from mailboat.subscriber.subscriber_settings import Processors
 from mailboat.testing.memory_content import MemoryStore
 from support.crashes import CrashError
 from support.engines import AUTHOR, PACKAGES, Engine, page_source

@@ -13,7 +13,7 @@ from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts, memory_engine
 from support.memory_imports import absent, append, subscriber
 

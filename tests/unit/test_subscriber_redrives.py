@@ -18,8 +18,8 @@ from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.figures import SubscriberPhase
-from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.subscriber.subscriber import Subscriber
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message

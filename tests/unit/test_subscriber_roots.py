@@ -10,7 +10,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.subscriber.admission import Roots, RootsExceededError
-from mailboat.subscriber.settings import Processors
+from mailboat.subscriber.subscriber_settings import Processors
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.testing.trees import a_file, a_page, records
 from support.engines import Engine

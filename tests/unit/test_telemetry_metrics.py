@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.api.job_records import JobQueueView
+from mailboat.api.job_views import JobQueueView
 from mailboat.api.records import MemoryAccountView, MemoryView
 from mailboat.blobs.sweep import SweepDecision
 from mailboat.errors import JournalUnavailableError, UsageError
-from mailboat.jobs.changes import Applied, Change
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
+from mailboat.jobs.job_changes import Applied, Change
 from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
@@ -26,7 +26,7 @@ from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.retention.task import RetentionFigures
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.piece_store import PieceFigures
-from mailboat.subscriber.settings import ProcessedPackage, Processors
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.event_delivery import DeliveryStatistics

@@ -16,7 +16,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.publisher_settings import PublisherPorts
 from mailboat.subscriber.subscriber import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer
 from mailboat.testing.examples import examples

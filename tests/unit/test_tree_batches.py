@@ -13,7 +13,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import a_file, a_folder, a_page
-from mailboat.wire.nodes import encode_node
+from mailboat.wire.node_bodies import encode_node
 from support.handmade import number, text
 from support.handmade_trees import (
     header,

@@ -16,7 +16,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.tree import MAX_REMEMBERED_BYTES, TreeCodec, TreeHeaders
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import a_folder, large_binary
-from mailboat.wire.nodes import encode_node
+from mailboat.wire.node_bodies import encode_node
 from support.handmade import data, number, text
 
 CODEC = TreeCodec()

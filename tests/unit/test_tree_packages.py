@@ -25,8 +25,8 @@ from mailboat.packages.tree_order import RECENT_NAMES, SiblingNames
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import a_file, a_folder, a_page, large_binary, sample_tree
 from mailboat.wire._generated.tree_pb2 import TreeBinaryPiece
-from mailboat.wire.nodes import encode_node
-from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES, decode_piece, encode_piece
+from mailboat.wire.node_bodies import encode_node
+from mailboat.wire.tree_records import MAX_RECORD_BYTES, PIECE_BYTES, decode_piece, encode_piece
 from support.handmade import data, number, text
 from support.handmade_trees import (
     CODEC,

@@ -15,7 +15,7 @@ from mailboat.errors import (
     UntrustedInputError,
 )
 from mailboat.model.namespaces import MAX_NAMESPACES
-from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES
+from mailboat.wire.tree_records import MAX_RECORD_BYTES, PIECE_BYTES
 from support.handmade import data, number, text, varint
 from support.handmade_trees import (
     CODEC,

@@ -14,7 +14,7 @@ from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
 from mailboat.testing.examples import examples
 from mailboat.wire import headers
-from mailboat.wire.events import decode_event, encode_event
+from mailboat.wire.event_documents import decode_event, encode_event
 
 EVENT = DistributedEvent(
     AgentName("author"), PackageId("dstrpck-1-x"), Offset(2**40), (NodePath("/a"), NodePath("/ö")), (NodePath("/a"),)

@@ -15,8 +15,8 @@ from mailboat.testing.examples import examples
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, a_page, large_binary, nodes, sample_tree
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
-from mailboat.wire.nodes import MAX_NAME_LENGTH, decode_node, encode_node
-from mailboat.wire.tree import encode_node_record
+from mailboat.wire.node_bodies import MAX_NAME_LENGTH, decode_node, encode_node
+from mailboat.wire.tree_records import encode_node_record
 from support.handmade import data, number, packed, text
 
 PATH = NodePath("/content/a")

@@ -26,7 +26,7 @@ from mailboat.clock import Clock, Deadline
 from mailboat.errors import ProcessorFailedError
 from mailboat.model.identifiers import AgentName
 from mailboat.subscriber.admission import StopAskedError
-from mailboat.subscriber.settings import ProcessedPackage, Processors
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processors
 from mailboat.workers import heartbeat
 
 if TYPE_CHECKING:

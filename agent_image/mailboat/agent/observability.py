@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mailboat.composition.workspace import Workspace
     from mailboat.control.job_service import JobService
     from mailboat.subscriber.figures import SubscriberStatistics
-    from mailboat.subscriber.settings import Processors
+    from mailboat.subscriber.subscriber_settings import Processors
     from mailboat.workers import Worker
 
 

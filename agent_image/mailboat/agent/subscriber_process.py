@@ -42,8 +42,8 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.operations.journal_inspection import recent_publishers
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import ImportPorts, Processors, SubscriberSettings
 from mailboat.subscriber.subscriber import Subscriber, Until
+from mailboat.subscriber.subscriber_settings import ImportPorts, Processors, SubscriberSettings
 
 if TYPE_CHECKING:
     from mailboat.agent.command_hooks import Hooks

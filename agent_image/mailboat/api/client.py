@@ -34,7 +34,6 @@ from mailboat.api.archive import (
     TruncationView,
     VerificationView,
 )
-from mailboat.api.events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.api.job_operations import HttpJobs
 from mailboat.api.operations import LONGEST_WAIT_SECONDS, PREFIX, Operation, read_answer, read_error
 from mailboat.api.records import (
@@ -49,6 +48,7 @@ from mailboat.api.records import (
     QueueView,
     StatusView,
 )
+from mailboat.api.stream_events import MEDIA_TYPE, StreamEvent, read_events
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.errors import AgentUnreachableError, MailboatError, UsageError
 from mailboat.model.paths import NodePath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from mailboat.api.job_records import (
+from mailboat.api.job_views import (
     JobDetailView,
     JobPage,
     JobQueueView,

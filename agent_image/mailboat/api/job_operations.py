@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_records import (
+from mailboat.api.job_views import (
     JobDetailView,
     JobPage,
     JobQueueView,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from mailboat.api.client import HttpControl
-from mailboat.api.events import EventType, StreamEvent, read_events
+from mailboat.api.stream_events import EventType, StreamEvent, read_events
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.options import remote_command
 from mailboat.cli.output import Output, count_text

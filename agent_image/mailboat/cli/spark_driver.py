@@ -17,7 +17,7 @@ from mailboat.bulk.build_reports import BuildReport
 from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.spark.exchange import ExecutorWorkspace
 from mailboat.bulk.spark.pipeline import SparkPipeline
-from mailboat.bulk.spark.session import SessionSettings, checked_master, open_session
+from mailboat.bulk.spark.spark_session import SessionSettings, checked_master, open_session
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.bulk.spark.verification import Comparison, TargetDifference, find_differences
 from mailboat.cli.output import seconds_text

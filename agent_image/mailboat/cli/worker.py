@@ -24,10 +24,10 @@ from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.jobs.command import CommandHandler
 from mailboat.jobs.handlers import JobHandlers, Publish, WorkerPorts
 from mailboat.jobs.http_source import HttpSource
+from mailboat.jobs.job_worker import Handler, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import JobSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.jobs.worker import Handler, JobWorker, WorkerSettings
 from mailboat.model.jobs import parse_pattern
 
 _BACKOFF = Backoff(1.0, 60.0)

@@ -16,7 +16,7 @@ from mailboat.model.identifiers import AgentName, parse_topic_name
 from mailboat.model.messages import TopicRole
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.publisher import Publisher
-from mailboat.publisher.settings import PublicationMeter, PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublicationMeter, PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import Tracer
 

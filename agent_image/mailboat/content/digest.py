@@ -15,7 +15,7 @@ from typing import Final
 from mailboat.content.port import DigestedSource, Source
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.wire.nodes import digest_body, digest_node
+from mailboat.wire.node_bodies import digest_body, digest_node
 
 ABSENT: Final = b"\x00" * 32
 """Stands for the digest of a node that is not in the stream but has descendants there."""

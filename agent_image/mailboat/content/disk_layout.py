@@ -18,7 +18,7 @@ from mailboat.errors import PackageCorruptError, PathRefusedError
 from mailboat.model.namespaces import NamespaceTable, table_of
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import MAX_NAME_BYTES, NodePath
-from mailboat.wire.nodes import OpenBinary, decode_node, encode_node
+from mailboat.wire.node_bodies import OpenBinary, decode_node, encode_node
 
 SIDECAR: Final = ".node.json"
 NAMESPACES: Final = ".node.namespaces.json"

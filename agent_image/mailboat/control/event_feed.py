@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from mailboat.api.events import EventType, encode_event
 from mailboat.api.problems import problem_of
 from mailboat.api.records import StatusView, SubscriberStatusView
+from mailboat.api.stream_events import EventType, encode_event
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import TopicName
-from mailboat.wire.events import decode_event, event_document
+from mailboat.wire.event_documents import decode_event, event_document
 
 MAX_EVENTS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024

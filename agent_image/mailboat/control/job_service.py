@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Final
 
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_records import (
+from mailboat.api.job_views import (
     JobDetailView,
     JobPage,
     JobQueueView,
@@ -30,10 +30,10 @@ from mailboat.api.job_records import (
 from mailboat.clock import Clock, milliseconds_now, moment_of
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, ThrottledError, UsageError
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.command import payload_value
 from mailboat.jobs.feeds import is_of_pool
 from mailboat.jobs.fold import DEFAULT_QUEUE, JobFold
+from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease
 from mailboat.jobs.log_source import LogSource

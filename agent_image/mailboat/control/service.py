@@ -32,7 +32,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.config.document import PublisherAgentConfig, Transfer
 from mailboat.control.builds import BuildProgress, BuildsSeen
 from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
-from mailboat.control.distributions import Distributions
+from mailboat.control.distribution_lookup import Distributions
 from mailboat.control.job_service import JobService
 from mailboat.control.journal_state import MAX_BYTES as MAX_ANSWERS_BYTES
 from mailboat.control.journal_state import JournalState, journal_view

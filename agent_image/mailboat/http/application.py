@@ -26,24 +26,23 @@ from mailboat.config.document import HttpConfig
 from mailboat.errors import UsageError
 from mailboat.http.dashboard import dashboard
 from mailboat.http.description import describe
+from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreams
 from mailboat.http.gate import Gate
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import with_ports
 from mailboat.http.reference import PAGE_POLICY, reference_page
-from mailboat.http.refusals import HANDLERS, answer_error, undeclared_body
 from mailboat.http.routes import (
-    builds,
+    blob_store,
     distributions,
-    failures,
+    error_queue,
     job_requests,
     job_schedules,
     log,
     members,
-    process,
+    probe_operations,
     queues,
     sling,
-    storage,
 )
 
 _SHOWN_MISTAKES: Final = 3
@@ -110,20 +109,20 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for module in (
-        members,
-        distributions,
-        builds,
-        queues,
-        failures,
-        job_schedules,
-        job_requests,
-        log,
-        storage,
-        process,
-        sling,
+    for router in (
+        members.router,
+        distributions.router,
+        distributions.builds,
+        queues.router,
+        error_queue.router,
+        job_schedules.router,
+        job_requests.router,
+        log.router,
+        blob_store.router,
+        probe_operations.router,
+        sling.router,
     ):
-        app.include_router(module.router)
+        app.include_router(router)
     app.include_router(queues.commands)
     app.include_router(queues.commands_to_subscribers)
     app.include_router(distributions.changes)

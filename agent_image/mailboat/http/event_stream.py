@@ -22,8 +22,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mailboat.api.events import HEARTBEAT, MEDIA_TYPE, encode_end
 from mailboat.api.problems import Problem, problem_of
+from mailboat.api.stream_events import HEARTBEAT, MEDIA_TYPE, encode_end
 from mailboat.clock import Clock, thread_cpu_seconds
 from mailboat.control.event_feed import MAX_BYTES as MAX_FEED_BYTES
 from mailboat.control.event_feed import EventFeed

@@ -32,7 +32,7 @@ from mailboat.api.archive import (
     UnreadableView,
     VerificationView,
 )
-from mailboat.api.job_records import (
+from mailboat.api.job_views import (
     CallView,
     ClaimedJobView,
     ClaimedView,

@@ -39,12 +39,12 @@ from mailboat.http.access import LOCAL
 from mailboat.http.answers import json_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.dashboard import dashboard
+from mailboat.http.error_answers import HANDLERS, answer_error, undeclared_body
 from mailboat.http.event_stream import EventStreamResponse, EventStreams
 from mailboat.http.gate import Gate
 from mailboat.http.long_poll import settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
-from mailboat.http.refusals import HANDLERS, answer_error, undeclared_body
 from mailboat.operations.stored_snapshots import stored_snapshots, view_of_stored
 
 if TYPE_CHECKING:

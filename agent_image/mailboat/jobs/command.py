@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mailboat.jobs.worker import Call, Result
+from mailboat.jobs.job_worker import Call, Result
 from mailboat.model.jobs import JobId, NewJob, Outcome, show_job_id
 
 TRY_AGAIN_EXIT_CODE: Final = 75

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from mailboat.jobs.changes import Applied, Change, note
 from mailboat.jobs.feeds import Feeds, is_of_pool, queue_of
+from mailboat.jobs.job_changes import Applied, Change, note
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules

@@ -14,9 +14,9 @@ import msgspec
 
 from mailboat.clock import Clock, milliseconds_now
 from mailboat.errors import RetryableError, UsageError
+from mailboat.jobs.job_worker import Call, Handler, Result
 from mailboat.jobs.progress import MAX_LOG_LINES, Progress, encode_progress
 from mailboat.jobs.user_transaction import Connection, EffectExistsError, TransactionSplitError, commit_once
-from mailboat.jobs.worker import Call, Handler, Result
 from mailboat.model.jobs import JobId, NewJob, Outcome, parse_pattern, show_job_id
 
 _LOG: Final = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from mailboat.api.job_operations import HttpJobs, WorkerTurn
-from mailboat.api.job_records import CallView, ClaimedView, TurnView
+from mailboat.api.job_views import CallView, ClaimedView, TurnView
 from mailboat.clock import Clock
 from mailboat.errors import AgentDefectError, UsageError
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult

@@ -13,8 +13,8 @@ from typing import Final
 from mailboat.clock import Clock
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS
+from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.schedules import plan_firing
 from mailboat.jobs.selection import plan_claims
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult

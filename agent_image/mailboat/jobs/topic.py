@@ -24,8 +24,8 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UsageError,
 )
-from mailboat.jobs.changes import Applied
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Applied
 from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName

@@ -188,7 +188,7 @@ class NodeRecord(NamedTuple):
 
     Attributes:
         path: A checked path.
-        body: Everything but the path, as canonical protobuf `NodeBody` (`wire/nodes.py` encodes and decodes it).
+        body: Everything but the path, as canonical protobuf `NodeBody` (`wire/node_bodies.py` encodes and decodes it).
         binaries: The binaries that the body names by digest instead of holding them, each with a way to open it.
         is_inner: See `Node`.
     """

@@ -26,7 +26,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
-from mailboat.wire.events import RecordedJobEvent, decode_event, decode_job_event
+from mailboat.wire.event_documents import RecordedJobEvent, decode_event, decode_job_event
 from mailboat.wire.messages import decode_message
 from mailboat.wire.protobuf import MAX_NAME_CHARACTERS
 

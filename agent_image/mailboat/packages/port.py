@@ -20,7 +20,7 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 NAMESPACE_KEY: Final = "xmlns:"
 """Keys of `PackageContents.properties` that begin so name the namespace of a prefix."""

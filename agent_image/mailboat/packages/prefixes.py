@@ -13,7 +13,7 @@ from mailboat.model.namespaces import MAX_NAMESPACES, NO_NAMESPACES, NamespaceTa
 from mailboat.model.nodes import Node, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import NAMESPACE_KEY, PackageContents
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 
 class ContentRefusedError(UntrustedInputError):

@@ -5,7 +5,7 @@ is parsed by one call, a large one is read record by record; both accept exactly
 
 Nearly all packages have one deep root, and packages of siblings carry the same nodes above it, byte by byte. So the
 root is taken from its place in the bytes, and the nodes above are known by their bytes once they were checked. Any
-other header is left to `wire/tree.py`.
+other header is left to `wire/tree_records.py`.
 
 A batch of packages that each bring one whole subtree is judged by a few calls for all of it and one short loop
 (`read_together`). Any doubt ends that without an error: the packages are then read one by one, by the code that names
@@ -43,8 +43,17 @@ from mailboat.packages.tree_reader import (
     with_ancestors,
 )
 from mailboat.packages.tree_writer import TreePackageCounter, TreePackageWriter
-from mailboat.wire.nodes import OpenBinary
-from mailboat.wire.tree import (
+from mailboat.wire.node_bodies import OpenBinary
+from mailboat.wire.tree_batch import (
+    OpaqueNode,
+    OpaquePackage,
+    ancestors_in_header,
+    are_bodies_right,
+    is_count_right,
+    namespaces_of,
+    parse_packages,
+)
+from mailboat.wire.tree_records import (
     Header,
     TreePackage,
     decode_ancestors,
@@ -54,15 +63,6 @@ from mailboat.wire.tree import (
     take_header,
     take_namespaces,
     take_nodes,
-)
-from mailboat.wire.tree_batch import (
-    OpaqueNode,
-    OpaquePackage,
-    ancestors_in_header,
-    are_bodies_right,
-    is_count_right,
-    namespaces_of,
-    parse_packages,
 )
 
 AreAbove = Callable[[bytes, NodePath], bool]

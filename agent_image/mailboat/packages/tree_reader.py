@@ -29,8 +29,8 @@ from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.tree_order import PathOrder, check_order
-from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
-from mailboat.wire.tree import (
+from mailboat.wire.node_bodies import DIGEST_BYTES, OpenBinary
+from mailboat.wire.tree_records import (
     FORMAT_VERSION,
     HEADER_TAG,
     INNER_NODE_TAG,

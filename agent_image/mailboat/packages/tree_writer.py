@@ -19,13 +19,13 @@ from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
-from mailboat.packages.filevault.namespaces import KNOWN
 from mailboat.packages.filevault.patterns import java_form
+from mailboat.packages.filevault.xml_namespaces import KNOWN
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.packages.prefixes import Declarations, UsedNamespaces
 from mailboat.packages.tree_order import PathOrder, is_in_key_order
-from mailboat.wire.nodes import encode_node, split_body
-from mailboat.wire.tree import (
+from mailboat.wire.node_bodies import encode_node, split_body
+from mailboat.wire.tree_records import (
     FORMAT_VERSION,
     MAX_RECORD_BYTES,
     NAMED_VERSION,

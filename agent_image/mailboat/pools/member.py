@@ -32,9 +32,9 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
+from mailboat.jobs.job_worker import JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import JobTopic, open_job_topic
-from mailboat.jobs.worker import JobWorker, WorkerSettings
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.jobs import DEFAULT_LEASE_MS, Feed, JobsAdded, any_matches, pool_topic
@@ -49,7 +49,7 @@ from mailboat.subscriber.commands import CommandHandler, SubscriberSuspendedErro
 from mailboat.subscriber.continuity import check_following, decide_start, plan_report_starts
 from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.importer import decode_record
-from mailboat.subscriber.settings import ImportPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import ImportPorts, SubscriberSettings
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.workers import Worker, WorkerOptions, heartbeat
 

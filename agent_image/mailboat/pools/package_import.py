@@ -19,7 +19,7 @@ from mailboat.clock import milliseconds_now
 from mailboat.content.port import Batch, Target
 from mailboat.errors import JournalTrimmedError, MailboatError, MessageCorruptError, PermanentError, RetryableError
 from mailboat.failpoints import Failpoint
-from mailboat.jobs.worker import Call, Result
+from mailboat.jobs.job_worker import Call, Result
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import Outcome, Token
@@ -47,7 +47,7 @@ from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import ImportRecorder
 from mailboat.subscriber.run import AddedJobs
-from mailboat.subscriber.settings import (
+from mailboat.subscriber.subscriber_settings import (
     ImportPorts,
     Processors,
     SubscriberPorts,

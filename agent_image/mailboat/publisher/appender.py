@@ -30,7 +30,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.builder import BuiltPackage, PackageBuilder
 from mailboat.publisher.published import SourceEnd
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.wire.messages import decode_package, encode_message
 

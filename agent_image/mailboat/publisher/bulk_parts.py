@@ -26,7 +26,7 @@ from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appender import Appender, Placed, Prepared, messages_from
 from mailboat.publisher.builder import PackageBuilder
 from mailboat.publisher.published import SourceEnd, SourceNode, StagedNode
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, plan_changes
 from mailboat.publisher.state import StoredReceipt
 from mailboat.tracing import PublicationSpan, TracedPackage

@@ -51,7 +51,7 @@ from mailboat.publisher.distributed_memory import (
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
 from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
-from mailboat.wire.events import decode_event, encode_event
+from mailboat.wire.event_documents import decode_event, encode_event
 from mailboat.wire.messages import decode_message
 from mailboat.workers import LeasedWorker, WorkerOptions, heartbeat
 

@@ -21,7 +21,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.pieces import PieceMessage, PieceRun
 from mailboat.model.positions import LogIdentity
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import encode_piece
+from mailboat.wire.piece_messages import encode_piece
 
 OVERHEAD_BYTES: Final = 512
 """Size of a record without a piece's content: names of at most 63 + 36 + 80 bytes, tags, lengths, headers."""

@@ -29,7 +29,7 @@ from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import BuiltPackage, PackageBuilder, Shipment, shipment_of
 from mailboat.publisher.bulk_parts import BulkParts
 from mailboat.publisher.published import ChangeDigests, StagedNode, Stager
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.source_changes import ChangeGroup, ChangeShipper
 from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
 

@@ -31,7 +31,7 @@ from mailboat.packages.codec_registry import FILEVAULT
 from mailboat.publisher.appender import Appender, Prepared, Receipt, receipt_of
 from mailboat.publisher.builder import PackageBuilder, shipment_from
 from mailboat.publisher.published import Change, ChangeDigests, SourceNode, StagedNode
-from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, is_run, parse_run
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import decode_message
-from mailboat.wire.pieces import decode_piece
+from mailboat.wire.piece_messages import decode_piece
 
 MAX_MARKS: Final = 4096
 

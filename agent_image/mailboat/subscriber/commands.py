@@ -45,7 +45,7 @@ from mailboat.model.messages import (
     Suspension,
 )
 from mailboat.model.positions import Position
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 from mailboat.workers import Worker, WorkerOptions, heartbeat
 

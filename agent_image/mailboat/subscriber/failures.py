@@ -39,7 +39,7 @@ from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.admission import Admission, Exposure, StopAskedError
 from mailboat.subscriber.importer import Importer, Outcome
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 
 _TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
 """All that may pass and is of one package; any other RetryableError is of the journal, a store or this machine."""

@@ -21,7 +21,7 @@ from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, read_announcement
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 from mailboat.workers import heartbeat
 

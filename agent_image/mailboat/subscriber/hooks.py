@@ -18,7 +18,12 @@ from mailboat.model.messages import AfterCall, FailureCause, PackageMessage
 from mailboat.subscriber.admission import StopAskedError
 from mailboat.subscriber.failures import GiveUp, TryAgain, decide_retry
 from mailboat.subscriber.figures import AfterFigures
-from mailboat.subscriber.settings import ProcessedPackage, SubscriberPorts, SubscriberSettings, processed_package
+from mailboat.subscriber.subscriber_settings import (
+    ProcessedPackage,
+    SubscriberPorts,
+    SubscriberSettings,
+    processed_package,
+)
 from mailboat.wire.messages import decode_message
 
 _LOG: Final = logging.getLogger(__name__)

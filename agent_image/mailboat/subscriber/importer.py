@@ -38,7 +38,7 @@ from mailboat.model.paths import ROOT, ancestors_of, parse_paths
 from mailboat.packages.port import PackageCodec
 from mailboat.subscriber.admission import Admission, AdmissionDecision, ImportGuard, Roots, StopAskedError
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.settings import (
+from mailboat.subscriber.subscriber_settings import (
     ProcessedPackage,
     Processor,
     SubscriberPorts,

@@ -28,7 +28,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.pieces import is_run
 from mailboat.subscriber.piece_store import SPOOL_BYTES, PieceStore
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 _PIECE_BYTES: Final = 256 * 1024
 _AHEAD: Final = 4

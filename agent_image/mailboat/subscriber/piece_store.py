@@ -35,7 +35,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
 from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import decode_piece
+from mailboat.wire.piece_messages import decode_piece
 
 SPOOL_BYTES: Final = 1024 * 1024
 """So much of each package is in memory."""

@@ -23,7 +23,7 @@ from mailboat.subscriber.figures import ImportedBatch, ReadinessGauge, Subscribe
 from mailboat.subscriber.hooks import AfterCalls
 from mailboat.subscriber.importer import Outcome
 from mailboat.subscriber.piece_store import PieceStore
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.tracing import TracedPackage
 from mailboat.wire.messages import decode_message
 

@@ -43,7 +43,7 @@ from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.piece_store import PieceStore
 from mailboat.subscriber.reporter import FailingPackage, ImportRecorder, Reporter
 from mailboat.subscriber.run_state import PortionResult, RunState, decide_portion, is_at_goal, is_worth_a_commit
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.workers import heartbeat
 

@@ -12,7 +12,7 @@ import enum
 from mailboat.clock import Deadline
 from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.run import ImportRun
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber_settings import SubscriberPorts, SubscriberSettings
 
 
 class Until(enum.Enum):

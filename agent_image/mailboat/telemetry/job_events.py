@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
 from mailboat.config.receivers import EventKind, EventSeverity
-from mailboat.jobs.changes import Applied, Transition
 from mailboat.jobs.feeds import is_of_pool
 from mailboat.jobs.fold import JobFold
+from mailboat.jobs.job_changes import Applied, Transition
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.added_jobs import ensure_job_topic
 from mailboat.journal.port import Journal

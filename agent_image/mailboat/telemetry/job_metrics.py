@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from mailboat.api.job_records import JobQueueView
+from mailboat.api.job_views import JobQueueView
 from mailboat.errors import MailboatError
-from mailboat.jobs.changes import Applied, Transition
 from mailboat.jobs.fold import LEASE_EXPIRED, JobFold
+from mailboat.jobs.job_changes import Applied, Transition
 from mailboat.model.jobs import JobState
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import OTHER, BulkHistogram, NamedCounts, Samples

@@ -22,7 +22,7 @@ from mailboat.telemetry.notices import (
     agent_of,
     missed_severity,
 )
-from mailboat.wire.events import decode_event, event_document
+from mailboat.wire.event_documents import decode_event, event_document
 
 EVENT_TYPE: Final = "dev.mailboat.package.distributed.v1"
 

@@ -14,7 +14,7 @@ from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.piece_store import PieceFigures
-from mailboat.subscriber.settings import ProcessedPackage, Processor, Processors
+from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processor, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
 

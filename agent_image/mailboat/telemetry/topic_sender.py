@@ -15,7 +15,7 @@ from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.telemetry.notice_formats import encode_notice
 from mailboat.telemetry.notices import Notice
-from mailboat.wire.events import JOB_EVENT_HEADERS
+from mailboat.wire.event_documents import JOB_EVENT_HEADERS
 
 _READ: Final = ReadLimits(max_records=200)
 _AT_ONCE: Final = 500

@@ -13,10 +13,10 @@ import pytest
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import JobLogIncompleteError, JobLogReplacedError, RetryableError, UsageError
 from mailboat.failpoints import NoFailpoints
+from mailboat.jobs.job_worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.source import JobSource
 from mailboat.jobs.topic import JobTopic
-from mailboat.jobs.worker import Call, Handler, JobWorker, Result, WorkerSettings
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import TopicName
 from mailboat.model.jobs import (

@@ -32,7 +32,7 @@ from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.positions import Position
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.node_bodies import decode_node, encode_node
 
 
 class MemorySource:

@@ -36,7 +36,7 @@ from mailboat.model.paths import NodePath, parent_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import CONTENT, a_file, a_folder, a_page, large_binary, sample_tree, trees
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 MIB: Final = 1024 * 1024
 LIMITS: Final = LimitsConfig()

@@ -19,7 +19,7 @@ from mailboat.model.nodes import Node, folder_node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, is_within
 from mailboat.model.positions import Position
 from mailboat.testing.trees import Shape, in_walk_order, nodes, records, small_binaries
-from mailboat.wire.nodes import encode_node
+from mailboat.wire.node_bodies import encode_node
 
 NAMES = ("a", "b", ".node.json", "é")
 

@@ -30,7 +30,7 @@ from mailboat.model.nodes import (
     ordered_names,
 )
 from mailboat.model.paths import MAX_NAME_BYTES, NodePath, child_of, name_of, parent_of
-from mailboat.wire.nodes import encode_node
+from mailboat.wire.node_bodies import encode_node
 
 CONTENT: Final = NodePath("/content")
 INLINE_BINARY_BYTES: Final = 64 * 1024

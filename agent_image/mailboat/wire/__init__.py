@@ -1,5 +1,6 @@
 """Bytes and messages: the only home of `google.protobuf`.
 
-`messages` encodes and decodes what travels on the topics, `nodes` the nodes that packages carry and targets store,
-`tree` the records of the tree package format, `headers` the record headers, `events` the JSON of the event topic.
+`messages` encodes and decodes what travels on the topics, `node_bodies` the nodes of packages and targets,
+`tree_records` the records of the tree package format, `headers` the record headers, `event_documents` the JSON of the
+event topic.
 """

@@ -42,7 +42,7 @@ from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire._generated import registry_pb2 as registry_pb
 from mailboat.wire.package_messages import decode_package, encode_package
-from mailboat.wire.pieces import decode_piece, encode_piece
+from mailboat.wire.piece_messages import decode_piece, encode_piece
 from mailboat.wire.protobuf import MAX_MS, MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 
 

@@ -18,7 +18,7 @@ from mailboat.model.messages import Action, BulkPart, PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import parse_paths
 from mailboat.wire._generated import messages_pb2 as pb
-from mailboat.wire.nodes import DIGEST_BYTES
+from mailboat.wire.node_bodies import DIGEST_BYTES
 from mailboat.wire.protobuf import MAX_MS, parse
 
 _KEY: Final = pb.PackageMessage.BULK_FIELD_NUMBER << 3 | 2

@@ -18,9 +18,9 @@ from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.paths import NodePath
 from mailboat.wire._generated import tree_pb2 as pb
 from mailboat.wire.frames import framed
-from mailboat.wire.nodes import DIGEST_BYTES, check_body
+from mailboat.wire.node_bodies import DIGEST_BYTES, check_body
 from mailboat.wire.shapes import shape_of
-from mailboat.wire.tree import NAMED_VERSION, take_namespaces
+from mailboat.wire.tree_records import NAMED_VERSION, take_namespaces
 
 MAX_NODES: Final = 16
 """Of one package."""

@@ -31,8 +31,8 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.plan.labels import PAUSED
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.configuration import SecretMount, journal_mounts
-from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pod_failures import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,

@@ -24,7 +24,7 @@ from mailboat.bulk.build_run import BuildOrder, BuildRun
 from mailboat.bulk.cutter import Bin, Budget
 from mailboat.bulk.spark.exchange import ExecutorWorkspace
 from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
-from mailboat.bulk.spark.session import SessionSettings, open_session
+from mailboat.bulk.spark.spark_session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace

@@ -22,7 +22,7 @@ from mailboat.errors import SourceMissingError
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node, NodeRecord, ordered_names
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import decode_node
+from mailboat.wire.node_bodies import decode_node
 
 
 class SqliteSource:

@@ -24,7 +24,7 @@ from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle, mak
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
-from mailboat.wire.nodes import DIGEST_BYTES
+from mailboat.wire.node_bodies import DIGEST_BYTES
 
 KIND: Final = "sqlite"
 

@@ -26,7 +26,7 @@ from mailboat.errors import BlobMissingError
 from mailboat.folder_handle import FolderHandle, FolderTrail, ForeignEntryError
 from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.node_bodies import decode_node, encode_node
 
 # A staged file's number has the change in its upper bits and a count in these: see `drop_uncommitted`.
 _NUMBER_BITS: Final = 32

@@ -33,7 +33,7 @@ from mailboat.content.keys import (
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.node_bodies import decode_node, encode_node
 
 ROW_VALUES: Final = 3
 """Key, stamp and body; pending rows hold nothing besides."""

@@ -32,7 +32,7 @@ from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.node_bodies import decode_node, encode_node
 
 
 class TreePresenter(Intake, Protocol):

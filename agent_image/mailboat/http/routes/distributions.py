@@ -1,4 +1,4 @@
-"""Publish requests and their outcomes."""
+"""Publish requests and bulk builds, and their outcomes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.records import DistributionPage, DistributionView, PublicationPlan
+from mailboat.api.records import BuildView, DistributionPage, DistributionView, PublicationPlan
 from mailboat.config.document import Verb
 from mailboat.errors import LimitExceededError, UsageError
-from mailboat.http.examples import DISTRIBUTION, ORDER, PLAN
+from mailboat.http.examples import BUILD, DISTRIBUTION, ORDER, PLAN
 from mailboat.http.long_poll import settled
 from mailboat.http.ports import (
+    LONGEST_NAME,
     MAX_OFFSET,
     NEXT_PAGE,
     CurrentCall,
@@ -32,6 +33,7 @@ from mailboat.model.requests import MAX_PATHS, DistributionRequest, parse_reques
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
 changes = APIRouter(prefix="/api/v1/publishers/{publisher}/changes", tags=["distributions"])
 plans = APIRouter(prefix="/api/v1/publishers/{publisher}/plan", tags=["distributions"])
+builds = APIRouter(prefix="/api/v1/builds", tags=["builds"])
 
 
 @with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
@@ -226,3 +228,19 @@ def checked_paths(texts: Sequence[str], call: CurrentCall) -> tuple[NodePath, ..
     if call.caller is not None:
         call.caller.check_paths(texts)
     return tuple(dict.fromkeys(map(parse_path, texts)))
+
+
+BuildName = Annotated[str, Path(description="The build's id.", max_length=LONGEST_NAME, examples=["release-2026-11"])]
+
+
+@builds.get("", **operation(Verb.VIEW, "List bulk builds", example=[BUILD]))
+def list_builds(ports: Ports) -> Sequence[BuildView]:
+    """The bulk builds whose packages the log holds, the newest first."""
+    return ports.control.builds()
+
+
+@builds.get("/{build_id}", **operation(Verb.VIEW, "Get a bulk build", example=BUILD, also=(404,)))
+def show_build(build_id: BuildName, ports: Ports) -> BuildView:
+    """How much of a build is published, and how much of it every subscriber has imported."""
+    (found,) = ports.control.builds(build_id)
+    return found

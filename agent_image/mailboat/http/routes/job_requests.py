@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.job_control import JobFilter
-from mailboat.api.job_records import (
+from mailboat.api.job_views import (
     CallView,
     ClaimedJobView,
     ClaimedView,

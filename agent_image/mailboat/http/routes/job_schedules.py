@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.job_records import JobScheduleView, JobStateView
+from mailboat.api.job_views import JobScheduleView, JobStateView
 from mailboat.config.document import Verb
 from mailboat.http.examples import JOB_SCHEDULE, JOB_STATE
 from mailboat.http.ports import LONGEST_NAME, CurrentCall, Ports, operation

@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.dashboard_files import accepts_gzip
-from mailboat.api.events import MEDIA_TYPE
 from mailboat.api.records import (
     CallerView,
     CommandView,
@@ -21,6 +20,7 @@ from mailboat.api.records import (
     StatusView,
     SubscriberStatusView,
 )
+from mailboat.api.stream_events import MEDIA_TYPE
 from mailboat.config.document import Verb
 from mailboat.control.command_sender import MAX_SUSPENDED_SECONDS, MIN_SUSPENDED_SECONDS
 from mailboat.control.page_tokens import Key

@@ -28,7 +28,7 @@ from mailboat.model.nodes import (
 )
 from mailboat.model.paths import ROOT, NodePath, child_of, name_of, parse_path, reason_against_name
 from mailboat.packages.filevault.attributes import TYPE_ONLY, AttributePlan, plan_attributes
-from mailboat.packages.filevault.document import PROBE_BYTES, DocumentReader, Element, is_docview
+from mailboat.packages.filevault.document_reader import PROBE_BYTES, DocumentReader, Element, is_docview
 from mailboat.packages.filevault.elements import (
     DEFAULT_TYPE,
     NodeText,
@@ -45,7 +45,7 @@ from mailboat.packages.filevault.names import (
     repository_name,
     split_property_file,
 )
-from mailboat.packages.filevault.records import build_record
+from mailboat.packages.filevault.node_records import build_record
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.tree_order import ALLOW_COLLISIONS
 

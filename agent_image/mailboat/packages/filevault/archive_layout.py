@@ -1,6 +1,7 @@
 """Where things stand in a zip: the records at its end, their wide (zip64) forms, and the fixed headers.
 
-Source: APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16 and 4.5.3. Pure reading; what it means is judged in `archive.py`.
+Source: APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16 and 4.5.3. Pure reading;
+`archive_reader.py` judges what it means.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import BinaryIO, Final
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.packages.filevault.archive import Archive, Entry
-from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.archive_reader import Archive, Entry
+from mailboat.packages.filevault.filter_xml import FILTER_XML
 from mailboat.packages.filevault.names import directory_name
 from mailboat.packages.filevault.properties import PROPERTIES_XML
 from mailboat.packages.filevault.vault_files import VaultFile

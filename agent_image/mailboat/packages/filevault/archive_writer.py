@@ -20,7 +20,6 @@ from typing import BinaryIO, Final, NamedTuple, Self
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import LimitExceededError, SourceChangedError
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.archive import DEFLATED, STORED
 from mailboat.packages.filevault.archive_layout import (
     CENTRAL,
     CENTRAL_SIGNATURE,
@@ -29,6 +28,7 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL,
     LOCAL_SIGNATURE,
 )
+from mailboat.packages.filevault.archive_reader import DEFLATED, STORED
 
 LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024

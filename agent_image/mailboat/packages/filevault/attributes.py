@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import PropertyType
-from mailboat.wire.nodes import MAX_NAME_LENGTH
+from mailboat.wire.node_bodies import MAX_NAME_LENGTH
 from mailboat.wire.shapes import Columns
 
 PRIMARY_TYPE: Final = "jcr:primaryType"

@@ -21,11 +21,10 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
-from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
-from mailboat.packages.filevault.filters import FILTER_XML, format_filter
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
+from mailboat.packages.filevault.filter_xml import FILTER_XML, format_filter
 from mailboat.packages.filevault.jcr_rules import NodeChecker
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
-from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
     PROPERTIES_XML,
@@ -34,10 +33,11 @@ from mailboat.packages.filevault.properties import (
     with_package_type,
 )
 from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, open_archive
+from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import PackageContents, PackageReader, PackageSummary
 from mailboat.packages.prefixes import Declarations
 from mailboat.packages.tree_order import PathOrder
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
 MAX_REMEMBERED: Final = 64

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE
-from mailboat.packages.filevault.document import INSTRUCTION, ROOT_NAME
+from mailboat.packages.filevault.document_reader import INSTRUCTION, ROOT_NAME
 from mailboat.packages.filevault.docview import format_values
 from mailboat.packages.filevault.markup import XML_HEAD, escape
 from mailboat.packages.filevault.names import PREFIX, xml_name

@@ -14,7 +14,7 @@ from mailboat.errors import PackageCorruptError, UntrustedInputError, ValueRefus
 from mailboat.model.nodes import FILE_TYPE, FOLDER_TYPE, Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
-from mailboat.packages.filevault.document import Mark
+from mailboat.packages.filevault.document_reader import Mark
 from mailboat.packages.filevault.docview import ParsedValues, parse_values
 
 DEFAULT_TYPE: Final = "nt:unstructured"

@@ -10,9 +10,9 @@ from typing import BinaryIO, Final
 
 from mailboat.config.document import LimitsConfig
 from mailboat.errors import MailboatError
-from mailboat.packages.filevault.archive import Archive, Entry
+from mailboat.packages.filevault.archive_reader import Archive, Entry
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
+from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
 from mailboat.packages.filevault.reader import open_archive
 

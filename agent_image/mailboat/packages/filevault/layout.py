@@ -28,7 +28,7 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
-from mailboat.packages.filevault.document import (
+from mailboat.packages.filevault.document_reader import (
     MAX_DOCUMENT_ATTRIBUTES,
     MAX_DOCUMENT_BYTES,
     MAX_DOCUMENT_ELEMENTS,

@@ -15,7 +15,7 @@ from typing import Final
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.paths import MAX_PATH_BYTES
 from mailboat.packages.filevault.pattern_cost import NOTHING, Cost, CostModel
-from mailboat.wire.nodes import MAX_NAME_LENGTH
+from mailboat.wire.node_bodies import MAX_NAME_LENGTH
 
 MAX_PATTERN_LENGTH: Final = 1000
 MAX_COUNT: Final = 100

@@ -21,7 +21,7 @@ from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.aggregates import Aggregates, Place
-from mailboat.packages.filevault.archive import Archive
+from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import (
     ArchiveDirectory,
     binary_of,
@@ -29,15 +29,15 @@ from mailboat.packages.filevault.archive_tree import (
     is_all_below,
     platform_path,
 )
-from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.elements import NodeText, Refer
-from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
-from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.filter_xml import FILTER_XML, parse_filter
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
 from mailboat.packages.filevault.subtrees import SubtreeReader
 from mailboat.packages.filevault.vault_files import VaultFile
+from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.prefixes import UsedNamespaces
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 INLINE_BINARY_BYTES: Final = 64 * 1024
 MAX_CACHED_METADATA: Final = 64

@@ -25,10 +25,9 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
-from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
+from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.elements import NodeText
-from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
-from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.pattern_reach import coverage_below, filter_within
 from mailboat.packages.filevault.properties import (
     MAX_PROPERTIES_BYTES,
@@ -45,8 +44,9 @@ from mailboat.packages.filevault.reader import (
     refer_to,
 )
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
+from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import refusals_of
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.node_bodies import OpenBinary
 
 _Above = tuple[NodePath, NodeText | None]
 """A node above covered ones, and what defines it; None for a mere directory."""

@@ -12,10 +12,10 @@ from typing import Final
 from mailboat.model.nodes import FILE_TYPE, NodeRecord
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.aggregates import Aggregates, Place, refuse_bad_name, refuse_collisions
-from mailboat.packages.filevault.document import Element
+from mailboat.packages.filevault.document_reader import Element
 from mailboat.packages.filevault.elements import NodeText
 from mailboat.packages.filevault.names import CONTENT_XML
-from mailboat.packages.filevault.records import build_record
+from mailboat.packages.filevault.node_records import build_record
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
 

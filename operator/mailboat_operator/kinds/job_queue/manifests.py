@@ -15,6 +15,7 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, WORKERS, selector_labels
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
     AUTOSCALER,
@@ -23,7 +24,6 @@ from mailboat_operator.workload.autoscalers import (
     metrics_trigger,
 )
 from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
-from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pods import (
     CONTAINER_SECURITY,
     AgentImage,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
-from mailboat.api.job_records import JobQueueView
+from mailboat.api.job_views import JobQueueView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueKind, QueueSettings
@@ -45,11 +45,11 @@ from mailboat_operator.plan.findings import (
     trouble_reports,
     under_way,
 )
+from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import autoscaler_health
 from mailboat_operator.workload.configuration import TOKEN_KEY
 from mailboat_operator.workload.context import SecretFound, is_paused
 from mailboat_operator.workload.fleet import coarse, reason_of
-from mailboat_operator.workload.manifests import AgentPolicy
 from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
 from mailboat_operator.workload.pods import AgentImage
 

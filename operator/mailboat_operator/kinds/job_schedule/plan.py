@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from mailboat.api.job_records import JobScheduleView
+from mailboat.api.job_views import JobScheduleView
 from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import Missed, NewJob, Schedule

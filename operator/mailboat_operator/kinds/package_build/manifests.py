@@ -22,6 +22,7 @@ from mailboat_operator.kinds.publisher.manifests import SOURCE_FOLDER, publisher
 from mailboat_operator.kinds.publisher.spec import Publisher, Source
 from mailboat_operator.plan.child_manifest import APACHE_APPLICATION, KUBEFLOW_APPLICATION, Manifest, Owner
 from mailboat_operator.plan.labels import BUILD
+from mailboat_operator.workload.agent_manifests import config_map
 from mailboat_operator.workload.configuration import (
     CONFIG_ENDING,
     CONFIG_FILE,
@@ -29,7 +30,6 @@ from mailboat_operator.workload.configuration import (
     HOME_FOLDER,
     journal_mounts,
 )
-from mailboat_operator.workload.manifests import config_map
 from mailboat_operator.workload.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
 
 SPARK_VERSION: Final = "4.3.0"

@@ -20,6 +20,13 @@ from mailboat_operator.kinds.journal.spec import JournalSpec
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
 from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.plan.labels import PUBLISHER, child_name
+from mailboat_operator.workload.agent_manifests import (
+    TOKEN_ENDING,
+    agent_service,
+    config_map,
+    network_policies,
+    stateful_set,
+)
 from mailboat_operator.workload.configuration import (
     TOKEN_KEY,
     SecretMount,
@@ -29,13 +36,6 @@ from mailboat_operator.workload.configuration import (
 )
 from mailboat_operator.workload.context import WorkloadContext, secrets_digest
 from mailboat_operator.workload.event_settings import Events, Relay, Webhook
-from mailboat_operator.workload.manifests import (
-    TOKEN_ENDING,
-    agent_service,
-    config_map,
-    network_policies,
-    stateful_set,
-)
 from mailboat_operator.workload.pods import AgentPod
 from mailboat_operator.workload.volumes import made_volume
 

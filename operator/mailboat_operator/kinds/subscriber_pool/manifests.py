@@ -30,6 +30,13 @@ from mailboat_operator.kinds.subscriber_pool.autoscaler import MEMBERS_ENDING, a
 from mailboat_operator.kinds.subscriber_pool.spec import ServiceType, SubscriberPool, Target
 from mailboat_operator.plan.child_manifest import Manifest, Owner
 from mailboat_operator.plan.labels import POOL
+from mailboat_operator.workload.agent_manifests import (
+    TOKEN_ENDING,
+    agent_service,
+    config_map,
+    network_policies,
+    stateful_set,
+)
 from mailboat_operator.workload.configuration import (
     HOME_FOLDER,
     agent_config,
@@ -37,13 +44,6 @@ from mailboat_operator.workload.configuration import (
     token_mount,
 )
 from mailboat_operator.workload.context import WorkloadContext, secrets_digest
-from mailboat_operator.workload.manifests import (
-    TOKEN_ENDING,
-    agent_service,
-    config_map,
-    network_policies,
-    stateful_set,
-)
 from mailboat_operator.workload.pods import HTTP_PORT_NAME, STOP_SECONDS, AgentPod
 from mailboat_operator.workload.template import CONTENT_PATH, CONTENT_VOLUME, VolumeClaim
 from mailboat_operator.workload.volumes import made_volume

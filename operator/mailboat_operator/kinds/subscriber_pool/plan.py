@@ -24,6 +24,7 @@ from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, stalled, trouble_reports, under_way
 from mailboat_operator.plan.labels import POOL, selector_text
+from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
 from mailboat_operator.workload.configuration import CONFIG_ENDING
 from mailboat_operator.workload.context import (
@@ -33,7 +34,6 @@ from mailboat_operator.workload.context import (
     roll_out,
 )
 from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
-from mailboat_operator.workload.manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
 _SHARED_MODE: Final = "ReadWriteMany"

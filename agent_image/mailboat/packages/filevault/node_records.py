@@ -10,7 +10,7 @@ from typing import Final
 
 from mailboat.model.nodes import NodeRecord, PropertyType
 from mailboat.packages.filevault.elements import NodeText, Refer, build_node, child_order, parse_text, types_of
-from mailboat.wire.nodes import encode_node, encode_texts
+from mailboat.wire.node_bodies import encode_node, encode_texts
 from mailboat.wire.shapes import Columns
 
 _SYNTAX: Final = frozenset("{[")

@@ -13,7 +13,7 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.packages.filevault.markup import guarded_parser, parse_all
-from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.xml_namespaces import Namespaces
 
 PROBE_BYTES: Final = 1024
 ROOT_NAME: Final = "jcr:root"

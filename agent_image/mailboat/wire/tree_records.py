@@ -21,7 +21,7 @@ from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
 from mailboat.wire.frames import framed, varint
-from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
+from mailboat.wire.node_bodies import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
 FORMAT_VERSION: Final = 1
 NAMED_VERSION: Final = 2
