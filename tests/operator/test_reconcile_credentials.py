@@ -22,18 +22,20 @@ from support.s3_server import ADMIN
 CANARY = "canary-1c55e0"
 REFUSED_SECONDS = 5.0
 """A login that is refused is found out at the end of the time limit of a request."""
+SPOILT_SECONDS = 1.0
+"""The same where any failure will do, also that of a broker that had too little time: nine logins wait for it."""
 TOPICS_TO_COME = ("TopicsNotReady", "False")
 
 
 class Harbour:
     """A Journal, and one operator that keeps its connections from look to look."""
 
-    def __init__(self, api_server: Any, namespace: str) -> None:
+    def __init__(self, api_server: Any, namespace: str, answer_seconds: float = REFUSED_SECONDS) -> None:
         self.server, self.namespace, self.events = api_server, namespace, list[str]()
         self._runner = asyncio.Runner()
         self._cluster = Cluster(lambda *_: None, KubeConfig.from_file(api_server.kubeconfig))
         agents, image = Agents(), AgentImage("mailboat:test")
-        systems = Systems(Connections(answer_seconds=REFUSED_SECONDS))
+        systems = Systems(Connections(answer_seconds=answer_seconds))
         self._reconciler = Reconciler(self._cluster, agents, image, self.events.append, systems)
 
     def journal(self, **spec: Any) -> None:
@@ -67,6 +69,14 @@ class Harbour:
 def harbour(api_server: Any, namespace: str) -> Iterator[Harbour]:
     """A namespace without a Journal yet."""
     made = Harbour(api_server, namespace)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hasty_harbour(api_server: Any, namespace: str) -> Iterator[Harbour]:
+    """The same with little time for brokers to answer."""
+    made = Harbour(api_server, namespace, SPOILT_SECONDS)
     yield made
     made.close()
 
@@ -169,19 +179,19 @@ FIELDS: dict[str, tuple[Any, dict[str, str], str]] = {
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_no_failure_of_a_credential_quotes_it(
-    name: str, harbour: Harbour, kafka_broker: Any, s3_server: Any, caplog: pytest.LogCaptureFixture
+    name: str, hasty_harbour: Harbour, kafka_broker: Any, s3_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each value is refused somewhere else: before it is used, by a client library, or by the server."""
     caplog.set_level(logging.DEBUG)
     spec, others, key = FIELDS[name]
-    harbour.journal(**spec(kafka_broker, s3_server))
+    hasty_harbour.journal(**spec(kafka_broker, s3_server))
     reasons = set()
     for value in SPOILT:
-        harbour.secret("spoilt", **{**others, key: value})
-        reason, _, message = harbour.look()  # checks the whole object
+        hasty_harbour.secret("spoilt", **{**others, key: value})
+        reason, _, message = hasty_harbour.look()  # checks the whole object
         reasons.add(reason)
         assert message
-    events = harbour.server.http.get(f"/api/v1/namespaces/{harbour.namespace}/events").text
+    events = hasty_harbour.server.http.get(f"/api/v1/namespaces/{hasty_harbour.namespace}/events").text
     assert CANARY not in events
     assert CANARY not in caplog.text
     assert "SecretMalformed" in reasons
