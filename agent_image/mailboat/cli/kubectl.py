@@ -195,15 +195,15 @@ def option_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kubectl mailboat",
         usage="kubectl mailboat [options] COMMAND …",
-        description="Asks the agent of a Publisher, through a forwarded port.",
+        description="Runs mailboat commands on the agent of a Publisher, through a forwarded port.",
         epilog=f"commands:\n{commands}\n\n`kubectl mailboat COMMAND --help` has details.",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the Publisher; that of the context when left out")
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; the current one when left out")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="as kubectl's own option")
-    parser.add_argument("--publisher", metavar="NAME", help="the only one of the namespace when left out")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="Publisher's namespace. Default: the context's")
+    parser.add_argument("--context", metavar="NAME", help="kubeconfig context. Default: the current one")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig file, as for kubectl")
+    parser.add_argument("--publisher", metavar="NAME", help="Publisher. Default: the only one in the namespace")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help=argparse.SUPPRESS)
     return parser
 

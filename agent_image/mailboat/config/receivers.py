@@ -87,7 +87,7 @@ class EventFilterConfig(Section):
 class WebhookConfig(Section):
     """A receiver that events are posted to."""
 
-    name: Annotated[str, Setting("Name of its progress: with a new name it starts at the next event.")]
+    name: Annotated[str, Setting("Unique name; a new one starts at the next event.")]
     url: Annotated[str | None, Setting("URL that events are posted to.")] = None
     secret_url: Annotated[Secret | None, Setting("The URL as a secret, instead of `url`.")] = None
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
@@ -117,7 +117,7 @@ class RelayConfig(Section):
 class MailConfig(Section):
     """Recipients that events are mailed to, through `events.relay`."""
 
-    name: Annotated[str, Setting("Name of its progress: with a new name it starts at the next event.")]
+    name: Annotated[str, Setting("Unique name; a new one starts at the next event.")]
     to: Annotated[tuple[str, ...], Setting("Addresses of the recipients.")]
     every_seconds: Annotated[
         float, Setting("Least time between two e-mails; events in between are sent together, up to 100.", minimum=1)

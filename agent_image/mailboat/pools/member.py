@@ -220,7 +220,7 @@ class PoolTargetDiffersError(StopError):
 
 
 class PoolForgottenError(StopError):
-    """The pool was removed from the registry while this member stood still. Start the member again."""
+    """The pool was removed from the registry while this member was paused. Start the member again."""
 
 
 class MemberSettings(Frozen):

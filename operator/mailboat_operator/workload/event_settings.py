@@ -94,7 +94,7 @@ class Webhook(Frozen):
         ),
     )
 
-    name: Annotated[str, Field("Name of its progress: with a new name it starts at the next event.", form=LABEL)]
+    name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
     url: Annotated[str | None, Field("URL that events are posted to.", form=URL)] = None
     url_secret_ref: Annotated[SecretReference | None, Field("Secret with `url`, instead of `url`.")] = None
     token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
@@ -153,7 +153,7 @@ class Relay(Frozen):
 class Mail(Frozen):
     """Recipients that events are mailed to, through the relay."""
 
-    name: Annotated[str, Field("Name of its progress: with a new name it starts at the next event.", form=LABEL)]
+    name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
     to: Annotated[
         tuple[str, ...],
         Field("Addresses of the recipients.", form=MAIL_ADDRESS, min_items=1, max_items=32, key=""),

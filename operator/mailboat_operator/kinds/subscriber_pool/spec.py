@@ -363,8 +363,7 @@ class SubscriberPoolSpec(Frozen):
             f"!has(self.autoscaling) || !has(self.autoscaling.cpuPercent) || ({_promises_cpu_in_cel('self')} && "
             "(!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
             f"self.template.spec.containers.all(one, {_promises_cpu_in_cel('one')})))",
-            "cpuPercent is of what containers are promised: say resources.requests.cpu of the agent, and of each "
-            "container of the template",
+            "cpuPercent requires resources.requests.cpu of the agent and of each container of the template",
             ".autoscaling.cpuPercent",
             lambda spec: (
                 spec.autoscaling is None
