@@ -78,7 +78,7 @@ def snapshot(
     """Write a target's content with its position to a file or the blob store.
 
     A files: target must be idle. blob:NAME is never replaced by an older snapshot: then nothing is stored, and the exit
-    code is 0. With --url, the agent stores the target of one of its own subscribers as blob:NAME.
+    code is 0. With --url, the agent stores its target as blob:NAME.
     """
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)
@@ -106,7 +106,7 @@ def restore(
     replace: Annotated[bool, typer.Option("--replace", help="Replace existing content.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     any_journal: Annotated[
-        bool, typer.Option("--any-journal", help="Skip the position check here; the subscriber checks it at start.")
+        bool, typer.Option("--any-journal", help="Leave the position check to the subscriber.")
     ] = False,
     seed: Annotated[
         bool,
@@ -116,7 +116,7 @@ def restore(
 ) -> None:
     """Create a target from a snapshot; its subscriber continues at that position.
 
-    Only `roots` of its subscriber are restored. --replace replaces content, position and error queue in one commit:
+    Only `roots` of its subscriber are restored. --replace replaces content, position, error queue in one commit:
     stop the subscriber first. With --url, the subscriber's agent restores blob:NAME.
     """
     if seed and (any_journal or replace or not place.startswith(_STORED)):
