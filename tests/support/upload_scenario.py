@@ -27,7 +27,7 @@ from support.crashes import KillingFailpoints
 from support.engines import Engine, EngineParts, write_site
 
 PART_BYTES: Final = 5 * 1024 * 1024
-LARGE: Final = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(400_000))
+LARGE: Final = random.Random(1).randbytes(12_800_000)
 PAGES: Final = 20
 
 
