@@ -61,7 +61,12 @@ def errors_page() -> str:
     lines = [
         "# Errors and named states",
         "",
-        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
+        "Generated from the docstrings of the classes by `make docs`. To print one:",
+        "",
+        "```",
+        "mailboat explain JournalTrimmed",
+        "```",
+        "",
         "The kind says how to react; an error with another exit code names it:",
         "",
         "| kind | exit code | means |",

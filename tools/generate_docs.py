@@ -57,7 +57,11 @@ def command_line_page() -> str:
     lines = [
         "# Command line",
         "",
-        "Generated from the commands by `make docs`. `mailboat COMMAND --help` prints the same, with examples.",
+        "Generated from the commands by `make docs`. Each prints the same, with examples:",
+        "",
+        "```",
+        "mailboat publish --help",
+        "```",
         "",
         "## Common options",
         "",

@@ -195,7 +195,7 @@ def option_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kubectl mailboat",
         usage="kubectl mailboat [options] COMMAND …",
-        description="Runs mailboat commands on the agent of a Publisher, through a forwarded port.",
+        description="Runs commands on the agent of a Publisher, through a forwarded port.",
         epilog=f"commands:\n{commands}\n\n`kubectl mailboat COMMAND --help` has details.",
         formatter_class=_Formatter,
         allow_abbrev=False,
