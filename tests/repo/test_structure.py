@@ -20,7 +20,7 @@ FRAGMENTS = 7
 FOREIGN_ASSIGNMENTS = 125
 """Statements that assign an attribute of something other than `self` or `cls`."""
 GERUNDS = 0
-REPEATED_NAMES = 7
+REPEATED_NAMES = 4
 """Files whose name occurs more than twice outside the folders of kinds."""
 SEAMS = {
     "mailboat/__init__": "the library is loaded by the first use of a name of it",
