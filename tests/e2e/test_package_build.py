@@ -214,7 +214,7 @@ def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes
     with closing(PackageLog(broker.address)) as log:
         before = log.end()
         harbour.apply(example(spark.image, name="killed", **small))
-        eventually(lambda: log.end() > before, "nothing is published")
+        eventually(lambda: log.end() > before, "nothing is published", seconds=400)  # other tests have the cores, too
         with broker.paused():  # so that it does not come to its end meanwhile
             harbour.delete("Pod", "killed-1-driver", grace_seconds=0)
             harbour.wait_gone("Pod/killed-1-driver")
