@@ -36,7 +36,7 @@ from pathlib import Path
 here = Path(__file__).resolve().parent / "lib"
 version = "%d.%d" % sys.version_info[:2]
 if not (here / version).is_dir():
-    known = ", ".join(sorted(one.name for one in here.iterdir() if one.name != "common"))
+    known = ", ".join(sorted(entry.name for entry in here.iterdir() if entry.name != "common"))
     sys.exit(f"kubectl mailboat needs Python {known} as python3 in PATH; this one is {version}")
 sys.path[:0] = [str(here / version), str(here / "common")]
 if Path(sys.argv[0]).name.startswith("kubectl_complete"):

@@ -175,7 +175,9 @@ class ClusterReader:
     async def _listed(self, key: tuple[str, str]) -> Sequence[Resource]:
         kind, namespace = key
         found = [_decoded(manifest) for manifest in await self.cluster.list(kind, namespace)]
-        return sorted((one for one in found if one is not None), key=lambda one: one.metadata.name)
+        return sorted(
+            (resource for resource in found if resource is not None), key=lambda resource: resource.metadata.name
+        )
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """See `address_of`."""

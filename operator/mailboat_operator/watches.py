@@ -231,7 +231,9 @@ def _standing_of(journal: Mapping[str, Any]) -> tuple[object, ...]:
     """The generation that was observed, and each condition without its message."""
     status = journal.get("status") or {}
     conditions = status.get("conditions") or ()
-    found = sorted((one.get("type"), one.get("status"), one.get("reason")) for one in conditions)
+    found = sorted(
+        (condition.get("type"), condition.get("status"), condition.get("reason")) for condition in conditions
+    )
     return status.get("observedGeneration"), *found
 
 

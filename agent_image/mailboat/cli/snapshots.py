@@ -246,7 +246,10 @@ def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_r
         phase, shown = view.phase, 0
         while not view.is_over:
             clock.wait(threading.Event(), _POLL_SECONDS)
-            view = next((one for one in restores.restores() if one.target == into), RestoreView(view.subscriber, into))
+            view = next(
+                (restore for restore in restores.restores() if restore.target == into),
+                RestoreView(view.subscriber, into),
+            )
             if view.phase is not None:
                 shown = shown if view.phase == phase else 0
                 phase = view.phase

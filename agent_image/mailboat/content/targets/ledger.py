@@ -254,7 +254,9 @@ class BatchLedger:
             settle_command(connection, command, answer)
         if self._builds is not None:
             connection.execute("DELETE FROM open_build")
-            open_builds = [(one.publisher, one.build_id, one.done, one.total, one.last_ms) for one in self._builds]
+            open_builds = [
+                (build.publisher, build.build_id, build.done, build.total, build.last_ms) for build in self._builds
+            ]
             connection.executemany("INSERT INTO open_build VALUES (?, ?, ?, ?, ?)", open_builds)
 
 
