@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -31,6 +32,7 @@ from mailboat.model.jobs import (
     Renewal,
     Token,
     WorkerSeen,
+    show_job_id,
 )
 
 WORKER = "worker-1"
@@ -587,3 +589,66 @@ def test_a_job_is_behind_none_whose_topic_no_worker_takes() -> None:
     assert why_pending(log.fold, mail, log.now_ms) == "starts next"
     log.append(WorkerSeen("worker-2", 1, ["fax"]))
     assert position(log.fold, mail) == 2
+
+
+def test_a_job_behind_an_unassigned_one_of_its_key_says_so() -> None:
+    log = JobLog(QueueSettings("mail", ["mail", "fax"], QueueKind.KEYED))
+    log.append(WorkerSeen(WORKER, 1, ["mail"]))
+    fax, mail = log.add("fax", key="a"), log.add("mail", key="a")
+    waits = f"waits for job {show_job_id(fax)} of the same key"
+    assert why_pending(log.fold, mail, log.now_ms) == f"{waits}, whose topic fax no live worker takes"
+    assert log.run_next() is None, "the order of the key holds"
+    log.append(WorkerSeen("worker-2", 1, ["fax"]))
+    assert why_pending(log.fold, mail, log.now_ms) == waits
+    log.append(JobsCommanded(JobAction.REMOVE, [fax]))
+    assert log.run_next() == mail
+
+
+def test_a_call_of_many_that_ripen_later_is_no_reason_to_start_late() -> None:
+    """Jobs that are retried keep their ids, so those of younger keys may be ready for a merge before them."""
+    log = JobLog(QueueSettings("purge", ["purge"], merge=2, merge_within_ms=2_000, retry_delay_ms=1_000))
+    log.append(JobsAdded([NewJob("purge", key=f"{number}") for number in range(100)]))
+    log.pass_time(2_000)
+    groups = plan_claims(log.fold, WORKER, 100).preferred
+    token = Token(log.next_offset)
+    log.append(JobsClaimed.of(WORKER, groups))
+    younger = log.add("purge", key="younger")
+    log.append(JobsFinished.of([JobResult(job, token, Outcome.FAIL) for (job,) in groups]))
+    log.pass_time(1_000)
+    for fold in (log.fold, JobFold(log.fold.capture(Offset(log.next_offset)))):
+        assert fold.next_moment_ms() == log.now_ms + 1_000
+    log.pass_time(1_000)
+    assert log.run_next() == younger
+    assert log.fold.next_moment_ms() == log.now_ms + 1_000
+
+
+def test_a_full_call_does_not_wait_for_another_merge_when_the_rate_lets_it_start() -> None:
+    settings = QueueSettings("purge", ["purge"], merge=2, merge_within_ms=9_000, rate=1, rate_period_ms=5_000)
+    log = JobLog(settings)
+    log.append(JobsAdded([NewJob("purge", key="full")] * 4))
+    log.append(JobsClaimed.of(WORKER, plan_claims(log.fold, WORKER, 1).preferred))
+    log.add("purge", key="ripens")
+    assert log.fold.next_moment_ms() == log.now_ms + 5_000
+    log.pass_time(5_000)
+    assert plan_claims(log.fold, WORKER, 1).preferred
+
+
+def test_jobs_of_other_workers_are_passed_over_once() -> None:
+    """CPU time: a poll behind many jobs of other topics costs what it costs behind none."""
+    log = JobLog()
+    log.append(WorkerSeen(WORKER, 1, ["mail"]))
+    for _ in range(100):
+        log.append(JobsAdded([NewJob("fax")] * 256))
+
+    def poll() -> float:
+        begin = time.process_time()
+        assert not plan_claims(log.fold, WORKER, 1).preferred
+        return time.process_time() - begin
+
+    first = poll()
+    assert min(poll() for _ in range(5)) < first / 10
+    mail = log.add("mail", retry_delay_ms=0)
+    assert log.run_next(Outcome.FAIL) == mail
+    assert log.run_next(Outcome.FAIL) == mail, "a retried job is found again"
+    log.append(WorkerSeen(WORKER, 1, ["fax"]))
+    assert log.run_next() != mail

@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from heapq import merge
+from heapq import heappop, heappush, merge
 from typing import Final
 
 from mailboat.jobs.table import NO_KEY, JobTable
@@ -19,9 +19,6 @@ ONE_KEY: Final = 1
 _NO_LIMIT: Final = 1 << 31
 _ALL_TAKEN: Final[AbstractSet[int]] = frozenset()
 _CHUNK: Final = 256
-_MOST_RIPENING: Final = 64
-"""Keys that are examined for a merge at once; the next ones follow when these have started."""
-
 _PACE_CALLS: Final = 64
 """Calls that ended last: how fast the queue is, for people. Not in checkpoints, as nothing is decided by it."""
 
@@ -40,6 +37,9 @@ class _ReadyJobs:
         self._start = 0
         self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
         self._has_turns = False
+        self._untaken = _ALL_TAKEN
+        self._passed = 0
+        """Entries that hold no ready job but those of the last `untaken` topics: they are not examined again."""
 
     def push(self, job: JobId) -> None:
         if not self._run or job > self._run[-1]:
@@ -60,22 +60,33 @@ class _ReadyJobs:
         if self._late or self._has_turns:
             return self._oldest_once(table, now_ms, most, untaken)
         found: list[JobId] = []
-        place, asked = self._start, min(_CHUNK, most)
+        place, asked = self._first(untaken), min(_CHUNK, most)
         while len(found) < most and place < len(self._run):
             found += table.ready_of(self._run[place : place + asked].tolist(), now_ms, untaken)
             place += asked
+            if untaken and not found:
+                self._passed = min(place, len(self._run))
             asked = _CHUNK if untaken else min(_CHUNK, most - len(found))
         return found[:most] if len(found) > most else found
 
     def _oldest_once(self, table: JobTable, now_ms: int, most: int, untaken: AbstractSet[int]) -> list[JobId]:
         """The same where a job may have entries of several attempts."""
         found: dict[int, JobId] = {}
-        for job in merge(self._rest(), tuple(self._late)):
+        for job in merge(self._rest(self._first(untaken)), tuple(self._late)):
             if job not in found and table.is_ready(job, now_ms) and table.topic(JobId(job)) not in untaken:
                 found[job] = JobId(job)
                 if len(found) >= most:
                     break
         return list(found.values())
+
+    def _first(self, untaken: AbstractSet[int]) -> int:
+        """The first entry to examine for a worker that does not take these topics."""
+        if not untaken:
+            return self._start
+        # A job that is ready again has another entry, and a worker's set of topics only grows.
+        if untaken is not self._untaken:
+            self._untaken, self._passed = untaken, 0
+        return max(self._start, self._passed)
 
     def _drop_first(self, table: JobTable, now_ms: int) -> None:
         """Drop entries of jobs that are not ready, up to the first one that is."""
@@ -86,11 +97,12 @@ class _ReadyJobs:
             late.pop(0)
         if self._start > max(_KEPT_ENTRIES, len(run) // 2):
             del run[: self._start]
+            self._passed = max(0, self._passed - self._start)
             self._start = 0
 
-    def _rest(self) -> Iterator[int]:
+    def _rest(self, first: int) -> Iterator[int]:
         # Not a comprehension: mypyc would make a list of it, and a backlog may be long.
-        for place in range(self._start, len(self._run)):
+        for place in range(first, len(self._run)):
             yield self._run[place]
 
 
@@ -118,6 +130,8 @@ class Queue:
         """Nothing starts before this moment; None: until `resume`."""
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
+        self._ripening: list[tuple[int, JobId]] = []
+        """A heap of when the first jobs of keys wait no longer for others; entries of jobs that started stay."""
         self._starts: deque[int] = deque()
         self._ends: deque[int] = deque(maxlen=_PACE_CALLS)
         self._slots = 0
@@ -202,18 +216,18 @@ class Queue:
         """When time alone lets a due job start; None where a record must come first, or nothing waits for it."""
         if self.queued == self.delayed:
             return None
-        moments: list[int] = []
-        ripening: list[int] = []
-        if self.suspended_until_ms is not None and now_ms < self.suspended_until_ms:
-            moments.append(self.suspended_until_ms)
+        opens_ms = self.suspended_until_ms or 0
         if self._rate and len(self._starts) >= self._rate:
-            moments.append(self._starts[-self._rate] + self.settings.rate_period_ms)
-        if self.settings.merge > 1:
-            for ready in self._ready.values():
-                firsts = ready.oldest(self._table, now_ms, _MOST_RIPENING)
-                ripening += [ripe_ms for job in firsts if (ripe_ms := self.ripens_ms(job)) > now_ms]
-            moments += [min(ripening)] if ripening else []
-        return max((moment for moment in moments if moment > now_ms), default=None)
+            opens_ms = max(opens_ms, self._starts[-self._rate] + self.settings.rate_period_ms)
+        if opens_ms > now_ms:
+            return opens_ms  # whether a call is ready by then is decided then: a full one waits for no merge
+        while self._ripening and not self._is_ripening(self._ripening[0], now_ms):
+            heappop(self._ripening)
+        return self._ripening[0][0] if self._ripening else None
+
+    def _is_ripening(self, entry: tuple[int, JobId], now_ms: int) -> bool:
+        """Whether the job of the entry still waits until then for others to be merged with."""
+        return entry[0] > now_ms and self._table.is_queued(entry[1]) and self.ripens_ms(entry[1]) == entry[0]
 
     def change(self, settings: QueueSettings, unfinished: Sequence[JobId]) -> None:
         """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
@@ -222,6 +236,7 @@ class Queue:
         self._max_parallel, self._percent, self._rate = settings.max_parallel, settings.parallel_percent, settings.rate
         self._is_limited = _is_limited(settings)
         self._ready = {priority: _ReadyJobs() for priority in Priority}
+        self._ripening = []
         self._chains = {}
         for job in unfinished:
             if self._holds_place(job):
@@ -310,6 +325,8 @@ class Queue:
         """Count a call that starts; its jobs are no longer queued."""
         self.begin_call()
         self.leave(len(group))
+        while self._ripening and self._ripening[0][0] <= now_ms:
+            heappop(self._ripening)
         if self._rate:
             while self._starts and self._starts[0] <= now_ms - self.settings.rate_period_ms:
                 self._starts.popleft()
@@ -421,6 +438,8 @@ class Queue:
 
     def _make_ready(self, job: JobId) -> None:
         ready = self._ready[self._table.priority(job)]
+        if self.settings.merge > 1:
+            heappush(self._ripening, (self.ripens_ms(job), job))
         if self.settings.kind is QueueKind.FAIR:
             ready.push_last(job)
         else:

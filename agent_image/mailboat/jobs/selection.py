@@ -178,7 +178,9 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
         yield f"due at {moment}" if not tries else f"retry at {moment} after {tries} failed attempts"
     before = queue.before(job)
     if before is not None:
-        yield f"waits for job {show_job_id(before)} of the same key"
+        unassigned = fold.table.is_ready(before, now_ms) and not fold.is_served(fold.topic(before))
+        why = f", whose topic {fold.topic(before)} no live worker takes" if unassigned else ""
+        yield f"waits for job {show_job_id(before)} of the same key{why}"
     if not queue.room(now_ms):
         if (limit := queue.limit) is not None and limit <= queue.running:
             yield f"queue {name} runs {queue.running} of {limit} calls"
