@@ -140,7 +140,7 @@ class Workers(Frozen):
     backlog_per_worker: Annotated[
         int,
         Field(
-            "Due calls per worker: more start another worker.",
+            "Due calls per worker: more start another one. With `rate`: up to `rate` ÷ `max`.",
             minimum=1,
             maximum=_MOST,
         ),
@@ -151,7 +151,7 @@ class Workers(Frozen):
     finish_seconds: Annotated[
         float,
         Field(
-            "Time in which a removed worker finishes its jobs. Then another worker runs them.",
+            "Time for a removed worker to finish its jobs.",
             form=DAY_IN_SECONDS,
         ),
     ] = 600.0
