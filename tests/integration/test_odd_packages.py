@@ -124,6 +124,8 @@ CASES = {
             ),
         }
     ),
+    "type without its end": Odd({**ABOVE, "content/a": node('a="{Long" b="{Foo[x\\,y]" c="{"')}),
+    "plain document type": Odd({**ABOVE, "content/a": "<!DOCTYPE root>" + node('t="new"')}),
     "possessive expression": Odd(
         {**ABOVE, "content/a": node("", f"<y {KIND}/>")},
         '<filter root="/content/a"><exclude pattern="/content/a/x++"/></filter>',

@@ -14,12 +14,14 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.filter_xml import MAX_FILTER_BYTES, format_filter, parse_filter
 from mailboat.packages.filevault.patterns import MAX_NESTED, MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
 from mailboat.packages.filevault.properties import (
+    PROPERTIES_XML,
     check_properties,
     format_properties,
     package_id,
     parse_properties,
     with_package_type,
 )
+from mailboat.packages.port import refusals_of
 
 
 def parsed(inner: str) -> WorkspaceFilter:
@@ -241,8 +243,10 @@ def test_a_package_without_a_type_gets_one_that_allows_its_roots(root: str, kind
     "properties", [{"Path-Mapping": "/a=/b"}, {"packageFormatVersion": "3"}, {"packageFormatVersion": "two"}]
 )
 def test_properties_that_change_the_meaning_are_not_ignored(properties: dict[str, str]) -> None:
-    with pytest.raises(UnknownRequiredFeatureError):
+    with pytest.raises(UnknownRequiredFeatureError) as caught, refusals_of("x.zip"):
         check_properties(properties)
+    assert caught.value.where["file"] == "x.zip"
+    assert caught.value.where["entry"] == PROPERTIES_XML
 
 
 def test_properties_that_mean_nothing_to_us_are_ignored() -> None:

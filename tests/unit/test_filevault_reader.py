@@ -27,7 +27,6 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
-from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents
@@ -217,6 +216,8 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
         "declares",
     ),
     "external": ({"c/.content.xml": '<!DOCTYPE x SYSTEM "file:///etc/passwd">' + document()}, "declares"),
+    "subset": ({"c/.content.xml": "<!DOCTYPE x [<!ELEMENT x ANY>]>" + document()}, "declares"),
+    "skipped": ({"c/.content.xml": "<!DOCTYPE x [%p;]>" + document('t="&b;"')}, "declares"),
     "deep": ({"c/.content.xml": document(UNSTRUCTURED, NESTED)}, "nested too deep"),
     "broken": ({"c/.content.xml": document(UNSTRUCTURED, "<a>")}, "can't be parsed"),
     "encoding": ({"c/.content.xml": '<?xml version="1.0" encoding="nothing"?>' + document()}, "can't be"),
@@ -510,16 +511,6 @@ def test_a_mere_directory_defines_no_node(tmp_path: Path) -> None:
     owned = filter_for((), [NodePath("/home/groups/a.txt/x"), NodePath("/x/y")])
     above = [(node.path, node.primary_type) for node in source.ancestors(owned)]
     assert above == [("/home", "rep:AuthorizableFolder"), ("/home/groups/a.txt", "nt:file")]
-
-
-def test_properties_that_change_an_import_are_given_on(tmp_path: Path) -> None:
-    (tmp_path / "jcr_root").mkdir()
-    metadata = tmp_path / "META-INF/vault"
-    metadata.mkdir(parents=True)
-    held = {"name": "acme", "version": "3", "acHandling": "merge", "packageType": "application", "dependencies": "a:b"}
-    (metadata / "properties.xml").write_text(format_properties(held))
-    kept = {"acHandling": "merge", "packageType": "application", "dependencies": "a:b"}
-    assert open_checkout_source(tmp_path).package_properties() == kept
 
 
 def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def _all_of(source: Source) -> tuple[NodePath, ...]:
     roots = own_roots(source)
     if not roots:
         raise UsageError(
-            f"no path is given, and {source.uri} has no filter", next_step="name the paths; / stands for all content"
+            f"no path is given, and {source.uri} has no filter with a root",
+            next_step="name the paths; / stands for all content",
         )
     return roots
 

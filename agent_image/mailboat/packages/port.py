@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from mailboat.config.document import LimitsConfig
-from mailboat.errors import LimitExceededError, UntrustedInputError
+from mailboat.errors import LimitExceededError, UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.namespaces import NamespaceTable
@@ -90,6 +90,9 @@ def refusals_of(file: Path | str) -> Iterator[None]:
     """Name the package, checkout or source in what is refused of it, and what to do about it."""
     try:
         yield
+    except UnknownRequiredFeatureError as error:
+        error.with_facts(file=str(file))
+        raise
     except UntrustedInputError as error:
         is_limit = isinstance(error, LimitExceededError) and "limits." in error.message
         error.with_facts(file=str(file)).with_next_step(_RAISE if is_limit else _CORRECT)

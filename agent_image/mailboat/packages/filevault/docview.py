@@ -1,8 +1,9 @@
 r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value, value … "]" )`.
 
-Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: an unknown
-type, an unclosed `{`, a `\u` without four hex digits and half of a surrogate pair are refused instead of guessed, and
-so are numbers and dates of lists that are not of their type. Of a Boolean, anything but `true` is false, as it is in
+Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: a `\u` without
+four hex digits and half of a surrogate pair are refused instead of guessed. An unknown type is refused, and so are
+numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error.
+Of a Boolean, anything but `true` is false, as it is in
 Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What a repository can hold,
 `parse_values` and Jackrabbit read back as `format_values` got it.
 """
@@ -105,10 +106,9 @@ def parse_values(text: str) -> ParsedValues:
     kind, is_reference = PropertyType.STRING, False
     if text[:1] == "{":
         end = text.find("}")
-        named = _TYPES.get(text[1:end])
-        if end < 0 or named is None:
-            raise ValueRefusedError(f"{text[:40]!r} does not begin with a known {{Type}}")
-        kind, is_reference = named, text[1:end] == BINARY_REF
+        if end < 0:  # FileVault takes the rest for a String, without escapes
+            return ParsedValues(kind, False, (text[1:],))
+        kind, is_reference = _named_type(text, end), text[1:end] == BINARY_REF
         text = text[end + 1 :]
     if text[:1] == "[":
         values = _split(text)
@@ -130,6 +130,14 @@ def parse_values(text: str) -> ParsedValues:
     elif kind is PropertyType.PATH:
         values = tuple([value.removesuffix("/") or value for value in values])
     return ParsedValues(kind, is_multiple, values, is_reference)
+
+
+def _named_type(text: str, end: int) -> PropertyType:
+    """The type in braces before `end`. Raises: ValueRefusedError."""
+    named = _TYPES.get(text[1:end])
+    if named is None:
+        raise ValueRefusedError(f"{text[:40]!r} does not begin with a known {{Type}}")
+    return named
 
 
 def format_values(kind: PropertyType, values: Sequence[str], *, is_multiple: bool, is_reference: bool = False) -> str:

@@ -38,7 +38,10 @@ def escape(text: str) -> str:
 def guarded_parser(
     entry: str, separator: str | None = None, intern: dict[str, str] | None = None, *, may_have_doctype: bool = False
 ) -> expat.XMLParserType:
-    """An expat parser that refuses entities (and a DOCTYPE, unless it may have one), named in the error by `entry`.
+    """An expat parser that refuses entities, named in the error by `entry`.
+
+    A DOCTYPE may have a name; with more it is refused unless `may_have_doctype`: expat reads no other file, and passes
+    over references to entities that such a file or declaration might define.
 
     `separator` turns namespaces on, see `xml.parsers.expat.ParserCreate`; `intern` keeps names between documents.
     """
@@ -47,11 +50,17 @@ def guarded_parser(
     parser.specified_attributes = True
 
     def refuse(*_: object) -> None:
-        raise PackageCorruptError("an XML document declares entities or a document type", entry=entry)
+        raise PackageCorruptError(
+            "an XML document declares entities, or a document type with more than a name", entry=entry
+        )
+
+    def check_doctype(_: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:  # noqa: FBT001  # expat's
+        if system_id is not None or public_id is not None or has_internal_subset:
+            refuse()
 
     parser.EntityDeclHandler = refuse
     if not may_have_doctype:
-        parser.StartDoctypeDeclHandler = refuse
+        parser.StartDoctypeDeclHandler = check_doctype
     return parser
 
 

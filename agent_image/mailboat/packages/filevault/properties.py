@@ -66,11 +66,13 @@ def check_properties(properties: Mapping[str, str]) -> None:
         raise UnknownRequiredFeatureError(
             f"the package maps paths on import ({mapping[:200]!r}), which is not supported",
             next_step="export the package without a path mapping",
+            entry=PROPERTIES_XML,
         )
     version = properties.get("packageFormatVersion", "").strip() or "2"
     if not version.isdecimal() or int(version[:9]) > FORMAT_VERSION:
         raise UnknownRequiredFeatureError(
-            f"the package has the format version {version[:20]!r}, known is up to {FORMAT_VERSION}"
+            f"the package has the format version {version[:20]!r}, known is up to {FORMAT_VERSION}",
+            entry=PROPERTIES_XML,
         )
 
 
