@@ -47,13 +47,14 @@ function snapshotParts(app, found) {
   };
   return [
     table("Snapshots", [["Snapshot", ""], ["Target", ""], ["Size", "n"], ["Next offset", "n wide"], ["Taken", "wide"], ["Command", "s"]], rows, "The blob store holds no snapshots."),
-    restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
-      restores.map((one) => h("option", { value: one.subscriber, selected: one === chosen(app, restores) }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
-    outcomes(restores.filter((one) => one.state !== "none")),
+    // before the parts that come and go: a form that is moved loses what is being typed
     isWhole && may(app, "admin") && targets.length ? h("form", { class: "tools", onsubmit: store },
       h("label", null, "Target of a subscriber of this agent", h("select", { name: "target" }, targets.map((target) => h("option", { value: target }, target)))),
       h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
+    restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
+      restores.map((one) => h("option", { value: one.subscriber, selected: one === chosen(app, restores) }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
+    outcomes(restores.filter((one) => one.state !== "none")),
   ];
 }
 
