@@ -30,6 +30,12 @@ SEARCHES = {
 }
 """The page of each. Neighbours have different ones, so that hits of the last search are not taken for the next ones."""
 
+FOCUSED = """() => {
+    let element = document.activeElement;
+    while (element?.shadowRoot) element = element.shadowRoot.activeElement;
+    return element?.tagName === "INPUT";
+}"""
+
 
 class Files(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
@@ -59,7 +65,8 @@ def check_first_hit(page: Page, words: str, name: str) -> None:
 @pytest.mark.long("docs-search")
 def test_the_first_hit_of_a_search_is_the_page_that_answers_it(site: str) -> None:
     with chromium() as browser, page_in(browser) as page:
-        page.goto(f"{site}index.html")
+        page.goto(f"{site}index.html", wait_until="networkidle")  # else no script listens to the key yet
         page.keyboard.press("Control+k")
+        page.wait_for_function(FOCUSED)
         for words, name in SEARCHES.items():
             check_first_hit(page, words, name)
