@@ -63,11 +63,32 @@ def test_values_as_filevault_reads_them(
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0x1p3", "8.0"),
+        ("-0x1.p-2d", "-0.25"),
+        ("0x.8p1F", "1.0"),
+        ("+.5f", "0.5"),
+        (" 1.5\n", "1.5"),
+        ("1e999", "Infinity"),
+        ("-0x1p9999999999999999999999", "-Infinity"),
+        ("0x1p-9999999999999999999999", "0.0"),
+        ("+Infinity", "Infinity"),
+        ("-NaN", "NaN"),
+        ("1" * 500, "Infinity"),
+    ],
+)
+def test_a_double_is_read_as_java_reads_it(text: str, value: str) -> None:
+    assert parse_values(f"{{Double}}{text}")[:3] == (PropertyType.DOUBLE, False, (value,))
+    assert parse_values(f"{{Double}}[{text}]")[:3] == (PropertyType.DOUBLE, True, (value,))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "{Long}[1,x]",
-        "{Double}0x1p3",
-        "{Decimal}1f",
+        "{Double}[1,x]",
+        "{Decimal}\u0661",
         "{Date}2020-01-02T03:04Z",
         "{Nothing}1",
         "{hello, world}",
@@ -88,7 +109,10 @@ def test_what_filevault_guesses_at_is_refused(text: str) -> None:
         "{Date}today",
         "{Date}1582-10-07T00:00:00.000Z",
         "{Double}",
+        "{Double}0x1",
+        "{Double}1_0",
         "{Decimal}x",
+        "{Decimal}1f",
         "{Name}",
         "{Name}a/b",
         "{Name}jcr:",

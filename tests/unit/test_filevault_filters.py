@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 import time
 
 import pytest
@@ -130,6 +131,13 @@ def test_a_filter_beyond_the_limits_is_refused() -> None:
         ("/a{1,2}+ab|/b", "/aaab", "/aab"),
         ("/\\Qa.\\E{2,}+x", "/a..x", "/a.x"),
         ("/.*+", "/a/b", "a"),
+        ("/\\p{Lower}+", "/az", "/aZ"),
+        ("/\\P{Upper}+x", "/a\u00c4x", "/aAx"),
+        ("/[\\p{Alnum}_]++/b", "/aZ9_/b", "/\u00e4/b"),
+        ("/[^\\p{Punct}]", "/a", "/["),
+        ("/[-\\p{XDigit}]", "/-", "/g"),
+        ("/[^-\\p{Space}]", "/a", "/-"),
+        ("(?i)/\\p{Alpha}\\p{ASCII}", "/A ", "/a\u212a"),
         ("/[\\w&&]x", "", ""),
     ],
 )
@@ -142,6 +150,30 @@ def test_expressions_mean_what_they_mean_in_java(pattern: str, matches: str, dif
     assert compiled.fullmatch(matches)
     assert not compiled.fullmatch(differs)
     assert compile_java(java_form(compiled)).fullmatch(matches)
+
+
+POSIX = {
+    "Lower": string.ascii_lowercase,
+    "Upper": string.ascii_uppercase,
+    "Alpha": string.ascii_letters,
+    "Digit": string.digits,
+    "Alnum": string.ascii_letters + string.digits,
+    "XDigit": string.hexdigits,
+    "Punct": string.punctuation,
+    "Graph": string.ascii_letters + string.digits + string.punctuation,
+    "Print": string.ascii_letters + string.digits + string.punctuation + " ",
+    "ASCII": string.ascii_letters + string.digits + string.punctuation + " ",
+    "Blank": " ",
+    "Space": " ",
+}
+
+
+@pytest.mark.parametrize("name", POSIX)
+def test_a_class_of_posix_has_what_it_has_in_java(name: str) -> None:
+    texts = [*map(chr, range(0x20, 0x7F)), "\u00aa", "\u00c4", "\u0661", "\u2003", "\u212a", "\U0001d400"]
+    for pattern in (f"\\p{{{name}}}", f"[\\p{{{name}}}]", f"(?!\\P{{{name}}})."):
+        compiled = compile_java(pattern)
+        assert [text for text in texts if compiled.fullmatch(text)] == sorted(POSIX[name])
 
 
 @pytest.mark.parametrize(
@@ -188,6 +220,12 @@ def test_groups_are_nested_up_to_a_limit(opening: str) -> None:
         "\\E",
         "a\\",
         "[\\p{L}]",
+        "\\pL",
+        "[\\P{Lower}_]",
+        "[a-\\p{Digit}]",
+        "[a^-\\p{Digit}]",
+        "(?i)\\p{Lower}",
+        "(?i:a[\\p{Upper}])",
         "a**",
         "(?>a)",
         "(?:ab)++",

@@ -145,6 +145,16 @@ def test_given_properties_come_before_those_of_the_source(described: VaultSource
         assert package.properties["requiresRoot"] == "true"
 
 
+def test_a_tree_package_refuses_properties_given(described: VaultSource, tmp_path: Path) -> None:
+    files = PackageFiles(PackageRegistry([TreeCodec()]), LimitsConfig())
+    request = add_request([NodePath("/content")])
+    with pytest.raises(UsageError, match="type tree has no properties: version") as caught:
+        files.build(request, described, tmp_path / "x.pkg", "tree", {"version": "2"})
+    assert caught.value.next_step == "leave out --property, or build with --type filevault"
+    assert list(tmp_path.glob("x.pkg*")) == []
+    files.build(request, described, tmp_path / "x.pkg", "tree", {})
+
+
 def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: Path) -> None:
     """It has the name of its file, and all other properties of the source."""
     with built(described, "/content/page", tmp_path / "part.zip") as package:

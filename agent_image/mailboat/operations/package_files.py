@@ -106,6 +106,11 @@ class PackageFiles:
                 StorageFailedError.
         """
         check_request(request)
+        if properties and package_type != FILEVAULT:
+            raise UsageError(
+                f"a package of type {package_type} has no properties: {', '.join(sorted(properties))}",
+                next_step=f"leave out --property, or build with --type {FILEVAULT}",
+            )
         shipment = shipment_of(request, source)
         contents = PackageContents(
             shipment.filter,

@@ -10,6 +10,7 @@ Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its ow
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -61,11 +62,16 @@ _OPENING: Final = frozenset("[{")
 _MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
 
 
-_NUMBER: Final = re.compile(r"(?=.*\d)[\s0-9+\-.a-fA-FxXpP]+\Z")
+_JAVA_DOUBLE: Final = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<special>NaN|Infinity)"
+    r"|(?:(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)"
+    r"|(?P<decimal>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?)\Z"
+)
+_TRIMMED_BY_JAVA: Final = "".join(map(chr, range(33)))
 _PERHAPS_JAVA: Final = {
     PropertyType.LONG: re.compile(r"(?![ -~]*\Z)[+-]?\d+\Z"),
-    PropertyType.DOUBLE: _NUMBER,
-    PropertyType.DECIMAL: _NUMBER,
+    PropertyType.DOUBLE: re.compile(r"(?!)"),  # _double reads all that Java does
+    PropertyType.DECIMAL: re.compile(r"(?=.*\d)[\d+\-.eE]+\Z"),
     PropertyType.DATE: re.compile(r"[+-]?\d{4,}-\d\d-\d\dT"),
 }
 """Values that Java might take for one of the type, though no value here: what FileVault makes of them is not known."""
@@ -120,7 +126,7 @@ def parse_values(text: str) -> ParsedValues:
         values = tuple(["true" if value.lower() == "true" else "false" for value in values])
     elif kind not in _UNCHECKED:
         try:
-            values = tuple([canonical_value(kind, value) for value in values])
+            values = tuple([_checked(kind, value) for value in values])
         except ValueRefusedError:
             if is_multiple or _PERHAPS_JAVA[kind].match(values[0]):
                 raise
@@ -130,6 +136,25 @@ def parse_values(text: str) -> ParsedValues:
     elif kind is PropertyType.PATH:
         values = tuple([value.removesuffix("/") or value for value in values])
     return ParsedValues(kind, is_multiple, values, is_reference)
+
+
+def _checked(kind: PropertyType, text: str) -> str:
+    return _double(text) if kind is PropertyType.DOUBLE else canonical_value(kind, text)
+
+
+def _double(text: str) -> str:
+    """A Double as Java's `Double.parseDouble` reads it: also `0x1p3`, `1d` and, for `1e999`, infinity."""
+    match = _JAVA_DOUBLE.match(text.strip(_TRIMMED_BY_JAVA))
+    if match is None:
+        raise ValueRefusedError(f"{text[:80]!r} is not a DOUBLE value")
+    if match["special"] == "NaN":
+        return "NaN"
+    try:
+        value = float.fromhex(match["hex"]) if match["hex"] else float(match["decimal"] or "inf")
+    except OverflowError:
+        value = math.inf
+    number = repr(value) if math.isfinite(value) else "Infinity"
+    return f"-{number}" if match["sign"] == "-" else number
 
 
 def _named_type(text: str, end: int) -> PropertyType:

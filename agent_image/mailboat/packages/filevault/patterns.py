@@ -3,8 +3,8 @@ r"""Expressions of filters: Java's, as FileVault has them, as Python's, and safe
 They come with a package, so they are hostile until checked. Nothing stops a match that runs, so its steps are bounded
 beforehand: `pattern_cost.py` says how many an expression could need for the longest path, and what could need more than
 a small multiple of that length's square is refused. So are back references, atomic groups, possessive repetitions of
-groups, and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E`, `\z` and possessive
-repetitions of a character or class are translated.
+groups, and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E`, `\z`, `\p{Lower}` and
+its kind, and possessive repetitions of a character or class are translated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_STEPS: Final = 100 * MAX_TEXT**2
 TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
     r"|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])"
-    r"|(?P<escape>\\.)"
+    r"|(?P<escape>\\[pP]\{\w+\}|\\.)"
     r"|(?P<open>\((?:\?(?::|=|!|>|<=|<!|[ims]{1,3}\)|[ims]{1,3}:)|(?!\?)))"
     r"|(?P<close>\))"
     r"|(?P<bar>\|)"
@@ -39,6 +39,24 @@ _ENDS: Final = frozenset(("$", "\\Z"))
 ASSERTIONS: Final = frozenset(("^", "\\A", "\\b", "\\B"))
 LOOKS_AROUND: Final = frozenset(("(?=", "(?!", "(?<=", "(?<!"))
 _CLASS_TRAPS: Final = re.compile(r"&&|--|\|\||~~|(?<!\\)\[|\\[a-zA-Z0-9](?<!\\[dDsSwWtnrf])")
+_CLASS_PART: Final = re.compile(r"\\[pP]\{\w+\}|\\.|.", re.DOTALL)
+_POSIX: Final = {
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "XDigit": "0-9a-fA-F",
+    "Punct": "!-/:-@\\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "ASCII": " -~",  # no path has control characters, which XML and so filter.xml couldn't hold either
+    "Blank": " \\t",
+    "Space": "\\s",
+}
+"""What Java's `\\p{…}` of ASCII has, written as both languages read it. Categories of Unicode differ by version."""
+_CASED: Final = frozenset(("Lower", "Upper"))
+"""Those that Java ignores case in since 15 only."""
 
 
 class _Group:
@@ -112,6 +130,7 @@ class _Translation:
         self._out: list[str] = []
         self._model = CostModel(length, pattern.count("("))
         self._groups = [_Group("")]
+        self._ignores_case = False
 
     def steps(self) -> int:
         """What the text costs at most, once it is translated."""
@@ -140,6 +159,7 @@ class _Translation:
         elif kind == "open":
             if match[0] == "(?>":
                 raise self._refused("atomic groups are not supported: Python fails on some")
+            self._ignores_case = self._ignores_case or "i" in match[0]
             self._out.append(match[0])
             if not match[0].endswith(")"):
                 self._open(match[0])
@@ -155,11 +175,32 @@ class _Translation:
         text = match[0]
         if text in ("\\z", "\\Z"):
             return "\\Z"
+        if text[:2] in ("\\p", "\\P"):
+            return f"[{'^' * (text[1] == 'P')}{self._posix(text)}]"
         if text[0] == "\\" and text[1].isalnum() and text[1] not in _KNOWN_ESCAPES:
             raise self._refused(f"{text} is not supported")
-        if text[0] == "[" and _CLASS_TRAPS.search(text[1:-1]):
-            raise self._refused(f"the class {text} means different things in Java and Python")
+        if text[0] == "[":
+            text = self._class(text)
+            if _CLASS_TRAPS.search(text[1:-1]):
+                raise self._refused(f"the class {text} means different things in Java and Python")
         return text
+
+    def _class(self, text: str) -> str:
+        parts = _CLASS_PART.findall(text)
+        first = 2 if parts[1] == "^" else 1
+        for at, part in enumerate(parts):
+            if not part.startswith("\\p{"):
+                continue
+            if parts[at - 1] == "-" and at > first + 1:
+                raise self._refused(f"a range of {text} ends with {part}")
+            parts[at] = self._posix(part)
+        return "".join(parts)
+
+    def _posix(self, text: str) -> str:
+        name = text[3:-1]
+        if name not in _POSIX or (name in _CASED and self._ignores_case):
+            raise self._refused(f"{text} is not supported{' where case is ignored' if name in _POSIX else ''}")
+        return _POSIX[name]
 
     def _atom(self, text: str) -> None:
         self._out.append(text)
