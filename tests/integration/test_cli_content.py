@@ -214,13 +214,16 @@ def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) ->
     file = tmp_path / "site.zip"
     boat.do("packages", "build", checkout, "/content/site", "--into", file, "--property", "version=3")
     assert boat.do("content", "diff", checkout, file, "/content/site").lines == ["no difference"]
-    assert boat.json("publish", file, "/content/site")["packages"][0]["nodes"] == 1
+    published = boat.json("publish", file, "/content/site")
+    assert published["packages"][0]["nodes"] == 1
     whole = boat.json("packages", "build", file, "--into", tmp_path / "whole.zip")
     assert (whole["nodes"], whole["name"]) == (1, "mailboat:site:3")
     left_out = ["group", "name", "packageType", "version"]
+    assert published["unpublished_properties"] == left_out
     assert boat.json("plan", file, "/content/site")["unpublished_properties"] == left_out
     line = f"not published, as importers of content read none of them: {', '.join(left_out)}"
     assert line in boat.do("plan", file, "/content/site").lines
+    assert line in boat.do("publish", file, "/content/site").lines
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"hello", b"PK\x03\x04 and then nothing"])

@@ -16,7 +16,7 @@ from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, PublicationPlan, SubscriberStatusView, document_of
 from mailboat.cli.options import PublisherOption, WaitOption, remote_command
 from mailboat.cli.output import Report, bytes_text, count_text
-from mailboat.cli.publish_requests import open_publisher, publish_through
+from mailboat.cli.publish_requests import open_publisher, publish_through, unpublished_lines
 from mailboat.cli.session import Publishing, Session
 from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
@@ -154,9 +154,7 @@ def _plan_report(
     parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]
     paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
     lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
-    if unpublished:
-        lines.append(f"not published, as importers of content read none of them: {', '.join(unpublished)}")
-    lines += _member_lines(members)
+    lines += [*unpublished_lines(unpublished), *_member_lines(members)]
     return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
 
 
@@ -209,6 +207,7 @@ def publish(
         publish_through(session, ship, delivery)
         return
     transfer = Transfer(sys.stderr)
+    unpublished: list[str] = []
 
     def ship_shown(control: Control, name: str) -> Iterator[DistributionView]:
         with transfer:
@@ -218,9 +217,10 @@ def publish(
 
     def open_shown() -> Source:
         opened = _open(session, place)
+        unpublished[:] = unpublished_properties(opened)
         return WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
 
-    publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer))
+    publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)
 
 
 def _chosen(session: Session, selected: Selection, verb: str) -> tuple[tuple[NodePath, ...], str | None]:

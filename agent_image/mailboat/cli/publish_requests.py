@@ -32,9 +32,13 @@ _PACKAGE_FIELDS = (
 _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")
 
 
-def published_report(packages: Sequence[DistributionView], outcome: Followed | None = None) -> Report:
-    """The packages, and their outcomes where the command waited for them."""
+def published_report(
+    packages: Sequence[DistributionView], outcome: Followed | None = None, unpublished: Sequence[str] = ()
+) -> Report:
+    """The packages, their outcomes where the command waited for them, and the source's properties left out."""
     document: dict[str, Any] = {"packages": [_document(package) for package in packages]}
+    if unpublished:
+        document["unpublished_properties"] = list(unpublished)
     if outcome is not None:
         view = document_of(outcome.view)
         document["followers"] = {
@@ -44,7 +48,8 @@ def published_report(packages: Sequence[DistributionView], outcome: Followed | N
         }
 
     def lines() -> list[str]:
-        return [*published_lines(packages), *([] if outcome is None else followed_lines(outcome))]
+        followers = [] if outcome is None else followed_lines(outcome)
+        return [*published_lines(packages), *unpublished_lines(unpublished), *followers]
 
     return Report(document, [package.package_id for package in packages], lines)
 
@@ -66,6 +71,12 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
         yield f"{line}  {remark}" if remark else line
     if len(packages) > 1:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
+
+
+def unpublished_lines(properties: Sequence[str]) -> Iterator[str]:
+    """What of the source's package properties stays behind, in at most one line."""
+    if properties:
+        yield f"not published, as importers of content read none of them: {', '.join(properties)}"
 
 
 def _action_text(one: DistributionView) -> str:
@@ -124,6 +135,7 @@ class AwaitedPackages(NamedTuple):
         seconds: How long.
         started: When publishing began, on the clock.
         clock: Time.
+        unpublished: Package properties of the source that were left out.
     """
 
     publisher: str
@@ -131,6 +143,7 @@ class AwaitedPackages(NamedTuple):
     seconds: float
     started: float
     clock: Clock
+    unpublished: Sequence[str]
 
 
 def publish_through(
@@ -138,8 +151,11 @@ def publish_through(
     publish: Callable[[Control, str], Iterable[DistributionView]],
     delivery: RequestOptions,
     source: LocalSource | None = None,
+    unpublished: Sequence[str] = (),
 ) -> None:
     """Publish through the control port, print the packages, and wait for the subscribers when asked to.
+
+    `unpublished` are package properties of the source that are left out, known when the packages are.
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
@@ -153,10 +169,10 @@ def publish_through(
         packages = _published(session, publish(control, name))
         # people see the receipts before the wait, programs get one document after it
         if delivery.wait is None or not packages or session.output is Output.TABLE:
-            session.show(published_report(packages))
+            session.show(published_report(packages, unpublished=unpublished if packages else ()))
         if delivery.wait is not None and packages:
             outcome = _await_subscribers(
-                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock)
+                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock, unpublished)
             )
     if outcome is not None:
         end_by([outcome.view])
@@ -216,7 +232,7 @@ def _await_subscribers(session: Session, control: Control, awaited: AwaitedPacka
     if session.output is Output.TABLE:
         session.show(Report({}, [], lambda: list(followed_lines(outcome))))
     else:
-        session.show(published_report(awaited.packages, outcome))
+        session.show(published_report(awaited.packages, outcome, awaited.unpublished))
     return outcome
 
 
