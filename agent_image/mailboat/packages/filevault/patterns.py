@@ -4,7 +4,7 @@ They come with a package, so they are hostile until checked. Nothing stops a mat
 beforehand: `pattern_cost.py` says how many an expression could need for the longest path, and what could need more than
 a small multiple of that length's square is refused. So are back references, atomic groups, possessive repetitions of
 groups, and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E`, `\z`, `\p{Lower}` and
-its kind, and possessive repetitions of a character or class are translated.
+its kind, `[a-z&&[^b]]`, and possessive repetitions of a character or class are translated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ MAX_NESTED: Final = 50
 MAX_TEXT: Final = MAX_PATH_BYTES + 1 + MAX_NAME_LENGTH  # the path of a property
 MAX_STEPS: Final = 100 * MAX_TEXT**2
 
+_INTERSECTION: Final = r"\[(?!\^)(?:\\.|[^\[\]\\&])+&&\[(?:\\.|[^\[\]\\&])+\]\]"
 TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
-    r"|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    rf"|(?P<class>{_INTERSECTION}|\[\^?\]?(?:\\.|[^\]\\])*\])"
     r"|(?P<escape>\\[pP]\{\w+\}|\\.)"
     r"|(?P<open>\((?:\?(?::|=|!|>|<=|<!|[ims]{1,3}\)|[ims]{1,3}:)|(?!\?)))"
     r"|(?P<close>\))"
@@ -180,10 +181,19 @@ class _Translation:
         if text[0] == "\\" and text[1].isalnum() and text[1] not in _KNOWN_ESCAPES:
             raise self._refused(f"{text} is not supported")
         if text[0] == "[":
-            text = self._class(text)
-            if _CLASS_TRAPS.search(text[1:-1]):
-                raise self._refused(f"the class {text} means different things in Java and Python")
+            return self._intersection(text) if re.fullmatch(_INTERSECTION, text) else self._class(text)
         return text
+
+    def _intersection(self, text: str) -> str:
+        """The characters of ASCII that both classes have, where the first has no others: `[a-z&&[^aeiou]]`."""
+        first, second = text[:-1].split("&&")
+        if self._ignores_case or not text.isascii() or re.search(r"\\[DSWP]", first):
+            raise self._refused(f"the class {text} is not supported")
+        both = [re.compile(self._class(one), re.ASCII) for one in (f"{first}]", second)]
+        common = [one for one in map(chr, range(0x20, 0x7F)) if all(each.match(one) for each in both)]
+        if not common:
+            raise self._refused(f"the class {text} has no character")
+        return f"[{''.join(map(re.escape, common))}]"
 
     def _class(self, text: str) -> str:
         parts = _CLASS_PART.findall(text)
@@ -194,7 +204,10 @@ class _Translation:
             if parts[at - 1] == "-" and at > first + 1:
                 raise self._refused(f"a range of {text} ends with {part}")
             parts[at] = self._posix(part)
-        return "".join(parts)
+        translated = "".join(parts)
+        if _CLASS_TRAPS.search(translated[1:-1]):
+            raise self._refused(f"the class {translated} means different things in Java and Python")
+        return translated
 
     def _posix(self, text: str) -> str:
         name = text[3:-1]
