@@ -234,7 +234,7 @@ def test_subscribers_apply_the_retention_where_nobody_publishes(full: Any, site:
 def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Workspace] = []
 
-    def refuse(workspace: Workspace, **_: object) -> None:
+    def refuse(workspace: Workspace, *_: object) -> None:
         asked.append(workspace)
         raise StorageFullError("no space is left")
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from mailboat.cli import publish_requests
 from mailboat.cli.error_report import NOT_YET_EXIT_CODE
-from mailboat.composition.workspace import Workspace
 from mailboat.errors import BlobAccessDeniedError
 
 
@@ -52,7 +51,7 @@ def test_a_publish_whose_sweep_is_refused_ends_as_its_wait_says(guest: Any, site
 def test_a_role_that_may_publish_and_not_sweep_is_warned_with_a_next_step(
     boat: Any, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Workspace) -> None:
+    def refuse(*_: object) -> None:
         raise BlobAccessDeniedError("listing uploads: AccessDenied")
 
     monkeypatch.setattr(publish_requests, "maintain", refuse)

@@ -165,7 +165,7 @@ def test_publisher_and_pool_tell_what_their_agents_announce(harbour: Harbour) ->
     eventually(lambda: all(one["ready"] and one["lag"] == 0 for one in harbour.ask("subscribers")))
     harbour.let_pods_be_ready("author", 1)
     harbour.let_pods_be_ready("edge", 2)
-    assert harbour.reconcile("Publisher", "author").again_seconds == 30.0
+    assert 2.0 <= harbour.reconcile("Publisher", "author").again_seconds <= 30.0
     told = harbour.status("Publisher", "author")
     assert (told["nextOffset"], told["subscribers"], told["maxLag"]) == (1, 2, 0)
     assert "lastPublishedAt" in told

@@ -54,8 +54,9 @@ def guarded_parser(
             "an XML document declares entities, or a document type with more than a name", entry=entry
         )
 
-    def check_doctype(_: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:  # noqa: FBT001  # expat's
-        if system_id is not None or public_id is not None or has_internal_subset:
+    # expat gives 0 or 1 for the internal subset, and a compiled function accepts no int as a bool
+    def check_doctype(_: str, system_id: str | None, public_id: str | None, internal_subset: int) -> None:
+        if system_id is not None or public_id is not None or internal_subset:
             refuse()
 
     parser.EntityDeclHandler = refuse
