@@ -236,6 +236,8 @@ def test_groups_are_nested_up_to_a_limit(opening: str) -> None:
         "(?i)\\p{Lower}",
         "(?i:a[\\p{Upper}])",
         "a**",
+        "a*++",
+        "a++?",
         "(?>a)",
         "(?:ab)++",
         "^*+",

@@ -132,6 +132,7 @@ class _Translation:
         self._model = CostModel(length, pattern.count("("))
         self._groups = [_Group("")]
         self._ignores_case = False
+        self._is_repeated = False
 
     def steps(self) -> int:
         """What the text costs at most, once it is translated."""
@@ -148,6 +149,7 @@ class _Translation:
             if match is None:
                 raise self._refused(f"it has something unknown at character {at}")
             self._take(match)
+            self._is_repeated = match["repeat"] is not None
             at = match.end()
 
     def _take(self, match: re.Match[str]) -> None:
@@ -158,7 +160,7 @@ class _Translation:
             for character in match["quoted"]:
                 self._atom(re.escape(character))
         elif kind == "open":
-            if match[0] == "(?>":
+            if match[0] == "(?>":  # Python 3.11.7 finds no `/` with (?>(?:a*|/)*), and possessive groups are the same
                 raise self._refused("atomic groups are not supported: Python fails on some")
             self._ignores_case = self._ignores_case or "i" in match[0]
             self._out.append(match[0])
@@ -261,6 +263,8 @@ class _Translation:
         if max(low, high or 0) > MAX_COUNT:
             raise LimitExceededError("a filter expression repeats too often", pattern=self._pattern, limit=MAX_COUNT)
         group = self._groups[-1]
+        if self._is_repeated:
+            raise self._refused(f"{match[0]} repeats a repetition")
         if match["manner"] == "+":
             if group.atom is None:
                 raise self._refused(f"the possessive {match[0]} of a group is not supported: Python fails on some")
