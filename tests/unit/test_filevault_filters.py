@@ -298,6 +298,18 @@ def test_properties_that_change_the_meaning_are_not_ignored(properties: dict[str
     assert caught.value.where["entry"] == PROPERTIES_XML
 
 
+def test_the_time_to_read_properties_grows_with_their_size() -> None:
+    lines = "\n" * 1_000_000
+    begin = time.process_time()
+    assert parse_properties(f'<properties><entry key="k">{lines}</entry></properties>'.encode()) == {"k": lines}
+    assert time.process_time() - begin < 1
+
+
+def test_an_entry_may_have_other_attributes_before_its_key() -> None:
+    document = '<properties><entry xml:space="preserve" key="name"> x </entry><entry key="empty"/></properties>'
+    assert parse_properties(document.encode()) == {"name": " x ", "empty": ""}
+
+
 def test_properties_that_mean_nothing_to_us_are_ignored() -> None:
     check_properties({"Path-Mapping": " ", "packageFormatVersion": "2", "acHandling": "merge"})
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.markup import escape, guarded_parser, parse_all
+from mailboat.packages.filevault.markup import attribute_pairs, escape, guarded_parser, parse_all
 from mailboat.packages.port import NAMESPACE_KEY
 
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
@@ -38,20 +38,22 @@ def parse_properties(content: bytes) -> dict[str, str]:
         )
     found: dict[str, str] = {}
     key: list[str] = []
+    pieces: list[str] = []
 
     def start(name: str, attributes: list[str]) -> None:
-        if name == "entry" and attributes[:1] == ["key"]:
-            key[:] = attributes[1:2]
-            found[key[0]] = ""
+        if name == "entry" and not key and "key" in attributes[::2]:
+            key[:] = [attribute_pairs(attributes)["key"]]
         elif name not in ("properties", "comment"):
             raise PackageCorruptError(f"the element {name[:40]!r} is not known there", entry=PROPERTIES_XML)
 
     def text(characters: str) -> None:
         if key:
-            found[key[0]] += characters
+            pieces.append(characters)  # expat gives each line apart: adding them to a text would be quadratic
 
     def end(_: str) -> None:
-        key.clear()
+        if key:
+            found[key.pop()] = "".join(pieces)
+        pieces.clear()
 
     parser = guarded_parser(PROPERTIES_XML, may_have_doctype=True)
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
