@@ -28,6 +28,7 @@ from mailboat.operations.package_files import PackageFiles, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document_reader import DocumentReader
+from mailboat.packages.filevault.filter_xml import parse_filter
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.prefixes import ContentRefusedError
@@ -159,6 +160,59 @@ def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: P
     """It has the name of its file, and all other properties of the source."""
     with built(described, "/content/page", tmp_path / "part.zip") as package:
         assert package.properties == {**described.package_properties(), "name": "part"}
+
+
+def test_a_part_with_the_name_of_its_source_is_refused(described: VaultSource, tmp_path: Path) -> None:
+    into = tmp_path / "wide.site.zip"
+    message = "would have the name of the whole, theirs:wide.site:7.1"
+    for given in ({}, {"group": "theirs"}, {"version": "9"}):
+        with pytest.raises(UsageError, match=message) as caught, built(described, "/content/page", into, **given):
+            pass
+        assert caught.value.next_step == "write it to a file of another name, or pass --property name=NAME"
+        assert not into.exists()
+    with built(described, "/content/page", into, name="wide.site") as package:
+        assert package.properties["name"] == "wide.site"
+    with built(described, "/content/page", into, group="ours") as package:
+        assert (package.properties["group"], package.properties["name"]) == ("ours", "wide.site")
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"name": "x", "group": "g"}, ("g", "x", "")),
+        ({"name": "x"}, ("", "x", "")),
+        ({"group": "g", "version": "3"}, ("g", "file", "3")),
+        ({}, ("mailboat", "file", "1.0")),
+    ],
+)
+def test_a_whole_source_keeps_that_its_id_lacks_group_or_version(
+    described: VaultSource, tmp_path: Path, own: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    described.properties = own
+    with built(described, "/content", tmp_path / "file.zip") as package:
+        assert tuple(package.properties[key] for key in ("group", "name", "version")) == expected
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [
+        '<filter root="/content"/><filter root="/content/page"/>',
+        '<filter root="/content/page"/><filter root="/content"/>',
+        '<filter root="/content"/><filter root="/content/old" type="cleanup"/>',
+        '<filter root="/content/page"/><filter root="/content"><exclude pattern="/content/x"/></filter>',
+    ],
+)
+def test_a_source_with_roots_that_change_nothing_is_built_whole(
+    described: VaultSource, tmp_path: Path, roots: str
+) -> None:
+    described.filter = parse_filter(f'<workspaceFilter version="1.0">{roots}</workspaceFilter>'.encode())
+    described.properties = {"name": "x", "group": "g", "version": "1", "acHandling": "merge"}
+    for into in (tmp_path / "o.zip", tmp_path / "x.zip"):
+        request = add_request(own_roots(described))
+        files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
+        assert files.build(request, described, into, FILEVAULT, {}).name == "g:x:1"
+        with closing(open_archive_source(into)) as package:
+            assert package.package_properties() == {**package.package_properties(), **described.properties}
 
 
 def test_publication_keeps_the_property_that_importers_of_content_read(described: VaultSource) -> None:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from mailboat.composition.home import translated_writes
 from mailboat.config.document import LimitsConfig
 from mailboat.content.digest import TreeHash, record_digest
-from mailboat.content.port import Source, Target
+from mailboat.content.port import DescribedSource, Source, Target
 from mailboat.content.watched_sources import Watch, description_of, unwatched, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
@@ -34,12 +34,13 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.model.requests import DistributionRequest, check_request
+from mailboat.model.requests import DistributionRequest, add_request, check_request
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
+from mailboat.packages.filevault.properties import package_id
 from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary, refusals_of
-from mailboat.publisher.builder import shipment_of
+from mailboat.publisher.builder import Shipment, shipment_of
 from mailboat.publisher.published import AC_HANDLING
 
 BY_HAND: Final = AgentName("package-install")
@@ -100,7 +101,8 @@ class PackageFiles:
     ) -> PackageSummary:
         """Write a self-contained package; the file appears when it is complete.
 
-        Its name, group and version are those given, else the source's, else from the name of the file.
+        Its name, group and version are those given, else the source's, else from the name of the file. A whole source
+        with a name keeps that it has no group or version.
 
         Raises: SourceMissingError, SourceChangedError, UsageError, StorageFullError, StorageReadOnlyError,
                 StorageFailedError.
@@ -117,13 +119,7 @@ class PackageFiles:
             shipment.nodes,
             shipment.ancestors,
             is_self_contained=True,
-            properties={
-                "name": file.stem,
-                "group": "mailboat",
-                "version": "1.0",
-                **_kept_properties(shipment.properties, shipment.filter, source),
-                **properties,
-            },
+            properties=_properties_of(shipment, source, file, properties),
             namespaces=shipment.namespaces,
             is_for_repositories=package_type == FILEVAULT,
             limits=self._limits,
@@ -233,16 +229,43 @@ def _described(problem: MailboatError) -> str:
     return str(problem)
 
 
-def _kept_properties(kept: Mapping[str, str], owned: WorkspaceFilter, source: Source) -> Mapping[str, str]:
-    """The source's properties. A part of the source has another name, and no `acHandling` without effect.
+def _properties_of(shipment: Shipment, source: Source, file: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a package of a source. Raises: UsageError."""
+    own = {"name": file.stem, "group": "mailboat", "version": "1.0"}
+    described = description_of(source)
+    if described is None:
+        return own | given
+    kept = dict(shipment.properties)
+    if _is_whole(shipment.filter, described):
+        absent = {"group": "", "version": ""} if "name" in kept else {}
+        return own | absent | kept | given
+    made = own | _properties_of_part(kept, shipment.filter, source) | given
+    if "name" not in given and all(made[key] == kept.get(key, "") for key in ("name", "group")):
+        raise UsageError(
+            f"a part of a package would have the name of the whole, {package_id(kept)}, and replace it where it is"
+            " installed",
+            next_step="write it to a file of another name, or pass --property name=NAME",
+            file=file,
+        )
+    return made
+
+
+def _is_whole(owned: WorkspaceFilter, described: DescribedSource) -> bool:
+    """Whether a package owns all of its source, also if it has none of the roots that change nothing."""
+    if described.filter is None or not described.filter.sets:
+        return True
+    everything = add_request([filter_set.root for filter_set in described.filter.sets]).filter
+    whole = described.filter, described.filter_within(everything)
+    return any(frozenset(owned.sets) == frozenset(one.sets) for one in whole)
+
+
+def _properties_of_part(kept: dict[str, str], owned: WorkspaceFilter, source: Source) -> dict[str, str]:
+    """The source's properties for a part of it: without its name, and without an `acHandling` that has no effect.
 
     Package managers take packages of one name for one package: a part would take the place of the whole.
     FileVault's validator reports `merge` and `merge_preserve` without an access control list as an error. `overwrite`
     and `clear` stay: they remove lists of the repository that the package does not have.
     """
-    described = description_of(source)
-    if described is None or described.filter is None or frozenset(owned.sets) == frozenset(described.filter.sets):
-        return kept
     kept = {key: text for key, text in kept.items() if key != "name"}
     if kept.get(AC_HANDLING, "").lower() not in _MERGING:
         return kept

@@ -111,4 +111,5 @@ def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) 
 def package_id(properties: Mapping[str, str]) -> str:
     """`group:name:version`, as FileVault names packages; without a colon for an empty version."""
     known = dict(_DEFAULTS) | dict(properties)
-    return f"{known['group']}:{known['name']}:{known['version']}".rstrip(":")
+    version = known["version"]
+    return f"{known['group']}:{known['name']}" + (f":{version}" if version else "")
