@@ -191,8 +191,8 @@ class _Translation:
         first, second = text[:-1].split("&&")
         if self._ignores_case or not text.isascii() or re.search(r"\\[DSWP]", first):
             raise self._refused(f"the class {text} is not supported")
-        both = [re.compile(self._class(one), re.ASCII) for one in (f"{first}]", second)]
-        common = [one for one in map(chr, range(0x20, 0x7F)) if all(each.match(one) for each in both)]
+        both = [re.compile(self._class(text), re.ASCII) for text in (f"{first}]", second)]
+        common = [character for character in map(chr, range(0x20, 0x7F)) if all(part.match(character) for part in both)]
         if not common:
             raise self._refused(f"the class {text} has no character")
         return f"[{''.join(map(re.escape, common))}]"
