@@ -7,7 +7,7 @@ import string
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError, UntrustedInputError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
@@ -303,6 +303,19 @@ def test_the_time_to_read_properties_grows_with_their_size() -> None:
     begin = time.process_time()
     assert parse_properties(f'<properties><entry key="k">{lines}</entry></properties>'.encode()) == {"k": lines}
     assert time.process_time() - begin < 1
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]) | st.sampled_from("\n\t\r]>&<"), max_size=20))
+@example("]]>").via("the end of a CDATA section")
+def test_any_text_of_a_property_comes_back(text: str) -> None:
+    text = text.replace("\ufffe", "").replace("\uffff", "")
+    assert parse_properties(format_properties({"k": text}).encode())["k"] == text
+
+
+def test_a_property_of_many_lines_keeps_its_size() -> None:
+    """Properties at the limit of readers stay below it."""
+    lines = "\n\t>\"" * 200_000
+    assert len(format_properties({"k": lines})) < len(lines) + 500
 
 
 def test_an_entry_may_have_other_attributes_before_its_key() -> None:

@@ -162,6 +162,18 @@ def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: P
         assert package.properties == {**described.package_properties(), "name": "part"}
 
 
+def test_properties_that_readers_refuse_for_their_size_are_not_written(
+    described: VaultSource, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(LimitExceededError, match="would have .* bytes, which readers refuse") as caught,
+        built(described, "/content", tmp_path / "x.zip", description="&" * 300_000),
+    ):
+        pass
+    assert caught.value.where["entry"] == "META-INF/vault/properties.xml"
+    assert list(tmp_path.glob("x.zip*")) == []
+
+
 def test_a_part_with_the_name_of_its_source_is_refused(described: VaultSource, tmp_path: Path) -> None:
     into = tmp_path / "wide.site.zip"
     message = "would have the name of the whole, theirs:wide.site:7.1"

@@ -229,7 +229,7 @@ def _described(problem: MailboatError) -> str:
     return str(problem)
 
 
-def _properties_of(shipment: Shipment, source: Source, file: Path, given: Mapping[str, str]) -> dict[str, str]:
+def _properties_of(shipment: Shipment, source: Source, file: Path, given: dict[str, str]) -> dict[str, str]:
     """The properties of a package of a source. Raises: UsageError."""
     own = {"name": file.stem, "group": "mailboat", "version": "1.0"}
     described = description_of(source)

@@ -22,11 +22,12 @@ from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, EntryCounter, PackedContent
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_BYTES
-from mailboat.packages.filevault.filter_xml import FILTER_XML, format_filter
+from mailboat.packages.filevault.filter_xml import FILTER_XML, MAX_FILTER_BYTES, format_filter
 from mailboat.packages.filevault.jcr_rules import NodeChecker
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
+    MAX_PROPERTIES_BYTES,
     PROPERTIES_XML,
     format_properties,
     package_id,
@@ -179,14 +180,28 @@ class FilevaultCodec:
         key = ratio, tuple(typed.items())
         packed = self._packed_properties.get(key)
         if packed is None:
-            packed = PackedContent.of(format_properties(typed).encode(), self._settings.level, ratio)
+            content = _encoded(PROPERTIES_XML, format_properties(typed), MAX_PROPERTIES_BYTES)
+            packed = PackedContent.of(content, self._settings.level, ratio)
             if len(self._packed_properties) >= MAX_REMEMBERED:
                 self._packed_properties.clear()
             self._packed_properties[key] = packed
         archive.add_packed(PROPERTIES_XML, packed)
         above = (*(node.path for node in contents.ancestors), *contents.directories)
         written = with_roots_in_between(contents.filter, above)
-        archive.add(FILTER_XML, format_filter(written).encode())
+        archive.add(FILTER_XML, _encoded(FILTER_XML, format_filter(written), MAX_FILTER_BYTES))
+
+
+def _encoded(entry: str, text: str, largest: int) -> bytes:
+    """A document of metadata. Raises: LimitExceededError, where readers refuse it."""
+    content = text.encode()
+    if len(content) > largest:
+        raise LimitExceededError(
+            f"an XML document would have {len(content)} bytes, which readers refuse",
+            next_step="shorten it in the source, or publish smaller parts",
+            entry=entry,
+            limit=largest,
+        )
+    return content
 
 
 def check_size(node: Node, limits: LimitsConfig) -> None:

@@ -17,6 +17,8 @@ from mailboat.errors import LimitExceededError, PackageCorruptError
 XML_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 _TO_ESCAPE: Final = re.compile('[&<>"\t\n\r]')
+_TO_ESCAPE_IN_CONTENT: Final = re.compile(r"[&<\r]|(?<=]])>")
+_NOT_IN_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "&": "&amp;",
@@ -31,8 +33,18 @@ _ESCAPES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def escape(text: str) -> str:
-    """Text for an attribute in double quotes, or between tags. It must have no character that XML can't hold."""
+    """Text for an attribute in double quotes. It must have no character that XML can't hold."""
     return _TO_ESCAPE.sub(_entity, text) if _TO_ESCAPE.search(text) else text
+
+
+def escape_content(text: str) -> str:
+    """Text for between tags, with line feeds and tabs as they are. It must have no character that XML can't hold."""
+    return _TO_ESCAPE_IN_CONTENT.sub(_entity, text)
+
+
+def can_hold(text: str) -> bool:
+    """Whether XML has all characters of a text."""
+    return not _NOT_IN_XML.search(text)
 
 
 def guarded_parser(

@@ -13,7 +13,7 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.markup import attribute_pairs, escape, guarded_parser, parse_all
+from mailboat.packages.filevault.markup import attribute_pairs, escape, escape_content, guarded_parser, parse_all
 from mailboat.packages.port import NAMESPACE_KEY
 
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
@@ -90,7 +90,7 @@ def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def format_properties(properties: Mapping[str, str]) -> str:
     """Write `properties.xml`; name, group and version have defaults."""
     wanted = dict(_DEFAULTS) | {key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)}
-    entries = [f'<entry key="{escape(key)}">{escape(value)}</entry>\n' for key, value in sorted(wanted.items())]
+    entries = [f'<entry key="{escape(key)}">{escape_content(value)}</entry>\n' for key, value in sorted(wanted.items())]
     return f"{_HEAD}{''.join(entries)}</properties>\n"
 
 
