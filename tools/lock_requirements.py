@@ -1,8 +1,8 @@
 """Write the hash-locked requirement files from `pyproject.toml`; with `--check`, only say whether they fit it.
 
 Run through `make lock`. Each lock's first lines hold a digest of the dependency tables that it was made from, so that
-the check needs no network (`tests/repo/test_locks.py`). The locks name no index and hold the hashes of every wheel, so
-one file serves Linux on x86-64 and ARM64 with Python 3.11 to 3.13.
+the check needs no network (`tests/repo/test_requirements.py`). The locks name no index and hold the hashes of every
+wheel, so one file serves Linux on x86-64 and ARM64 with Python 3.11 to 3.13.
 """
 
 from __future__ import annotations

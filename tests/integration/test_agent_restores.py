@@ -51,15 +51,19 @@ PAUSES = SubscriberConfig(announce_seconds=0.2, first_pause_seconds=0.05, longes
 class Fleet:
     """A journal of the packages `/a.html` and `/b.html`, a target `web`, and its snapshot `old` without `/b.html`."""
 
-    def __init__(self, folder: Path, kind: str = "sqlite", http: HttpConfig | None = None) -> None:
-        """Publish, and import both packages."""
+    def __init__(
+        self, folder: Path, kind: str = "sqlite", http: HttpConfig | None = None, place: str | None = None
+    ) -> None:
+        """Publish, and import both packages; the configuration names the target by its `place` in the home."""
         self.folder = folder
         self.site = folder / "site"
-        self.target = f"{kind}:{folder / 'web'}"
+        self.target = f"{kind}:{folder / 'web' if place is None else folder / 'home' / place}"
         self.author = PublisherAgentConfig("author", str(self.site))
         self.http = HttpConfig(port=0) if http is None else http
         self.site.mkdir(parents=True)
-        self.subscribers: tuple[SubscriberAgentConfig, ...] = (SubscriberAgentConfig("web", self.target),)
+        self.subscribers: tuple[SubscriberAgentConfig, ...] = (
+            SubscriberAgentConfig("web", self.target if place is None else f"{kind}:{place}"),
+        )
         self.publish("a")
         with self.agent(is_publishing=False):
             wait_until(lambda: self.position() == 1)
@@ -142,6 +146,23 @@ def test_a_running_subscriber_is_restored_and_goes_on(tmp_path: Path, kind: str,
         client.resume("web")
         wait_until(lambda: fleet.position() == 2)
         assert fleet.names() == ["/a.html", "/b.html"]
+
+
+def test_a_target_may_be_named_as_in_the_configuration(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, place="web")
+    assert fleet.target == f"sqlite:{tmp_path / 'home' / 'web'}"
+    with fleet.served() as (_, client):
+        suspend(client)
+        for number, target in enumerate(("sqlite:web", fleet.target)):
+            assert client.store_snapshot(target, f"new-{number}").snapshot.next_offset == 2
+        begun = client.restore_snapshot("old", "sqlite:web", is_replacing=True)
+        assert begun.target == fleet.target
+        assert outcome(client).next_offset == 1
+        for text in ("sqlite:./web", "web", "sqlite:../home/web"):
+            with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
+                client.store_snapshot(text, "new")
+            with pytest.raises(UsageError, match="no subscriber of this agent imports into"):
+                client.restore_snapshot("old", text, is_replacing=True)
 
 
 def test_a_restore_that_cannot_succeed_is_refused_before_the_subscriber_stops(fleet: Fleet) -> None:

@@ -146,12 +146,15 @@ def test_a_coarse_lag_is_never_less_and_at_most_a_tenth_more(lag: int) -> None:
     ("one", "is_blocked"),
     [
         (member(0, attempts=1, error=CauseView("StorageFull", "x")), False),
-        (member(0, attempts=2, error=CauseView("StorageFull", "x")), True),
+        (member(0, attempts=2, error=CauseView("StorageFull", "x")), False),
+        (member(0, attempts=3, error=CauseView("StorageFull", "x")), True),
         (SubscriberStatusView("edge-0", "stopped", error=CauseView("JournalTrimmed", "x")), True),
         (SubscriberStatusView("edge-0", "stopped"), False),
     ],
 )
-def test_blocked_is_who_failed_twice_or_stopped_in_a_named_state(one: SubscriberStatusView, is_blocked: bool) -> None:
+def test_blocked_is_a_member_that_failed_three_times_or_stopped_in_a_named_state(
+    one: SubscriberStatusView, is_blocked: bool
+) -> None:
     found = health_of(pool(), fleet(one))
     assert found.blocked == int(is_blocked)
     assert [str(one.status) for one in found.findings if one.type == "Blocked"] == [str(is_blocked)]

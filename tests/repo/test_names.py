@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 VAGUE = {"util", "utils", "common", "helper", "helpers", "base", "manager", "managers", "misc", "core", "tools", "lib"}
+NAMED = re.compile(r"`([\w./]+\.py)`")
 
 
 def test_no_module_has_a_name_that_says_nothing(product: Any) -> None:
@@ -22,6 +25,17 @@ def test_no_module_hides_one_of_the_standard_library(product: Any, tools: Any) -
         if one.path.stem in sys.stdlib_module_names and one.path.stem not in {"__init__", "__main__", "http"}
     ]
     assert hiding == []
+
+
+def test_modules_named_in_docstrings_of_modules_exist(product: Any, tools: Any, test_modules: Any) -> None:
+    modules = [*product, *tools, *test_modules]
+    # each path with all its ends at a folder: `sources.py`, `filevault/sources.py` and so on
+    known = {
+        "/".join(parts[start:]) for one in modules for parts in [one.name.split("/")] for start in range(len(parts))
+    }
+    named = [(one.name, name) for one in modules for name in NAMED.findall(ast.get_docstring(one.tree) or "")]
+    assert len(named) > 50
+    assert [f"{where}: {name}" for where, name in named if name not in known] == []
 
 
 def test_folders_that_would_hide_a_module_are_no_packages(root: Path) -> None:

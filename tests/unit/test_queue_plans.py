@@ -42,7 +42,7 @@ class TestStates:
             (4, 3, QueueState.IDLE),
         ],
     )
-    def test_a_queue_is_blocked_from_the_third_attempt_on(
+    def test_a_queue_is_blocked_from_the_third_failure_on(
         self, journal: CountingJournal, done: int, attempts: int, expected: QueueState
     ) -> None:
         journal.append(TOPIC, [package_record(A)] * 5)

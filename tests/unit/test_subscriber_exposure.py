@@ -1,4 +1,4 @@
-"""Which builds are open, and what that means for batches: the decisions of `exposing.py`."""
+"""Which builds are open, and what that means for batches: the decisions of `subscriber/admission.py`."""
 
 from __future__ import annotations
 

@@ -21,8 +21,9 @@ from mailboat.journal.port import Record
 from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.jobs import JobId, JobState
-from mailboat.model.messages import Action, FailureCause
+from mailboat.model.messages import BLOCKING_FAILURES, Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.queues.queue_state import QueueState, decide_queue_state
 from mailboat.retention.task import RetentionFigures
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.piece_store import PieceFigures
@@ -130,6 +131,16 @@ def test_failures_are_counted_by_name_and_a_success_after_them_as_recovered(benc
     assert bench.value("mailboat_subscriber_import_failures_total", subscriber="web", error="StorageFull") == 5
     assert bench.value("mailboat_subscriber_blocking_packages_total", subscriber="web") == 1
     assert bench.value("mailboat_subscriber_recovered_packages_total", subscriber="web") == 1
+
+
+@pytest.mark.parametrize("failures", [BLOCKING_FAILURES - 1, BLOCKING_FAILURES])
+def test_a_package_counts_as_blocking_when_its_queue_is_blocked(bench: Bench, failures: int) -> None:
+    meter = bench.subscriber()
+    for attempt in range(1, failures + 1):
+        meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=attempt, cause=CAUSE))
+    is_blocked = decide_queue_state(1, failures) is QueueState.BLOCKED
+    assert is_blocked == (failures == BLOCKING_FAILURES)
+    assert bench.value("mailboat_subscriber_blocking_packages_total", subscriber="web") == int(is_blocked)
 
 
 def test_a_package_that_was_given_up_did_not_recover(bench: Bench) -> None:

@@ -88,6 +88,7 @@ class SnapshotRestores:
         self._last: dict[str, Restore] = {}
 
     def restore_snapshot(self, name: str, target: str, *, is_replacing: bool = False) -> RestoreView:
+        target = self._workspace.home.configured_target(target)
         config, task = self._find(target)
         if config.delivery is Delivery.SHARED:
             raise UsageError(

@@ -117,6 +117,13 @@ class Home:
         """A target of the configuration, such as `files:DIR`, with its place relative to the home."""
         return _resolved(location, self.path)
 
+    def configured_target(self, target: str) -> str:
+        """The target of a configured subscriber that a client names as the configuration does, else that text itself.
+
+        Texts are compared, and no path of a client is opened.
+        """
+        return next((self.resolve(target) for one in self.config.agents.subscribers if one.target == target), target)
+
     def resolve_source(self, location: str) -> str:
         """A source of the configuration, with its place relative to the configuration's file."""
         return _resolved(location, self.config_file.parent)

@@ -319,7 +319,9 @@ class AgentArchive(JournalArchive):
         return self._restores.restores()
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
-        targets = {subscriber.target for subscriber in self._workspace.home.known_subscribers()}
+        home = self._workspace.home
+        targets = {subscriber.target for subscriber in home.known_subscribers()}
+        target = home.configured_target(target)
         if target not in targets:
             raise UsageError(
                 f"no subscriber of this agent imports into {target[:200]}",

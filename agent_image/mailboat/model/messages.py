@@ -126,6 +126,19 @@ class PackageStatus(enum.StrEnum):
     IMPORTED = "IMPORTED"
 
 
+BLOCKING_FAILURES: Final = 3
+"""Failures of one package from which on it blocks: for queues, conditions of pools, readiness and metrics.
+
+Three is Sling's number for queues (SLING-12647). Its metric counts a package at the fifth failure; ours counts it at
+the third, so that states and figures agree.
+"""
+
+
+def is_blocking(failures: int) -> bool:
+    """Whether a package that failed so often blocks those behind it: it will not get through by itself soon."""
+    return failures >= BLOCKING_FAILURES
+
+
 class FailureCause(Frozen):
     """Why an import failed (ours).
 
@@ -218,7 +231,7 @@ class SubscriberState(Frozen):
 
     Attributes:
         offset: Last offset processed; -1 without one.
-        retries: How often the package after it was tried already.
+        retries: How often the package after it has failed.
         reports: Ours. From where on this publisher's packages are reported; None of one that does not say.
     """
 

@@ -1,6 +1,6 @@
 """Where a subscriber stands for one publisher, and what that makes of its queue: pure decisions.
 
-A queue is idle when it is empty, blocked when its first package failed three times or more (SLING-12647), else running;
+A queue is idle when it is empty, blocked when its first package failed as often as `is_blocking` says, else running;
 error queues are passive. Routes for programs of Sling write these words in upper case, as Sling does.
 """
 
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Final
 
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import FailureCause, is_blocking
 from mailboat.queues.queue_names import QueueName
-
-BLOCKING_ATTEMPTS: Final = 3
 
 
 class QueueState(enum.StrEnum):
@@ -48,7 +45,7 @@ class QueuePosition(Frozen):
         queue_name: The subscriber agent.
         publisher: The publisher that it follows.
         last_done_offset: The last package processed; -1 without one.
-        attempts: How often the package after it was tried already.
+        attempts: How often the package after it has failed.
         is_editable: Takes clear commands.
         max_retries: Attempts after the first; None is without end, and then nothing is ever given up.
         cause: Why the last attempt failed.
@@ -78,11 +75,11 @@ def decide_item_state(attempts: int) -> ItemState:
     return ItemState.ERROR if attempts > 0 else ItemState.QUEUED
 
 
-def decide_queue_state(count: int, head_attempts: int) -> QueueState:
-    """The state of a queue with so many packages, of which the first was tried so often."""
+def decide_queue_state(count: int, head_failures: int) -> QueueState:
+    """The state of a queue with so many packages, of which the first failed so often."""
     if not count:
         return QueueState.IDLE
-    return QueueState.BLOCKED if head_attempts >= BLOCKING_ATTEMPTS else QueueState.RUNNING
+    return QueueState.BLOCKED if is_blocking(head_failures) else QueueState.RUNNING
 
 
 def decide_agent_state(queues: Iterable[QueueState]) -> QueueState:

@@ -289,9 +289,19 @@ def note_given_up(
     batch.give_up(GivenUp(offset, message.package_id, publisher, shown, cause, attempts, now_ms, more))
     if publisher is None:
         return
-    removed = PackageStatus.REMOVED_FAILED
-    status = (settings.sling_id, settings.name, publisher, offset, removed, message.package_id, cause, attempts, now_ms)
-    batch.add_status(StatusMessage(*status))
+    batch.add_status(
+        StatusMessage(
+            sub_sling_id=settings.sling_id,
+            sub_agent_name=settings.name,
+            pub_agent_name=publisher,
+            offset=offset,
+            status=PackageStatus.REMOVED_FAILED,
+            package_id=message.package_id,
+            cause=cause,
+            attempts=attempts,
+            created_ms=now_ms,
+        )
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- redrives

@@ -31,9 +31,8 @@ from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import Backlog, BulkPart, FailureCause, Suspension
+from mailboat.model.messages import Backlog, BulkPart, FailureCause, Suspension, is_blocking
 from mailboat.model.positions import LogIdentity
-from mailboat.queues.queue_state import BLOCKING_ATTEMPTS
 from mailboat.subscriber.piece_store import PieceFigures
 
 
@@ -300,7 +299,7 @@ def _reason_to_begin(facts: ReadinessFacts, policy: ReadinessConfig) -> ReadyRea
         return ReadyReason.LATENCY
     if facts.idle_seconds is not None and facts.idle_seconds >= policy.idle_seconds:
         return ReadyReason.IDLE
-    if facts.attempts >= BLOCKING_ATTEMPTS:
+    if is_blocking(facts.attempts):
         return ReadyReason.BLOCKED
     is_forced = policy.force_seconds is not None and (facts.running_seconds or 0.0) >= policy.force_seconds
     return ReadyReason.FORCED if is_forced else None

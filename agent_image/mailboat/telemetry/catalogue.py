@@ -149,7 +149,7 @@ RECOVERED: Final = _counter(
     "transient_import_errors",
 )
 BLOCKED: Final = _counter(
-    "subscriber_blocking_packages", "Packages that failed four times or more.", _SUB, "import_errors"
+    "subscriber_blocking_packages", "Packages that failed three times or more.", _SUB, "import_errors"
 )
 WAITS: Final = _counter(
     "subscriber_waits",

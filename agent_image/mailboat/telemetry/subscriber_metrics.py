@@ -12,13 +12,13 @@ from typing import Final
 
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
+from mailboat.model.messages import is_blocking
 from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.piece_store import PieceFigures
 from mailboat.subscriber.subscriber_settings import ProcessedPackage, Processor, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
 
-_BLOCKING_FAILURES: Final = 4
 HOOKS: Final = ("before", "after", "invalidate")
 
 
@@ -81,7 +81,7 @@ class SubscriberMetrics:
             self._ready_seconds = self._clock.monotonic() - self._started
         if attempts > self._attempts:
             self._failures.add(cause.code if cause is not None else MailboatError.__name__)
-            self._blocking += self._attempts < _BLOCKING_FAILURES <= attempts
+            self._blocking += is_blocking(attempts) and not is_blocking(self._attempts)
         elif self._attempts and not attempts and self._phase is SubscriberPhase.RETRYING:
             self._recovered += 1
         if statistics.phase is SubscriberPhase.WAITING and cause is not None and cause.code:

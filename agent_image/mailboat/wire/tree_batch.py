@@ -2,7 +2,7 @@
 
 Protobuf parses the packages twice: as what they are, which proves the form of all of it, and with bodies left as bytes,
 so that no object is made for what is only stored. It gives no reasons: after None the caller reads the packages one by
-one, and gets the error of the invalid one. Used by `packages/tree_batch.py`.
+one, and gets the error of the invalid one. Used by `packages/tree.py`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
+from mailboat.model.messages import is_blocking
 
 from mailboat_operator.definition.conditions import REASON
 
@@ -24,8 +25,6 @@ _LONGEST_MESSAGE: Final = 512
 _SOONEST_SECONDS: Final = 2.0
 
 _STOPPED: Final = "stopped"
-_FAILURES: Final = 2
-"""A package that failed once may well come through at the next attempt."""
 
 
 def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusView]:
@@ -52,8 +51,8 @@ def published_at(status: StatusView) -> Mapping[str, datetime]:
 
 
 def is_blocked(member: SubscriberStatusView) -> bool:
-    """Whether a package fails repeatedly, or the subscriber stopped in a named state."""
-    return member.attempts >= _FAILURES or (member.state == _STOPPED and member.error is not None)
+    """Whether a package blocks the subscriber, as its queue says too, or it stopped in a named state."""
+    return is_blocking(member.attempts) or (member.state == _STOPPED and member.error is not None)
 
 
 def is_gone(member: SubscriberStatusView) -> bool:

@@ -4,7 +4,7 @@
 it accepts, Java's `ZipFile` and `ZipInputStream` read alike; everything else is refused with the entry and the limit:
 encryption, other methods than stored and deflate, links, names that lead elsewhere, names that come twice, entries that
 overlap, sizes and sums that differ. All entries are checked before the first is read, and nothing is unpacked beyond
-its declared size. Called by `reader.py`, `source.py` and `inspection.py`.
+its declared size. Called by `reader.py`, `archive_tree.py` and `inspection.py`.
 """
 
 from __future__ import annotations
