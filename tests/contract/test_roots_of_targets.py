@@ -11,7 +11,7 @@ from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.operations.target_snapshots import restore_snapshot, take_snapshot
+from mailboat.operations.target_snapshots import SnapshotPartialError, restore_snapshot, take_snapshot
 from mailboat.subscriber.subscriber import Until
 from mailboat.testing.target_contract import content_of
 from mailboat.testing.trees import a_folder
@@ -56,3 +56,33 @@ def test_only_content_within_the_roots_is_restored_from_a_snapshot(tmp_path: Pat
         assert [node.path for node in content_of(target)] == ["/site", "/site/de", "/site/de/a"]
         assert target.ledger.position() == taken.head.position
     assert taken.roots == roots
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "is_refused"),
+    [
+        (None, (), False),  # of an earlier version
+        ((), (), False),
+        ((), ("/site",), False),
+        (("/site",), ("/site/de", "/site"), False),
+        (("/site/de", "/site/fr"), ("/site/fr",), False),
+        (("/site",), (), True),
+        (("/site/de",), ("/site",), True),
+        (("/site",), ("/site/de", "/sites"), True),
+    ],
+)
+def test_a_snapshot_is_refused_that_lacks_what_the_roots_of_its_subscriber_left_out(
+    tmp_path: Path, held: tuple[NodePath, ...] | None, wanted: tuple[NodePath, ...], is_refused: bool
+) -> None:
+    with Engine(tmp_path / "home") as engine, closing(engine.target("sqlite")) as whole:
+        engine.publisher().publish(add_request([NodePath("/")]), page_source("/site/de/a"))
+        engine.subscriber(whole).run(Until.CAUGHT_UP)
+    location, snap = f"sqlite:{engine.folder / 'edge-sqlite/content.db'}", tmp_path / "snap"
+    assert take_snapshot(location, snap, SystemClock(), roots=held).head.roots == held
+    into = f"sqlite:{tmp_path / 'new.db'}"
+    if not is_refused:
+        assert restore_snapshot(snap, into, None, roots=wanted).head.roots == held
+        return
+    with pytest.raises(SnapshotPartialError, match="only, the subscriber of sqlite:"):
+        restore_snapshot(snap, into, None, roots=wanted)
+    assert not (tmp_path / "new.db").exists()

@@ -92,9 +92,11 @@ def snapshot(
     check_file_place(file)
     if file.exists() and not force:
         raise UsageError(f"{file} is there already", next_step=f"another name, or --force to replace {file}")
+    home = _home_if_any(session, config)
+    roots = None if home is None else roots_of_target(home, target)
     with Transfer(sys.stderr) as transfer:
         transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
-        taken = take_snapshot(target, file, SystemClock(), transfer.advance if transfer.is_shown else None)
+        taken = take_snapshot(target, file, SystemClock(), transfer.advance if transfer.is_shown else None, roots)
     session.show(_report(taken, place, f"{target} at {taken.head.position.next_offset} is in {file}"))
 
 

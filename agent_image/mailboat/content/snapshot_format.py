@@ -25,7 +25,7 @@ from mailboat.errors import LimitExceededError, UntrustedInputError, UsageError
 from mailboat.folder_handle import open_regular_file
 from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
-from mailboat.model.paths import parse_path
+from mailboat.model.paths import NodePath, parse_path
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.wire.protobuf import MAX_MS
 
@@ -53,6 +53,7 @@ class SnapshotHead:
         target: The target that it was taken of, for people.
         taken_ms: When, milliseconds since 1970 UTC.
         passed_over: The publishers whose packages it lacks, as they were not followed.
+        roots: What its subscriber was limited to, each path with all below it; empty: nothing; None: unknown.
     """
 
     position: Position
@@ -60,6 +61,7 @@ class SnapshotHead:
     target: str
     taken_ms: int
     passed_over: frozenset[str] = frozenset()
+    roots: tuple[NodePath, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def _encode_head(head: SnapshotHead) -> bytes:
             "target": head.target,
             "taken_ms": head.taken_ms,
             "passed_over": sorted(head.passed_over),
+            "roots": None if head.roots is None else list(head.roots),
         }
     ).encode()
 
@@ -202,8 +205,16 @@ def _decode_head(data: bytes) -> SnapshotHead:
         identity, Offset(checked_number(found["next_offset"])), None if epoch is None else checked_number(epoch)
     )
     given_up = tuple(map(_decode_entry, found["given_up"]))
-    passed_over = frozenset(map(checked_text, found.get("passed_over", ())))  # earlier versions did not write it
-    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_ms(found["taken_ms"]), passed_over)
+    # earlier versions wrote neither
+    passed_over, roots = frozenset(map(checked_text, found.get("passed_over", ()))), found.get("roots")
+    return SnapshotHead(
+        position,
+        given_up,
+        checked_text(found["target"]),
+        checked_ms(found["taken_ms"]),
+        passed_over,
+        None if roots is None else tuple(parse_path(checked_text(path)) for path in roots),
+    )
 
 
 def _decode_tail(data: bytes) -> SnapshotTail:

@@ -40,7 +40,13 @@ from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTr
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.operations.target_snapshots import SnapshotResult, check_position, restore_snapshot, take_snapshot
+from mailboat.operations.target_snapshots import (
+    SnapshotPartialError,
+    SnapshotResult,
+    check_position,
+    restore_snapshot,
+    take_snapshot,
+)
 
 PLACE: Final = "blob:"
 _ROOMS: Final = "snapshots"
@@ -150,7 +156,8 @@ def store_snapshot(
             return StoreResult(before, is_new=False)
     with _room(workspace) as folder:
         file = folder / "snapshot"
-        taken = take_snapshot(target, file, workspace.clock, None if phases is None else phases.advance)
+        watch, roots = None if phases is None else phases.advance, roots_of_target(workspace.home, target)
+        taken = take_snapshot(target, file, workspace.clock, watch, roots)
         stored = _put(workspace.blobs, file, taken.head, phases)
     # the blob before its name: a crash in between leaves a blob without a name, which a sweep removes
     workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
@@ -200,8 +207,8 @@ def restore_stored(
 def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = None) -> Seeded:
     """Begin a target with the snapshot of that name, where that helps; runs before a subscriber starts.
 
-    A target that has a position, a name that stands for nothing and a snapshot that does not fit the log are no
-    failures: the subscriber that starts next says where it stands.
+    A target that has a position, a name that stands for nothing and a snapshot that does not fit the log or the roots
+    are no failures: the subscriber that starts next says where it stands.
 
     Raises: what `restore_stored` raises otherwise; try again.
     """
@@ -212,6 +219,8 @@ def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = N
         return Seeded(restore_stored(name, target, workspace, phases=phases))
     except SnapshotMissingError as error:
         return Seeded(None, error.message)
+    except SnapshotPartialError as error:
+        return Seeded(None, f"{PLACE}{name} does not fit the roots: {error.message}")
     except _UNFIT as error:
         # No failure of an init container: the subscriber starts, and stops in a named state if it cannot go on.
         return Seeded(None, f"{PLACE}{name} does not fit the journal: {error.name}: {error.message}")

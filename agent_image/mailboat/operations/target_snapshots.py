@@ -30,7 +30,7 @@ from mailboat.content.watched_sources import Watch, namespaces_of, watched_nodes
 from mailboat.errors import UsageError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName
-from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.admission import Roots
@@ -41,6 +41,14 @@ _NO_LIMITS: Final = LimitsConfig(
     max_entries=1 << 40, max_entry_bytes=1 << 60, max_total_bytes=1 << 62, refuse_collisions=False
 )
 """What a target held, another can hold: the limits of packages were kept when it was imported."""
+
+
+class SnapshotPartialError(UsageError):
+    """The snapshot's subscriber had `roots` that do not cover those of the target's subscriber. Nothing was restored.
+
+    Packages outside would be missing without a trace. Restore a snapshot of a subscriber with the same roots or none,
+    give the target's subscriber the snapshot's roots, or let it read the journal into a new target.
+    """
 
 
 class TargetNotEmptyError(UsageError):
@@ -67,7 +75,9 @@ class SnapshotResult:
     roots: tuple[NodePath, ...] = ()
 
 
-def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> SnapshotResult:
+def take_snapshot(
+    target: str, file: Path, clock: Clock, watch: Watch | None = None, roots: tuple[NodePath, ...] | None = None
+) -> SnapshotResult:
     """Write a target's content and position to a file, which is whole or not there.
 
     Args:
@@ -75,6 +85,7 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
         file: Where to.
         clock: Time.
         watch: Receives the bytes of content processed.
+        roots: Those of the target's subscriber; empty: it has none; None: unknown.
 
     Raises:
         TargetBusyError: A subscriber imports into a `files:` target.
@@ -84,7 +95,7 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
     """
     with opened_view(target) as view:
         taken_ms = milliseconds_now(clock)
-        head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
+        head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over, roots)
         tail = write_snapshot(file, head, lambda into: _write_package(view, into, watch))
     return SnapshotResult(head, tail, file.stat().st_size)
 
@@ -114,11 +125,13 @@ def restore_snapshot(
     Raises:
         SnapshotCorruptError: Before anything was written.
         JournalReplacedError, JournalTrimmedError, JournalShorterError: The position does not fit the log.
+        SnapshotPartialError: The snapshot lacks what its own subscriber's roots left out.
         UsageError: The target is that of a shared pool.
         TargetNotEmptyError, TargetBusyError, StorageFullError, StorageReadOnlyError.
     """
     parse_target(target)  # before the snapshot is read
     with opened_snapshot(file) as snapshot:
+        check_roots(snapshot.head, target, roots)
         if workspace is not None:
             check_position(snapshot.head, workspace)
         if not is_replacing:
@@ -145,6 +158,18 @@ def check_position(head: SnapshotHead, workspace: Workspace) -> None:
         workspace.journal.identity(topic),
         workspace.journal.bounds(topic),
         is_gap_accepted=False,
+    )
+
+
+def check_roots(head: SnapshotHead, target: str, roots: tuple[NodePath, ...]) -> None:
+    """See that the snapshot has all that a subscriber with these roots imports. Raises: SnapshotPartialError."""
+    if not head.roots or (roots and all(any(is_within(path, held) for held in head.roots) for path in roots)):
+        return
+    held, wanted = ", ".join(head.roots)[:200], ", ".join(roots)[:200] or ROOT
+    raise SnapshotPartialError(
+        f"the snapshot of {head.target} holds {held} only, the subscriber of {target} imports {wanted}",
+        next_step="a snapshot of a subscriber with the same roots or none, or the snapshot's roots for this one in the"
+        " configuration",
     )
 
 
