@@ -314,7 +314,7 @@ def test_any_text_of_a_property_comes_back(text: str) -> None:
 
 def test_a_property_of_many_lines_keeps_its_size() -> None:
     """Properties at the limit of readers stay below it."""
-    lines = "\n\t>\"" * 200_000
+    lines = '\n\t>"' * 200_000
     assert len(format_properties({"k": lines})) < len(lines) + 500
 
 

@@ -162,11 +162,9 @@ def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: P
         assert package.properties == {**described.package_properties(), "name": "part"}
 
 
-def test_properties_that_readers_refuse_for_their_size_are_not_written(
-    described: VaultSource, tmp_path: Path
-) -> None:
+def test_properties_that_readers_refuse_for_their_size_are_not_written(described: VaultSource, tmp_path: Path) -> None:
     with (
-        pytest.raises(LimitExceededError, match="would have .* bytes, which readers refuse") as caught,
+        pytest.raises(LimitExceededError, match=r"would have .* bytes, which readers refuse") as caught,
         built(described, "/content", tmp_path / "x.zip", description="&" * 300_000),
     ):
         pass
