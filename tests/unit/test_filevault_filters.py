@@ -289,13 +289,15 @@ def test_a_package_without_a_type_gets_one_that_allows_its_roots(root: str, kind
 
 
 @pytest.mark.parametrize(
-    "properties", [{"Path-Mapping": "/a=/b"}, {"packageFormatVersion": "3"}, {"packageFormatVersion": "two"}]
+    "properties",
+    [{"Path-Mapping": "/a=/b"}, *({"packageFormatVersion": text} for text in ("3", "+3", "2147483647", "\u0663"))],
 )
 def test_properties_that_change_the_meaning_are_not_ignored(properties: dict[str, str]) -> None:
     with pytest.raises(UnknownRequiredFeatureError) as caught, refusals_of("x.zip"):
         check_properties(properties)
     assert caught.value.where["file"] == "x.zip"
     assert caught.value.where["entry"] == PROPERTIES_XML
+    assert str(caught.value.next_step).startswith("export the package with")
 
 
 def test_the_time_to_read_properties_grows_with_their_size() -> None:
@@ -325,6 +327,11 @@ def test_an_entry_may_have_other_attributes_before_its_key() -> None:
 
 def test_properties_that_mean_nothing_to_us_are_ignored() -> None:
     check_properties({"Path-Mapping": " ", "packageFormatVersion": "2", "acHandling": "merge"})
+
+
+@pytest.mark.parametrize("text", ["", "x", "2.0", "-1", "1", "+2", "2147483648", " 3", "9" * 5000])
+def test_a_format_version_that_java_takes_for_none_is_ignored(text: str) -> None:
+    check_properties({"packageFormatVersion": text})
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,14 @@ def test_package_keeps_each_standard_property(described: VaultSource, tmp_path: 
     assert b"Content-Package-Description: Two lines of <their> content\r\n" in manifest
 
 
+def test_a_manifest_folds_lines_between_any_bytes(described: VaultSource, tmp_path: Path) -> None:
+    text = "é" * 100
+    with built(described, "/content", tmp_path / "x.zip", description=text):
+        manifest = zipfile.ZipFile(tmp_path / "x.zip").read("META-INF/MANIFEST.MF")
+    assert f"Content-Package-Description: {text}\r\n".encode() in manifest.replace(b"\r\n ", b"")
+    assert max(map(len, manifest.split(b"\r\n"))) == 72
+
+
 def test_given_properties_come_before_those_of_the_source(described: VaultSource, tmp_path: Path) -> None:
     given = {"name": "ours", "group": "us", "version": "", "description": "other", "acHandling": "clear"}
     with built(described, "/content", tmp_path / "x.zip", **given) as package:
@@ -164,7 +172,7 @@ def test_part_of_a_source_is_another_package(described: VaultSource, tmp_path: P
 
 def test_properties_that_readers_refuse_for_their_size_are_not_written(described: VaultSource, tmp_path: Path) -> None:
     with (
-        pytest.raises(LimitExceededError, match=r"would have .* bytes, which readers refuse") as caught,
+        pytest.raises(LimitExceededError, match="bytes, which readers refuse") as caught,
         built(described, "/content", tmp_path / "x.zip", description="&" * 300_000),
     ):
         pass
@@ -592,11 +600,67 @@ def test_a_property_that_is_given_counts(checkout: VaultSource, tmp_path: Path) 
         assert package.properties["acHandling"] == "overwrite"
 
 
-def test_an_access_control_handling_that_filevault_would_ignore_is_refused() -> None:
+@pytest.mark.parametrize("way", ["build", "property", "publish", "plan"])
+def test_an_access_control_handling_that_filevault_would_ignore_is_refused(
+    checkout: VaultSource, tmp_path: Path, way: str
+) -> None:
     assert parse_properties(["acHandling=MERGE", "note=a=b"]) == {"acHandling": "MERGE", "note": "a=b"}
-    with pytest.raises(UsageError, match="acHandling can't be 'mrege'") as caught:
-        parse_properties(["acHandling=mrege"])
-    assert caught.value.next_step == "one of clear, ignore, merge, merge_preserve, overwrite"
+    given = {"acHandling": "mrege"} if way == "property" else {}
+    if not given:
+        checkout.properties = {"acHandling": "mrege"}
+    path = "/home/groups/editors"
+    with memory_engine(tmp_path, EngineParts(codecs={"filevault": FilevaultCodec()})) as engine:
+        publisher = engine.publisher(engine.publishing_with(package_type="filevault"))
+        files, request = PackageFiles(package_registry(), LimitsConfig()), add_request([NodePath(path)])
+        ways = {
+            "build": lambda: files.build(request, checkout, tmp_path / "x.zip", FILEVAULT, given),
+            "publish": lambda: publisher.publish(request, checkout),
+            "plan": lambda: publisher.plan(request, checkout),
+        }
+        with pytest.raises(UsageError, match="acHandling can't be 'mrege'") as caught:
+            ways.get(way, ways["build"])()
+        assert engine.records() == []
+    assert str(caught.value.next_step).startswith("one of clear, ignore, merge, merge_preserve, overwrite")
+    with built(checkout, path, tmp_path / "x.zip", acHandling="MERGE") as package:
+        assert package.properties["acHandling"] == "MERGE"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("packageFormatVersion", "3", "has the format version 3"),
+        ("Path-Mapping", "/a=/b", "maps paths on import"),
+        ("description", "\x01", "a character that XML can't hold"),
+        ("description", "\udcff", "a character that XML can't hold"),
+        ("a\x00", "x", "a character that XML can't hold"),
+        ("name", " ", "the name of a package can't be empty"),
+        ("xmlns:jcr", "urn:x", "the prefix stands for http://www.jcp.org/jcr/1.0"),
+        ("xmlns:acme", "urn:\udcff", "a character that XML can't hold"),
+    ],
+)
+def test_a_property_that_readers_refuse_is_not_written(
+    checkout: VaultSource, tmp_path: Path, key: str, text: str, reason: str
+) -> None:
+    with (
+        pytest.raises(UsageError, match=reason),
+        built(checkout, "/home/groups/editors", tmp_path / "x.zip", **{key: text}),
+    ):
+        pass
+    assert not (tmp_path / "x.zip").exists()
+
+
+@pytest.mark.parametrize("stem", ["p\x01", "p\udcff"])
+def test_a_file_whose_name_xml_cannot_hold_needs_a_name_of_the_package(
+    checkout: VaultSource, tmp_path: Path, stem: str
+) -> None:
+    into = tmp_path / f"{stem}.zip"
+    with (
+        pytest.raises(UsageError, match="the property 'name' has a character"),
+        built(checkout, "/home/groups/editors", into),
+    ):
+        pass
+    with built(checkout, "/home/groups/editors", into, name="p") as package:
+        assert package.properties["name"] == "p"
 
 
 def test_a_name_that_jcr_does_not_know_is_refused_and_no_package_is_left(tmp_path: Path) -> None:

@@ -39,9 +39,15 @@ from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.filevault.layout import POLICY_TYPES
 from mailboat.packages.filevault.properties import package_id
-from mailboat.packages.port import PackageCodec, PackageContents, PackageReader, PackageSummary, refusals_of
+from mailboat.packages.port import (
+    AC_HANDLING,
+    PackageCodec,
+    PackageContents,
+    PackageReader,
+    PackageSummary,
+    refusals_of,
+)
 from mailboat.publisher.builder import Shipment, shipment_of
-from mailboat.publisher.published import AC_HANDLING
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -50,8 +56,6 @@ BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
 """Stands for a missing log: the position counts packages."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
-_HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
-"""Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
 _MERGING: Final = frozenset({"merge", "merge_preserve"})
 """Values of `acHandling` that act like its default, `ignore`, where a package has no access control list."""
 
@@ -235,7 +239,7 @@ def _properties_of(shipment: Shipment, source: Source, file: Path, given: dict[s
     described = description_of(source)
     if described is None:
         return own | given
-    kept = dict(shipment.properties)
+    kept = {key: text for key, text in shipment.properties.items() if key != "name" or text.strip()}
     if _is_whole(shipment.filter, described):
         absent = {"group": "", "version": ""} if "name" in kept else {}
         return own | absent | kept | given
@@ -321,7 +325,5 @@ def parse_properties(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(f"{text!r} is not NAME=VALUE")
-        if name == AC_HANDLING and value.lower() not in _HANDLINGS:
-            raise UsageError(f"acHandling can't be {value!r}", next_step=f"one of {', '.join(sorted(_HANDLINGS))}")
         found[name] = value
     return found

@@ -24,6 +24,8 @@ from mailboat.wire.node_bodies import OpenBinary
 
 NAMESPACE_KEY: Final = "xmlns:"
 """Keys of `PackageContents.properties` that begin so name the namespace of a prefix."""
+AC_HANDLING: Final = "acHandling"
+"""The key of how an importer treats access control lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,8 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.codec_registry import FILEVAULT
-from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
+from mailboat.packages.port import AC_HANDLING, PackageCodec, PackageContents, PackageSummary
 from mailboat.publisher.piece_writer import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
-from mailboat.publisher.published import AC_HANDLING
 from mailboat.publisher.publisher_settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package

@@ -29,11 +29,11 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
+from mailboat.packages.port import AC_HANDLING
 from mailboat.packages.prefixes import prefixes_of
 from mailboat.publisher.state_file import translated_failures
 from mailboat.sqlite_file import transaction
 
-AC_HANDLING: Final = "acHandling"
 _AC_OF_ALL: Final = frozenset({"overwrite", "clear"})
 """These remove access control lists of the repository also where the package has none."""
 

@@ -29,6 +29,7 @@ from mailboat.packages.filevault.pattern_reach import with_roots_in_between
 from mailboat.packages.filevault.properties import (
     MAX_PROPERTIES_BYTES,
     PROPERTIES_XML,
+    check_written,
     format_properties,
     package_id,
     with_package_type,
@@ -174,17 +175,18 @@ class FilevaultCodec:
     def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
         roots = [filter_set.root for filter_set in contents.filter.sets]
         typed = with_package_type(contents.properties, roots)
-        if contents.is_self_contained:
-            archive.add(MANIFEST, _manifest(typed, roots).encode())
         ratio = contents.limits.max_ratio
         key = ratio, tuple(typed.items())
         packed = self._packed_properties.get(key)
         if packed is None:
+            check_written(typed)
             content = _encoded(PROPERTIES_XML, format_properties(typed), MAX_PROPERTIES_BYTES)
             packed = PackedContent.of(content, self._settings.level, ratio)
             if len(self._packed_properties) >= MAX_REMEMBERED:
                 self._packed_properties.clear()
             self._packed_properties[key] = packed
+        if contents.is_self_contained:
+            archive.add(MANIFEST, _manifest(typed, roots))
         archive.add_packed(PROPERTIES_XML, packed)
         above = (*(node.path for node in contents.ancestors), *contents.directories)
         written = with_roots_in_between(contents.filter, above)
@@ -282,7 +284,7 @@ class _Total:
         self.hash.amend(node.path, node_digest(node))
 
 
-def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> str:
+def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> bytes:
     entries = {
         "Manifest-Version": "1.0",
         "Content-Package-Id": package_id(properties),
@@ -294,14 +296,14 @@ def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> str:
     }
     # A line break within a value would begin another entry.
     lines = [f"{key}: {' '.join(text.split())}" for key, text in entries.items() if text]
-    return "".join(_folded(line) for line in lines) + "\r\n"
+    return b"".join(_folded(line) for line in lines) + b"\r\n"
 
 
-def _folded(line: str) -> str:
+def _folded(line: str) -> bytes:
     """A manifest line in pieces of at most 72 bytes, the continued ones with a space before."""
     raw = line.encode()
     pieces = [raw[:72]] + [b" " + raw[at : at + 71] for at in range(72, len(raw), 71)]
-    return b"".join(piece + b"\r\n" for piece in pieces).decode("utf-8", "surrogateescape")
+    return b"".join(piece + b"\r\n" for piece in pieces)
 
 
 def _with_lookahead(nodes: Iterable[Node]) -> Iterator[tuple[Node, bool]]:

@@ -7,14 +7,23 @@ and a `packageFormatVersion` beyond 2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
+from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError, UsageError
 from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.markup import attribute_pairs, escape, escape_content, guarded_parser, parse_all
-from mailboat.packages.port import NAMESPACE_KEY
+from mailboat.packages.filevault.markup import (
+    attribute_pairs,
+    can_hold,
+    escape,
+    escape_content,
+    guarded_parser,
+    parse_all,
+)
+from mailboat.packages.filevault.xml_namespaces import KNOWN
+from mailboat.packages.port import AC_HANDLING, NAMESPACE_KEY
 
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
 MAX_PROPERTIES_BYTES: Final = 1024 * 1024
@@ -26,6 +35,10 @@ _HEAD: Final = (
     '<?xml version="1.0" encoding="UTF-8" standalone="no"?>\n'
     '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">\n<properties>\n'
 )
+_INTEGER: Final = re.compile(r"[+-]?\d{1,40}")
+_LARGEST_INTEGER: Final = 2**31 - 1
+_HANDLINGS: Final = frozenset({"ignore", "overwrite", "merge", "merge_preserve", "clear"})
+"""Values of `acHandling`. FileVault takes any other for `ignore`, which drops access control lists."""
 _DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("version", "1.0.0"))
 _IMMUTABLE: Final = (NodePath("/apps"), NodePath("/libs"))
 
@@ -70,12 +83,39 @@ def check_properties(properties: Mapping[str, str]) -> None:
             next_step="export the package without a path mapping",
             entry=PROPERTIES_XML,
         )
-    version = properties.get("packageFormatVersion", "").strip() or "2"
-    if not version.isdecimal() or int(version[:9]) > FORMAT_VERSION:
+    version = properties.get("packageFormatVersion", "")
+    # as Java's Integer.parseInt: FileVault takes any other text for its own version
+    if _INTEGER.fullmatch(version) and FORMAT_VERSION < int(version) <= _LARGEST_INTEGER:
         raise UnknownRequiredFeatureError(
-            f"the package has the format version {version[:20]!r}, known is up to {FORMAT_VERSION}",
+            f"the package has the format version {version}, known is up to {FORMAT_VERSION}",
+            next_step=f"export the package with packageFormatVersion {FORMAT_VERSION}",
             entry=PROPERTIES_XML,
         )
+
+
+def check_written(properties: Mapping[str, str]) -> None:
+    """Refuse properties that readers of the package would refuse, ignore or take for others. Raises: UsageError."""
+    for key, text in properties.items():
+        if not can_hold(key) or not can_hold(text):
+            raise UsageError(
+                f"the property {key[:80]!r} has a character that XML can't hold: {text[:80]!r}",
+                next_step="remove the character; a package without the property name is named after its file",
+            )
+        uri = KNOWN.get(key.removeprefix(NAMESPACE_KEY)) if key.startswith(NAMESPACE_KEY) else None
+        if uri not in (None, text):
+            raise UsageError(f"{key}={text[:200]} can't be declared: the prefix stands for {uri} in all packages")
+    if not properties.get("name", "package").strip():
+        raise UsageError("the name of a package can't be empty", next_step="leave it out, or pass --property name=NAME")
+    handling = properties.get(AC_HANDLING)
+    if handling is not None and handling.lower() not in _HANDLINGS:
+        raise UsageError(
+            f"acHandling can't be {handling[:80]!r}: FileVault would take it for ignore, and drop access control lists",
+            next_step=f"one of {', '.join(sorted(_HANDLINGS))}: in the source, or by packages build --property",
+        )
+    try:
+        check_properties(properties)
+    except UnknownRequiredFeatureError as error:
+        raise UsageError(f"no reader would accept the package: {error.args[0]}", next_step=error.next_step) from None
 
 
 def kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
