@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -54,6 +54,9 @@ QUEUES: Final = (
     QueueSettings("keyed", ("keyed",), QueueKind.KEYED),
     QueueSettings("half", ("half",), parallel_percent=50),
     QueueSettings("free", ("free",)),
+    QueueSettings("merged", ("merged",), merge=3, merge_within_ms=200),
+    QueueSettings("fair", ("fair",), QueueKind.FAIR),
+    QueueSettings("rated", ("rated",), rate=2, rate_period_ms=300),
 )
 _SLOTS: Final = 3
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -164,6 +167,7 @@ class JobSimulation:
         self.running: dict[JobId, Token] = {}
         self.highest: dict[JobId, Token] = {}
         self.reasons: dict[JobId, str] = {}
+        self.rated_starts: deque[int] = deque(maxlen=8)
         self.starts = 0
         self.workers: list[SimulatedWorker] = []
 
@@ -202,9 +206,9 @@ class JobSimulation:
             self.topic.write_checkpoint()
         elif choice < 0.48:
             self.pass_time(self.chance.choice((0.5, 1.5, 40.0)))  # beyond the lease of those that take no turn
-        elif choice < 0.51 and self.added:
-            self.topic.append(JobsCommanded(self.chance.choice(list(JobAction)), [self.chance.choice(self.added)]))
-        elif choice < 0.55 and self.running:
+        elif choice < 0.53:
+            self.command()
+        elif choice < 0.57 and self.running:
             self.guess_token(self.chance.choice(sorted(self.running)))
         else:
             self.pass_time(self.chance.choice((0.0, 0.01, 0.1)))
@@ -237,6 +241,16 @@ class JobSimulation:
         self.read()
         if self.running.get(job) != token and self.reasons[job] != LEASE_EXPIRED:
             raise AssertionError(f"job {job} ended by a result with another token than {token}")
+
+    def command(self) -> None:
+        """An operator changes a job, or settings of a queue that leave the checked limits and order as they are."""
+        if self.added and self.chance.random() < 0.6:
+            self.topic.append(JobsCommanded(self.chance.choice(list(JobAction)), [self.chance.choice(self.added)]))
+            return
+        settings = self.chance.choice(QUEUES)
+        merge = settings.merge if settings.merge == 1 else self.chance.choice((2, 3))
+        rate = self.chance.choice((0, 5)) if settings.name != "rated" else settings.rate
+        self.topic.append(QueueDefined(settings._replace(merge=merge, rate=rate, rate_period_ms=300)))
 
     def new_job(self) -> NewJob:
         topic = self.chance.choice([settings.name for settings in QUEUES])
@@ -272,6 +286,8 @@ class JobSimulation:
                     raise AssertionError(f"job {job} started with token {token} after {self.highest.get(job)}")
                 self.running[job] = self.highest[job] = token
                 self.check_order(fold, job)
+                if fold.queue(job).name == "rated":
+                    self.rated_starts.append(fold.now_ms)
             else:
                 self.running.pop(job, None)
                 # A job of the history that is removed has ended before.
@@ -285,6 +301,8 @@ class JobSimulation:
         is_start = any(each.state is JobState.ACTIVE and each.queue == "half" for each in applied.transitions)
         if is_start and running["half"] > max(1, sum(worker.slots for worker in fold.workers.values()) // 2):
             raise AssertionError(f"more calls than half of the slots run: {running}")
+        if sum(start_ms > fold.now_ms - 300 for start_ms in self.rated_starts) > 2:
+            raise AssertionError(f"more than two calls started within 300 ms: {list(self.rated_starts)}")
         keys = Counter(fold.table.key(job) for job in self.running if fold.queue(job).settings.name == "keyed")
         if any(count > 1 for key, count in keys.items() if key):
             raise AssertionError("two calls of one key run")

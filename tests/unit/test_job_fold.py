@@ -652,3 +652,63 @@ def test_jobs_of_other_workers_are_passed_over_once() -> None:
     assert log.run_next(Outcome.FAIL) == mail, "a retried job is found again"
     log.append(WorkerSeen(WORKER, 1, ["fax"]))
     assert log.run_next() != mail
+
+
+MERGED = QueueSettings("q", ["q"], merge=256, retry_delay_ms=60_000)
+
+
+def failed_twice(log: JobLog) -> list[JobId]:
+    """Two jobs of one key that wait for their retries, the older one longer."""
+    jobs = []
+    for delay_ms in (30_000, 20_000):
+        jobs.append(log.add("q", key="k"))
+        log.finish(jobs[-1], log.claim(jobs[-1]), Outcome.FAIL, delay_ms)
+    return jobs
+
+
+def test_retried_jobs_of_a_merge_start_after_their_queue_was_redefined() -> None:
+    log = JobLog(MERGED)
+    jobs = failed_twice(log)
+    log.append(QueueDefined(MERGED._replace(rate=100, rate_period_ms=1_000)))
+    for moment_ms, job in ((20_000, jobs[1]), (10_000, jobs[0])):
+        log.pass_time(moment_ms)
+        assert plan_claims(log.fold, WORKER, 5).preferred == [[job]]
+        log.finish(job, log.claim(job))
+
+
+def test_a_checkpoint_that_orders_a_job_twice_or_before_it_is_due_starts_each_once() -> None:
+    log = JobLog(MERGED)
+    older, younger = failed_twice(log)
+    log.pass_time(20_000)
+    captured = log.fold.capture(Offset(log.next_offset))
+    queues = [each._replace(chains=[older, younger, younger]) for each in captured.queues[1:]]
+    log.fold = JobFold(captured._replace(queues=[captured.queues[0], *queues]))
+    for job in (younger, older):
+        assert plan_claims(log.fold, WORKER, 5).preferred == [[job]]
+        log.finish(job, log.claim(job))
+        log.pass_time(10_000)
+
+
+@pytest.mark.parametrize("settings", [MERGED, QueueSettings("q", ["q"], QueueKind.FAIR, retry_delay_ms=60_000)])
+def test_a_retried_job_holds_up_no_other_one_after_its_queue_was_redefined(settings: QueueSettings) -> None:
+    log = JobLog(settings)
+    first = log.add("q", key="k")
+    log.finish(first, log.claim(first), Outcome.FAIL)
+    log.append(QueueDefined(settings._replace(rate=100, rate_period_ms=1_000)))
+    second = log.add("q", key="k")
+    assert log.run_next() == second
+    log.pass_time(60_000)
+    assert log.run_next() == first
+
+
+def test_no_job_starts_beside_running_ones_of_its_key_once_keys_are_ordered() -> None:
+    log = JobLog(QueueSettings("q", ["q"]))
+    waiting, *running = [log.add("q", key="k") for _ in range(3)]
+    tokens = [log.claim(job) for job in running]
+    log.append(QueueDefined(QueueSettings("q", ["q"], QueueKind.KEYED)))
+    log.finish(running[0], tokens[0])
+    assert log.run_next() is None
+    log.finish(running[1], tokens[1], Outcome.FAIL, 1_000)
+    assert log.run_next() is None, "a retried job keeps its place"
+    log.pass_time(1_000)
+    assert [log.run_next(), log.run_next()] == [running[1], waiting]

@@ -226,7 +226,7 @@ class JobFold:
             if any(self.table.row(job) >= 0 and self.table.queue(job) != number for job in each.chains):
                 raise ValueError(f"the queue {each.settings.name} orders jobs of another one")
             self._queue_of_number[number].wait(len(ready[number]))
-            self._queue_of_number[number].restore(each, ready[number])
+            self._queue_of_number[number].restore(each, ready[number], self.now_ms)
         self._count_slots()
 
     # Applying
@@ -539,7 +539,7 @@ class JobFold:
             self._clear(queue, into)
 
     def _clear(self, queue: Queue, into: list[Change]) -> None:
-        for job in [job for job in self.table.all() if self.table.is_queued(job) and self.queue(job) is queue]:
+        for job in [job for job in self._jobs_of(queue) if self.table.is_queued(job)]:
             self._leave(queue, job)
             self._end(queue, job, JobState.DROPPED, "cleared", 0, into)
 
@@ -552,20 +552,20 @@ class JobFold:
             queue = self.queues[settings.name] = Queue(settings, self.table)
             self._queue_of_number.append(queue)
         else:
-            queue.change(settings, [job for job in self.table.all() if self._has_place(job, queue)])
+            queue.change(settings, self._jobs_of(queue), self.now_ms)
             self._order_history()
         self._count_slots()
+
+    def _jobs_of(self, queue: Queue) -> Iterator[JobId]:
+        for job, _, _, of in self.table.rows():
+            if self._queue_of_number[of] is queue:
+                yield job
 
     def _order_history(self) -> None:
         """Order the jobs that ended by when they are forgotten, which the settings of their queues decide."""
         kept_ms = [queue.settings.history_ms for queue in self._queue_of_number]
         self._history = [(due + kept_ms[of], job) for job, state, due, of in self.table.rows() if state > _ACTIVE]
         heapify(self._history)
-
-    def _has_place(self, job: JobId, queue: Queue) -> bool:
-        """Whether a job counts for the order of a queue: a job that never ran and is due later does not."""
-        due = self.table.due_ms(job) <= self.now_ms or self.table.tries(job) > 0
-        return due and self.queue(job) is queue and self.table.state(job) in (JobState.QUEUED, JobState.ACTIVE)
 
     def _remove_queue(self, name: str, into: list[Change]) -> None:
         if name != DEFAULT_QUEUE and (queue := self.queues.pop(name, None)) is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from heapq import heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge
 from typing import Final
 
 from mailboat.jobs.table import NO_KEY, JobTable
@@ -130,6 +130,8 @@ class Queue:
         """Nothing starts before this moment; None: until `resume`."""
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._chains: dict[int, deque[JobId]] = {}
+        self._started_behind: set[int] = set()
+        """Jobs with a place behind the first one of their key that run, or ran: they began under another order."""
         self._ripening: list[tuple[int, JobId]] = []
         """A heap of when the first jobs of keys wait no longer for others; entries of jobs that started stay."""
         self._starts: deque[int] = deque()
@@ -229,18 +231,63 @@ class Queue:
         """Whether the job of the entry still waits until then for others to be merged with."""
         return entry[0] > now_ms and self._table.is_queued(entry[1]) and self.ripens_ms(entry[1]) == entry[0]
 
-    def change(self, settings: QueueSettings, unfinished: Sequence[JobId]) -> None:
-        """Apply new settings; `unfinished` are the jobs that run, are due or are retried, in the order of ids."""
+    def change(self, settings: QueueSettings, jobs: Iterable[JobId], now_ms: int) -> None:
+        """Apply new settings. Where they order jobs as before, each keeps its place.
+
+        Args:
+            settings: Of the queue with this name.
+            jobs: All jobs of the queue, by id; read only if the order is another one.
+            now_ms: The time of the log.
+        """
+        has_same_order = _order(settings) == _order(self.settings)
+        placed = set() if has_same_order else set(self.chained())
         self.settings = settings
         self._has_order = _has_order(settings)
         self._max_parallel, self._percent, self._rate = settings.max_parallel, settings.parallel_percent, settings.rate
         self._is_limited = _is_limited(settings)
+        if not has_same_order:
+            running: list[JobId] = []
+            waiting: list[JobId] = []
+            for job in jobs:
+                if self._table.state(job) is JobState.ACTIVE:
+                    running.append(job)
+                elif self._table.is_ready(job, now_ms) or self._table.tries(job) > 0 or job in placed:
+                    waiting.append(job)
+            # Those that run are first: in an order of keys, none starts beside them.
+            self._arrange([*running, *waiting], [job for job in waiting if self._table.is_ready(job, now_ms)], now_ms)
+        elif settings.merge > 1:  # the first jobs of keys may wait longer or shorter now
+            self._ripening = [(self.ripens_ms(chain[0]), chain[0]) for chain in self._chains.values()]
+            heapify(self._ripening)
+
+    def _arrange(self, placed: Iterable[JobId], ready: Iterable[int], now_ms: int) -> None:
+        """Order the jobs of the queue from nothing.
+
+        Args:
+            placed: Jobs in the order in which keys have them. Those that may have no place in the order are left out.
+            ready: The jobs that are due and queued.
+            now_ms: The time of the log.
+        """
         self._ready = {priority: _ReadyJobs() for priority in Priority}
         self._ripening = []
         self._chains = {}
-        for job in unfinished:
-            if self._holds_place(job):
-                self.add(job)
+        self._started_behind = set()
+        chained: set[int] = set()
+        for job in placed:
+            # Others would hold up the key: they have no row, have ended, or will be added when they are due.
+            if job not in chained and self._holds_place(job) and self._is_chained(key := self._order_key(job)):
+                is_ready = self._table.is_ready(job, now_ms)
+                if not is_ready and not self._keeps_place(job):
+                    continue
+                chained.add(job)
+                chain = self._chains.setdefault(key, deque())
+                if chain and not is_ready:
+                    self._started_behind.add(job)
+                chain.append(job)
+        for chain in self._chains.values():
+            self._make_ready(chain[0])
+        for other in ready:
+            if other not in chained:
+                self.add(JobId(other))
 
     def capture(self, *, removed: bool) -> QueueState:
         """The state of the queue, without what the jobs themselves say."""
@@ -250,19 +297,11 @@ class Queue:
         """The jobs that are ordered by key and have not ended, keys one after another."""
         return [job for chain in self._chains.values() for job in chain if self._holds_place(job)]
 
-    def restore(self, state: QueueState, ready: Sequence[int]) -> None:
+    def restore(self, state: QueueState, ready: Sequence[int], now_ms: int) -> None:
         """Take over a captured state; `ready` are the jobs that are due and queued, in the order of ids."""
         self.suspended_until_ms = state.suspended_until_ms
         self._starts = deque(state.starts_ms)
-        for job in state.chains:
-            if self._holds_place(job):  # others, which have no row or have ended, would hold up the key without end
-                self._chains.setdefault(self._order_key(job), deque()).append(job)
-        chained = set(state.chains)
-        for chain in self._chains.values():
-            self._make_ready(chain[0])
-        for other in ready:
-            if other not in chained:
-                self._make_ready(JobId(other))
+        self._arrange(state.chains, ready, now_ms)
 
     # Counts
 
@@ -305,7 +344,10 @@ class Queue:
             self._ready[self._table.priority(job)].push(job)
             return
         chain = self._chains.setdefault(key, deque())
-        if not chain or chain[0] != job:  # a retried job of an ordered key never left its place
+        # A retried job of an ordered key never left its place.
+        if job in self._started_behind:
+            self._started_behind.remove(job)
+        elif not chain or chain[0] != job:
             chain.append(job)
         if chain[0] == job:
             self._make_ready(job)
@@ -338,6 +380,7 @@ class Queue:
         """Let the next job of a key start, if this one, which has ended, was before it."""
         if not self._has_order:
             return
+        self._started_behind.discard(job)
         key = self._order_key(job)
         chain = self._chains.get(key)
         if chain and chain[0] == job and self._is_chained(key):
@@ -400,7 +443,7 @@ class Queue:
         """The jobs that one call takes; empty while it should wait for more."""
         found = []
         for job in self._chains.get(self._order_key(first), ()):
-            if self._table.is_queued(job):
+            if self._table.is_ready(job, now_ms):
                 found.append(job)
                 if len(found) == self.settings.merge:
                     return found
@@ -454,3 +497,8 @@ def _is_limited(settings: QueueSettings) -> bool:
 def _has_order(settings: QueueSettings) -> bool:
     """Whether a job may have to wait for another one; otherwise keys do not matter, and are not looked up."""
     return settings.kind is not QueueKind.PARALLEL or settings.merge > 1
+
+
+def _order(settings: QueueSettings) -> tuple[QueueKind, bool]:
+    """What decides which jobs wait for which others."""
+    return settings.kind, settings.merge > 1
