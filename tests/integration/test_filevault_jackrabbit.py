@@ -351,6 +351,9 @@ class PolicySource(MemorySource):
     def package_properties(self) -> dict[str, str]:
         return {"acHandling": "overwrite"}
 
+    def other_metadata(self) -> Sequence[str]:
+        return ()
+
 
 def policy_source(*entries: tuple[str, str]) -> PolicySource:
     """A page with an access control list; of each entry the name and the privilege."""

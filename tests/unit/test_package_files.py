@@ -33,7 +33,7 @@ from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.prefixes import ContentRefusedError
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.builder import shipment_of, shipped_properties, unpublished_properties
+from mailboat.publisher.builder import shipment_of, shipped_properties, unpublished_of
 from mailboat.publisher.publisher import own_roots
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.target_model import ModelTree
@@ -237,8 +237,25 @@ def test_publication_keeps_the_property_that_importers_of_content_read(described
     """Each other one is among those that `plan` lists as not published."""
     shipped = shipped_properties(described.package_properties())
     assert shipped == {"acHandling": "overwrite"}
-    assert unpublished_properties(described) == sorted({*STANDARD_PROPERTIES, "acme:note"} - shipped.keys())
-    assert unpublished_properties(MemorySource([])) == []
+    assert unpublished_of(described).properties == sorted({*STANDARD_PROPERTIES, "acme:note"} - shipped.keys())
+    assert unpublished_of(MemorySource([])) == ((), ())
+
+
+def test_files_of_metadata_that_packages_leave_out_are_known(checkout: VaultSource, tmp_path: Path) -> None:
+    folder = Path(checkout.uri)
+    others = ["META-INF/maven/g/a/pom.xml", "META-INF/vault/hooks/h.jar", "META-INF/vault/nodetypes.cnd"]
+    for name in (*others, "META-INF/MANIFEST.MF"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    file = tmp_path / "x.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.mkdir("META-INF/vault")
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder).as_posix())
+    for source in (open_checkout_source(folder), WatchedSource(open_archive_source(file), lambda _: None)):
+        with closing(source):
+            assert unpublished_of(source).files == others
 
 
 @pytest.fixture

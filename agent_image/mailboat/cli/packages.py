@@ -14,6 +14,7 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.options import command
 from mailboat.cli.output import Report, bytes_text, count_text
 from mailboat.cli.publish import OptionalPaths, ShallowOption, SourceArgument, content_paths
+from mailboat.cli.publish_requests import left_out_lines
 from mailboat.cli.session import Session
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.composition.home import Home, HomeMissingError
@@ -28,6 +29,7 @@ from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties
+from mailboat.publisher.builder import unpublished_of
 from mailboat.publisher.publisher import own_roots
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
@@ -85,6 +87,7 @@ def build(
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
         summary = files.build(request, shown, into, package_type, given)
+        left_out = unpublished_of(opened).files
     document = {
         "file": str(into),
         "type": str(package_type),
@@ -94,10 +97,12 @@ def build(
         "content_bytes": summary.content_bytes,
         "sha256": summary.package_digest.hex(),
         "tree_digest": summary.tree_digest.hex(),
+        "left_out": list(left_out),
     }
     size = f"{count_text(summary.node_count, 'node')}, {bytes_text(summary.length_bytes)}"
     name = "" if summary.name is None else f"{summary.name}  "
-    session.show(Report(document, [str(into)], lambda: [f"{into}  {name}{size}  {summary.tree_digest.hex()}"]))
+    line = f"{into}  {name}{size}  {summary.tree_digest.hex()}"
+    session.show(Report(document, [str(into)], lambda: [line, *left_out_lines(left_out)]))
 
 
 def _all_of(source: Source) -> tuple[NodePath, ...]:

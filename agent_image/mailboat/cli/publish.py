@@ -30,7 +30,7 @@ from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.builder import owned_of, unpublished_properties
+from mailboat.publisher.builder import Unpublished, owned_of, unpublished_of
 from mailboat.publisher.publisher import own_roots
 
 SourceArgument = Annotated[
@@ -121,18 +121,18 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
 
 def _owned(
     session: Session, request: DistributionRequest | None, place: str | None
-) -> tuple[WorkspaceFilter | None, Sequence[str]]:
-    """What the request replaces, and package properties that stay behind, as a source of this machine says."""
+) -> tuple[WorkspaceFilter | None, Unpublished]:
+    """What the request replaces, and metadata that stays behind, as a source of this machine says."""
     if place is None:
-        return None if request is None else request.filter, ()
+        return None if request is None else request.filter, Unpublished()
     with closing(_open(session, place)) as source:
-        return None if request is None else owned_of(request, source), unpublished_properties(source)
+        return None if request is None else owned_of(request, source), unpublished_of(source)
 
 
 def _plan_report(
     found: PublicationPlan,
     owned: WorkspaceFilter | None,
-    unpublished: Sequence[str],
+    unpublished: Unpublished,
     members: Sequence[SubscriberStatusView],
 ) -> Report:
     replaced = [] if owned is None else [filter_set for filter_set in owned.sets if _is_replaced(filter_set)]
@@ -146,7 +146,8 @@ def _plan_report(
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
         "replaces": sorted(filter_set.root for filter_set in replaced),
-        "unpublished_properties": list(unpublished),
+        "unpublished_properties": list(unpublished.properties),
+        "unpublished_files": list(unpublished.files),
         "behind": {member.name: member.lag for member in members},
         "errors": {member.name: document_of(member.error) for member in members if member.error is not None},
     }
@@ -207,7 +208,7 @@ def publish(
         publish_through(session, ship, delivery)
         return
     transfer = Transfer(sys.stderr)
-    unpublished: list[str] = []
+    unpublished: list[Unpublished] = []
 
     def ship_shown(control: Control, name: str) -> Iterator[DistributionView]:
         with transfer:
@@ -217,7 +218,7 @@ def publish(
 
     def open_shown() -> Source:
         opened = _open(session, place)
-        unpublished[:] = unpublished_properties(opened)
+        unpublished[:] = [unpublished_of(opened)]
         return WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
 
     publish_through(session, ship_shown, delivery, LocalSource(open_shown, transfer), unpublished)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mailboat.api.control import Control
 from mailboat.api.records import DistributionView, document_of
@@ -24,21 +24,26 @@ from mailboat.errors import MailboatError
 from mailboat.maintenance.blob_sweep import sweep
 from mailboat.maintenance.schedule import maintain
 from mailboat.model.messages import Action
+from mailboat.publisher.builder import Unpublished
 
 _PACKAGE_FIELDS = (
     *("package_id", "offset", "action", "paths", "request_id", "repeated"),
     *("nodes", "package_bytes", "content_bytes", "inline"),
 )
+_SHOWN_FILES: Final = 10
 _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")
 
 
 def published_report(
-    packages: Sequence[DistributionView], outcome: Followed | None = None, unpublished: Sequence[str] = ()
+    packages: Sequence[DistributionView], outcome: Followed | None = None, unpublished: Unpublished | None = None
 ) -> Report:
-    """The packages, their outcomes where the command waited for them, and the source's properties left out."""
+    """The packages, their outcomes where the command waited for them, and the source's metadata left out."""
     document: dict[str, Any] = {"packages": [_document(package) for package in packages]}
-    if unpublished:
-        document["unpublished_properties"] = list(unpublished)
+    unpublished = unpublished or Unpublished()
+    if unpublished.properties:
+        document["unpublished_properties"] = list(unpublished.properties)
+    if unpublished.files:
+        document["unpublished_files"] = list(unpublished.files)
     if outcome is not None:
         view = document_of(outcome.view)
         document["followers"] = {
@@ -73,10 +78,18 @@ def published_lines(packages: Sequence[DistributionView]) -> Iterator[str]:
         yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
 
 
-def unpublished_lines(properties: Sequence[str]) -> Iterator[str]:
-    """What of the source's package properties stays behind, in at most one line."""
-    if properties:
-        yield f"not published, as importers of content read none of them: {', '.join(properties)}"
+def unpublished_lines(unpublished: Unpublished) -> Iterator[str]:
+    """What of the source's metadata stays behind, a line for properties and one for files."""
+    if unpublished.properties:
+        yield f"not published, as importers of content read none of them: {', '.join(unpublished.properties)}"
+    yield from left_out_lines(unpublished.files)
+
+
+def left_out_lines(files: Sequence[str]) -> Iterator[str]:
+    """The files of `META-INF` that a package does not have, in at most one line."""
+    if files:
+        more = f", and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+        yield f"left out: {', '.join(files[:_SHOWN_FILES])}{more}"
 
 
 def _action_text(one: DistributionView) -> str:
@@ -135,7 +148,7 @@ class AwaitedPackages(NamedTuple):
         seconds: How long.
         started: When publishing began, on the clock.
         clock: Time.
-        unpublished: Package properties of the source that were left out.
+        unpublished: Metadata of the source that was left out.
     """
 
     publisher: str
@@ -143,7 +156,7 @@ class AwaitedPackages(NamedTuple):
     seconds: float
     started: float
     clock: Clock
-    unpublished: Sequence[str]
+    unpublished: Unpublished | None
 
 
 def publish_through(
@@ -151,11 +164,11 @@ def publish_through(
     publish: Callable[[Control, str], Iterable[DistributionView]],
     delivery: RequestOptions,
     source: LocalSource | None = None,
-    unpublished: Sequence[str] = (),
+    unpublished: Sequence[Unpublished] = (),
 ) -> None:
     """Publish through the control port, print the packages, and wait for the subscribers when asked to.
 
-    `unpublished` are package properties of the source that are left out, known when the packages are.
+    `unpublished` has what is left out of the source's metadata once the packages are known.
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
@@ -167,12 +180,15 @@ def publish_through(
     with session.control(publishing) as control:
         started = clock.monotonic()
         packages = _published(session, publish(control, name))
+        known = next(iter(unpublished), None)
         # people see the receipts before the wait, programs get one document after it
         if delivery.wait is None or not packages or session.output is Output.TABLE:
-            session.show(published_report(packages, unpublished=unpublished if packages else ()))
+            session.show(published_report(packages, unpublished=known if packages else None))
         if delivery.wait is not None and packages:
             outcome = _await_subscribers(
-                session, control, AwaitedPackages(name, packages, delivery.wait, started, clock, unpublished)
+                session,
+                control,
+                AwaitedPackages(name, packages, delivery.wait, started, clock, known),
             )
     if outcome is not None:
         end_by([outcome.view])

@@ -220,6 +220,9 @@ class DescribedSource(NamedSource, Protocol):
     def package_properties(self) -> Mapping[str, str]:
         """What its `properties.xml` says; a package of the content keeps it."""
 
+    def other_metadata(self) -> Sequence[str]:
+        """The other files of `META-INF`, such as node types and hooks: a package of the content has none of them."""
+
 
 class Attempt(Frozen):
     """That the package at `offset` failed before: persisted, so that a restart does not reset the count."""

@@ -378,10 +378,25 @@ def shipped_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in properties.items() if key in _SHIPPED_PROPERTIES}
 
 
-def unpublished_properties(source: Source) -> list[str]:
-    """Which of the source's package properties a publication leaves out."""
+class Unpublished(NamedTuple):
+    """What a publication leaves out of a source's metadata.
+
+    Attributes:
+        properties: Names of package properties.
+        files: Files of `META-INF`.
+    """
+
+    properties: Sequence[str] = ()
+    files: Sequence[str] = ()
+
+
+def unpublished_of(source: Source) -> Unpublished:
+    """What a publication leaves out of the metadata of a source."""
     described = description_of(source)
-    return [] if described is None else sorted(described.package_properties().keys() - _SHIPPED_PROPERTIES)
+    if described is None:
+        return Unpublished()
+    properties = described.package_properties().keys() - _SHIPPED_PROPERTIES
+    return Unpublished(sorted(properties), described.other_metadata())
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
@@ -48,6 +48,9 @@ from mailboat.packages.filevault.xml_namespaces import Namespaces
 from mailboat.packages.port import refusals_of
 from mailboat.wire.node_bodies import OpenBinary
 
+_META: Final = "META-INF"
+_REWRITTEN: Final = frozenset({FILTER_XML, PROPERTIES_XML, f"{_META}/MANIFEST.MF"})
+"""What a package has of its own."""
 _Above = tuple[NodePath, NodeText | None]
 """A node above covered ones, and what defines it; None for a mere directory."""
 
@@ -60,6 +63,7 @@ class VaultSource:
         self.uri = uri
         self.filter: WorkspaceFilter | None = None
         self.properties: Mapping[str, str] = {}
+        self.metadata: Sequence[str] = ()
         self._aggregates = aggregates
         self._directory = directory
         self._stream = stream
@@ -114,6 +118,9 @@ class VaultSource:
 
     def package_properties(self) -> Mapping[str, str]:
         return kept_properties(self.properties)
+
+    def other_metadata(self) -> Sequence[str]:
+        return sorted(name for name in self.metadata if name not in _REWRITTEN)
 
     def close(self) -> None:
         if self._stream is not None:
@@ -199,7 +206,16 @@ def _opened_checkout(folder: Path) -> VaultSource:
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     source.properties = {} if content is None else parse_properties(content)
     check_properties(source.properties)
+    source.metadata = _files_of(folder / _META)
     return source
+
+
+def _files_of(meta: Path) -> list[str]:
+    return [
+        (Path(folder) / name).relative_to(meta.parent).as_posix()
+        for folder, _, names in os.walk(meta)
+        for name in names
+    ]
 
 
 def open_archive_source(
@@ -231,6 +247,7 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     source = VaultSource(str(file), aggregates, package.content(), stream)
     source.filter = owned
     source.properties = package.properties
+    source.metadata = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
     return source
 
 
