@@ -10,7 +10,7 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from mailboat.clock import Clock
+from mailboat.clock import Backoff, Clock
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS
@@ -39,6 +39,8 @@ from mailboat.model.jobs import (
 _LOG: Final = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 0.02
 """How long a call is left to the worker that is preferred for it."""
+_VOID_BACKOFF: Final = Backoff(0.1, 30.0)
+"""Between claims that started nothing although nothing changed since the proposal: each is a record."""
 _NEW: Final = tuple.__new__
 """Makes a named tuple: its own constructor is interpreted, and there is one for every call."""
 _NO_WORKER: Final = "agent"
@@ -58,6 +60,8 @@ class LogSource:
         self._is_interrupted = False
         self._log_time_at = clock.monotonic()
         self._passed_over_at: dict[str, float] = {}
+        self._void_claims: dict[str, tuple[int, float]] = {}
+        """By worker: claims in a row that started nothing for no reason, and the moment of the next one."""
         self._tick_delay_ms = chance.uniform(0.0, _MOST_TICK_DELAY_MS)
 
     def poll(self, offer: Offer, free: int, held: Collection[CallId], wait_seconds: float) -> PollResult:
@@ -138,6 +142,7 @@ class LogSource:
 
     def leave(self, worker: str) -> None:
         self._passed_over_at.pop(worker, None)
+        self._void_claims.pop(worker, None)
         # Of claims whose answer was lost, and of handlers that ignored their stop: no one else could take them before
         # their leases end. One that is over by now changes nothing. Its last claim may be appended and not read.
         self.catch_up()
@@ -196,6 +201,9 @@ class LogSource:
 
     def _claim(self, worker: str, free: int, now: float) -> bool:
         """Claim what may start and is due to this worker; whether something was claimed."""
+        voids, again_at = self._void_claims.get(worker, (0, now))
+        if now < again_at:
+            return False
         proposal = plan_claims(self.topic.fold, worker, min(free, MAX_BATCH))
         groups = proposal.preferred
         if not groups and proposal.others and now - self._passed_over_at.setdefault(worker, now) >= _GRACE_SECONDS:
@@ -208,8 +216,21 @@ class LogSource:
         # The claim counts only once the fold has applied it: another claim may be before it in the log.
         (offset,) = self.topic.append(JobsClaimed.of(worker, _within_batch(groups)))
         self._failpoints.reach(Failpoint.JOBS_CLAIMED)
-        self.topic.follow_to(offset, self.see)
-        return True
+        has_changes = False
+
+        def seen(at: Offset, applied: Applied) -> None:
+            nonlocal has_changes
+            self.see(at, applied)
+            has_changes = has_changes or (at <= offset and bool(applied.changes or applied.added))
+
+        self.topic.follow_to(offset, seen)
+        if has_changes:
+            self._void_claims.pop(worker, None)
+            return True
+        self._void_claims[worker] = (voids + 1, now + _VOID_BACKOFF.pause(voids + 1, self._chance))
+        if not voids:
+            _LOG.warning("worker %s: its claim at offset %d of the job topic is void; it tries again", worker, offset)
+        return False
 
     def _plan_next(self, worker: str, ending: int, free: int) -> list[JobRecord]:
         """The claim that takes the place of calls that end now."""
@@ -279,6 +300,8 @@ class LogSource:
         seconds = [self._announce_in(worker, now)]
         if worker in self._passed_over_at:
             seconds.append(self._passed_over_at[worker] + _GRACE_SECONDS - now)
+        if (again_at := self._void_claims.get(worker, (0, now))[1]) > now:
+            seconds.append(again_at - now)
         moment_ms = self.topic.fold.next_moment_ms()
         if moment_ms is not None:
             seconds.append((moment_ms + self._tick_delay_ms - self._log_now_ms(now)) / 1000)
