@@ -124,6 +124,21 @@ CASES = {
             ),
         }
     ),
+    "numbers and dates of Java's forms": Odd(
+        {
+            **ABOVE,
+            "content/a": node(
+                'a="{Date}2020-01-01T00:00:00Z" b="{Date}2020-01-01T00:00:00.000+0100"'
+                ' c="{Date}12020-01-01T00:00:00.000Z"'
+                ' d="{Date}2020-02-30T00:00:00.000Z" e="{Date}2020-01-01T24:00:00.000Z" f="{Decimal} 1"'
+                ' g="{Decimal}\u0663" h="{Long}\u0663" i="{Decimal}[1e0\u0663]" j="{Long}\U0001d7d9"'
+                ' k="{Decimal}1e2147483648"'
+            ),
+        }
+    ),
+    "filter that says more than is known": Odd(
+        {**ABOVE, "content/a": node('t="new"')}, '<filter root="/content/a/" mode="" type="CLEANUP" own="1"/>'
+    ),
     "type without its end": Odd({**ABOVE, "content/a": node('a="{Long" b="{Foo[x\\,y]" c="{"')}),
     "plain document type": Odd({**ABOVE, "content/a": "<!DOCTYPE root>" + node('t="new"')}),
     "possessive expression": Odd(

@@ -84,12 +84,35 @@ def test_a_double_is_read_as_java_reads_it(text: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("{Long}\u0663", LONG, "3"),
+        ("{Long}-\u0663", LONG, "-3"),
+        ("{Long}" + "0" * 5000 + "12", LONG, "12"),
+        ("{Decimal}\u0663", PropertyType.DECIMAL, "3"),
+        ("{Decimal}1\u0663.\u0664", PropertyType.DECIMAL, "13.4"),
+        ("{Decimal}1e\u0663", PropertyType.DECIMAL, "1E+3"),
+        ("{Decimal}1e00000000000000001", PropertyType.DECIMAL, "1E+1"),
+        ("{Date}\u0662020-01-01T00:00:00.00\u0663Z", PropertyType.DATE, "2020-01-01T00:00:00.003Z"),
+        ("{Date}2020-+1-01T-0:00:00.+00-09:30", PropertyType.DATE, "2020-01-01T00:00:00.000-09:30"),
+        ("{Date}-+020-01-01T00:00:00.000Z", PropertyType.DATE, "-0020-01-01T00:00:00.000Z"),
+    ],
+)
+def test_a_number_or_date_is_read_as_java_reads_it(text: str, kind: PropertyType, value: str) -> None:
+    assert parse_values(text)[:3] == (kind, False, (value,))
+    assert parse_values(text.replace("}", "}[") + "]")[:3] == (kind, True, (value,))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "{Long}[1,x]",
         "{Double}[1,x]",
-        "{Decimal}\u0661",
-        "{Date}2020-01-02T03:04Z",
+        "{Decimal}[ 1]",
+        "{Decimal}1e2147483647",
+        "{Decimal}" + "1" * 500,
+        "{Date}[2020-01-02T03:04Z]",
+        "{Date}2020-01-02T03:04:05.678",
         "{Nothing}1",
         "{hello, world}",
         "\\u12",
@@ -108,6 +131,26 @@ def test_what_filevault_guesses_at_is_refused(text: str) -> None:
         "{Long}9223372036854775808",
         "{Date}today",
         "{Date}1582-10-07T00:00:00.000Z",
+        "{Date}2020-01-02T03:04Z",
+        "{Date}2020-01-01T00:00:00Z",
+        "{Date}2020-01-01T00:00:00.000+0100",
+        "{Date}2020-01-01T00:00:00.000+24:00",
+        "{Date}2020-01-01T00:00:00.000+\u06601:00",
+        "{Date}2020-02-30T00:00:00.000Z",
+        "{Date}2020-13-01T00:00:00.000Z",
+        "{Date}2020-01-01T24:00:00.000Z",
+        "{Date}2020-01-01T00:00:60.000Z",
+        "{Date}2020-01-01T-1:00:00.000Z",
+        "{Date}202\U0001d7d8-01-01T00:00:00.000Z",
+        "{Date}12020-01-01T00:00:00.000Z",
+        "{Long}\U0001d7d9",
+        "{Long}\u0669223372036854775808",
+        "{Decimal} 1",
+        "{Decimal}.",
+        "{Decimal}1e2147483648",
+        "{Decimal}1.5e-2147483647",
+        "{Decimal}\U0001d7d9",
+        "{Double}\u0663",
         "{Double}",
         "{Double}0x1",
         "{Double}1_0",

@@ -9,7 +9,13 @@ import time
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError, UntrustedInputError
+from mailboat.errors import (
+    LimitExceededError,
+    PackageCorruptError,
+    PathRefusedError,
+    UnknownRequiredFeatureError,
+    UntrustedInputError,
+)
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.filter_xml import MAX_FILTER_BYTES, format_filter, parse_filter
@@ -84,12 +90,10 @@ def test_any_filter_comes_back(roots: list[str], mode: ImportMode, is_shallow: b
     [
         "",
         "<x/>",
-        '<workspaceFilter version="2.0"/>',
+        '<workspaceFilter version="2.0"><filter root="/a"/></workspaceFilter>',
         '<workspaceFilter version="1.0"><filter/></workspaceFilter>',
         '<workspaceFilter version="1.0"><filter root="/a" mode="wipe"/></workspaceFilter>',
-        '<workspaceFilter version="1.0"><filter root="/a" type="other"/></workspaceFilter>',
-        '<workspaceFilter version="1.0"><filter root="a/b"/></workspaceFilter>',
-        '<workspaceFilter version="1.0"><filter root="/a/../b"/></workspaceFilter>',
+        '<workspaceFilter version="x"><filter root="/a"/></workspaceFilter>',
         '<workspaceFilter version="1.0"><include pattern="a"/></workspaceFilter>',
         '<workspaceFilter version="1.0"><filter root="/a"><include/></filter></workspaceFilter>',
         '<!DOCTYPE x [<!ENTITY a "b">]><workspaceFilter version="1.0"/>',
@@ -99,6 +103,32 @@ def test_any_filter_comes_back(roots: list[str], mode: ImportMode, is_shallow: b
 def test_a_filter_that_is_not_one_is_refused(document: str) -> None:
     with pytest.raises(UntrustedInputError):
         parse_filter(document.encode())
+
+
+@pytest.mark.parametrize("inner", ["", "<filter/>", '<filter root=""/>'])
+def test_a_filter_without_a_root_is_refused_with_a_next_step(inner: str) -> None:
+    """FileVault would import nodes that are missing, or replace all content."""
+    with pytest.raises(PackageCorruptError, match="root") as refused:
+        parsed(inner)
+    assert "name each root" in (refused.value.next_step or "")
+
+
+@pytest.mark.parametrize("root", ["a/b", "/a/../b", "/a/./b", "/a//b", "/a//", " /a", "/a[1]/../b"])
+def test_a_root_at_which_filevault_finds_no_content_is_refused(root: str) -> None:
+    with pytest.raises(PathRefusedError) as refused:
+        parsed(f'<filter root="{root}"/>')
+    assert "absolute path" in (refused.value.next_step or "")
+
+
+@pytest.mark.parametrize("version", ["1", "1.0", " 1.0d ", "0.5", ""])
+def test_versions_are_numbers_of_java(version: str) -> None:
+    document = f'<workspaceFilter version="{version}"><filter root="/a"/></workspaceFilter>'
+    assert parse_filter(document.encode()) == WorkspaceFilter((FilterSet(NodePath("/a")),))
+
+
+@pytest.mark.parametrize("said", ['type="foo"', 'type="CLEANUP"', 'type=""', 'mode=""'])
+def test_an_unknown_type_or_empty_mode_says_nothing(said: str) -> None:
+    assert parsed(f'<filter root="/a/" {said}/>') == WorkspaceFilter((FilterSet(NodePath("/a")),))
 
 
 def test_a_filter_beyond_the_limits_is_refused() -> None:

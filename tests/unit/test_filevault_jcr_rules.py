@@ -81,6 +81,7 @@ def test_names_are_not_judged_for_readers_of_our_own() -> None:
         (PropertyType.WEAK_REFERENCE, "x", "not a UUID"),
         (PropertyType.REFERENCE, f"{UUID}0", "not a UUID"),
         (PropertyType.DATE, "1582-10-07T00:00:00.000Z", "not in the calendar"),
+        (PropertyType.DATE, "-12020-01-01T00:00:00.000Z", "not in the calendar"),
         (PropertyType.PATH, "../x", "the step"),
         (PropertyType.PATH, ".", "the step"),
         (PropertyType.PATH, "/a//b", "an empty step"),

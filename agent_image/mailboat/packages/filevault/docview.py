@@ -10,7 +10,6 @@ Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its ow
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import Final, NamedTuple
 from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
 from mailboat.model.values import canonical_value
+from mailboat.packages.filevault.java_values import read_java
 
 BINARY_REF: Final = "BinaryRef"
 
@@ -61,28 +61,13 @@ _SINGLE_ESCAPES: Final = re.compile(rf"[\\{_NOT_XML}]")
 _OPENING: Final = frozenset("[{")
 _MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
 
-
-_JAVA_DOUBLE: Final = re.compile(
-    r"(?P<sign>[+-]?)(?:(?P<special>NaN|Infinity)"
-    r"|(?:(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)"
-    r"|(?P<decimal>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?)\Z"
-)
-_TRIMMED_BY_JAVA: Final = "".join(map(chr, range(33)))
-_PERHAPS_JAVA: Final = {
-    PropertyType.LONG: re.compile(r"(?![ -~]*\Z)[+-]?\d+\Z"),
-    PropertyType.DOUBLE: re.compile(r"(?!)"),  # _double reads all that Java does
-    PropertyType.DECIMAL: re.compile(r"(?=.*\d)[\d+\-.eE]+\Z"),
-    PropertyType.DATE: re.compile(r"[+-]?\d{4,}-\d\d-\d\dT"),
-}
-"""Values that Java might take for one of the type, though no value here: what FileVault makes of them is not known."""
-
 _NO_UUID: Final = re.compile(r"(?![0-9a-fA-F]+(?:-[0-9a-fA-F]+){4}\Z)")
 _NOT_OF_TYPE: Final = {
     PropertyType.NAME: re.compile(r"\.?\Z|:|[^{}]*(?:[/|*\[\]]|:\Z|:[^{}]*:)"),
     PropertyType.PATH: re.compile(r"[^{}]*(?://|[|*])"),
     PropertyType.REFERENCE: _NO_UUID,
     PropertyType.WEAK_REFERENCE: _NO_UUID,
-    PropertyType.DATE: re.compile(r"1582-10-(?:0[5-9]|1[0-4])T"),
+    PropertyType.DATE: re.compile(r"1582-10-(?:0[5-9]|1[0-4])T|[+-]?[0-9]{5}"),
 }
 """What Oak refuses as a value of the type. Nodes of other sources may have it: see `jcr_rules.py`."""
 
@@ -125,11 +110,13 @@ def parse_values(text: str) -> ParsedValues:
     if kind is PropertyType.BOOLEAN:
         values = tuple(["true" if value.lower() == "true" else "false" for value in values])
     elif kind not in _UNCHECKED:
-        try:
-            values = tuple([_checked(kind, value) for value in values])
-        except ValueRefusedError:
-            if is_multiple or _PERHAPS_JAVA[kind].match(values[0]):
-                raise
+        read = [_checked(kind, value) for value in values]
+        held = tuple([value for value in read if value is not None])
+        if len(held) == len(values):
+            values = held
+        elif is_multiple:
+            raise ValueRefusedError(f"{values[read.index(None)][:80]!r} is not a {kind.name} value")
+        else:
             kind = PropertyType.STRING  # FileVault makes a String of one value that is not of its type
     if not is_multiple and kind in _NOT_OF_TYPE and _NOT_OF_TYPE[kind].match(values[0]):
         kind = PropertyType.STRING
@@ -138,23 +125,12 @@ def parse_values(text: str) -> ParsedValues:
     return ParsedValues(kind, is_multiple, values, is_reference)
 
 
-def _checked(kind: PropertyType, text: str) -> str:
-    return _double(text) if kind is PropertyType.DOUBLE else canonical_value(kind, text)
-
-
-def _double(text: str) -> str:
-    """A Double as Java's `Double.parseDouble` reads it: also `0x1p3`, `1d` and, for `1e999`, infinity."""
-    match = _JAVA_DOUBLE.match(text.strip(_TRIMMED_BY_JAVA))
-    if match is None:
-        raise ValueRefusedError(f"{text[:80]!r} is not a DOUBLE value")
-    if match["special"] == "NaN":
-        return "NaN"
+def _checked(kind: PropertyType, text: str) -> str | None:
+    """The canonical form; None for what FileVault does not take for a value of the type."""
     try:
-        value = float.fromhex(match["hex"]) if match["hex"] else float(match["decimal"] or "inf")
-    except OverflowError:
-        value = math.inf
-    number = repr(value) if math.isfinite(value) else "Infinity"
-    return f"-{number}" if match["sign"] == "-" else number
+        return canonical_value(kind, text)
+    except ValueRefusedError:
+        return read_java(kind, text)
 
 
 def _named_type(text: str, end: int) -> PropertyType:

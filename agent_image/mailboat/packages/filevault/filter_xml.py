@@ -16,6 +16,7 @@ from typing import Final
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError, UntrustedInputError
 from mailboat.model.filters import MAX_RULES, FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.paths import NodePath, parse_path
+from mailboat.packages.filevault.java_values import read_double
 from mailboat.packages.filevault.markup import XML_HEAD, attribute_pairs, escape, parse_small
 from mailboat.packages.filevault.patterns import compile_java, java_form, quote_java
 
@@ -26,7 +27,8 @@ _MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
     {mode.value: mode for mode in ImportMode} | {"update": ImportMode.UPDATE_PROPERTIES}
 )
 _CLEANUP: Final = "cleanup"
-_TYPES: Final = frozenset({_CLEANUP, ""})
+_VERSION: Final = 1.0
+_NAME_ROOTS: Final = 'name each root of the package in its filter.xml, as <filter root="/content/site"/>'
 _HEAD: Final = f'{XML_HEAD}<workspaceFilter version="1.0">\n'
 _ROOT: Final = '    <filter root="'
 _TAIL: Final = "</workspaceFilter>\n"
@@ -49,6 +51,12 @@ def parse_filter(content: bytes) -> WorkspaceFilter:
     parse_small(content, FILTER_XML, reading.start, MAX_FILTER_BYTES)
     if not reading.is_filter:
         raise PackageCorruptError("the filter has no workspaceFilter element", entry=FILTER_XML)
+    if not reading.sets:
+        raise PackageCorruptError(
+            "the filter names no root; FileVault would import only nodes that are missing",
+            next_step=_NAME_ROOTS,
+            entry=FILTER_XML,
+        )
     return WorkspaceFilter(tuple(filter_set.build() for filter_set in reading.sets))
 
 
@@ -117,8 +125,7 @@ class _Reading:
         pairs = attribute_pairs(attributes)
         if name == "workspaceFilter" and not self.is_filter:
             self.is_filter = True
-            if pairs.get("version", "1.0") != "1.0":
-                raise self._refused(f"version {pairs['version'][:20]!r} is not known")
+            self._check_version(pairs.get("version") or "1.0")
         elif name == "filter" and self.is_filter:
             self._start_set(pairs)
         elif name in ("include", "exclude") and self.sets:
@@ -126,16 +133,27 @@ class _Reading:
         else:
             raise self._refused(f"the element {name[:40]!r} is not known there")
 
+    def _check_version(self, version: str) -> None:
+        """A number that Java reads, as `1` or `1.0`."""
+        number = read_double(version)
+        if number is None or float(number) > _VERSION:
+            raise self._refused(f"version {version[:20]!r} is not known; known is up to {_VERSION}")
+
     def _start_set(self, pairs: dict[str, str]) -> None:
-        mode, kind = _MODES.get(pairs.get("mode", "replace").lower()), pairs.get("type", "")
-        if mode is None or kind not in _TYPES or "root" not in pairs:
-            raise self._refused(f"a filter has no root, or a mode or type that is not known: {pairs!r:.200}")
+        named, root = pairs.get("mode") or "replace", pairs.get("root")
+        mode = _MODES.get(named.lower())
+        if mode is None:
+            raise self._refused(f"mode {named[:40]!r} is not known; known are {', '.join(_MODES)}")
+        if not root:
+            raise self._refused("a filter element has no root, which FileVault takes for all content", _NAME_ROOTS)
         self._count()
         try:
-            root = parse_path(pairs["root"].rstrip("/") or "/")
+            path = parse_path(root.removesuffix("/") or "/")
         except PathRefusedError as error:
-            raise error.with_facts(entry=FILTER_XML) from None
-        self.sets.append(_SetReading(root, mode, is_cleanup=kind == _CLEANUP))
+            raise error.with_facts(entry=FILTER_XML).with_next_step(
+                "write the root as an absolute path; FileVault finds no content at others"
+            ) from None
+        self.sets.append(_SetReading(path, mode, is_cleanup=pairs.get("type") == _CLEANUP))
 
     def _start_rule(self, is_include: bool, pairs: dict[str, str]) -> None:  # noqa: FBT001  # one caller, above
         if "pattern" not in pairs:
@@ -149,5 +167,5 @@ class _Reading:
         if self._rule_count > MAX_RULES:
             raise LimitExceededError("the filter has too many roots and rules", entry=FILTER_XML, limit=MAX_RULES)
 
-    def _refused(self, reason: str) -> PackageCorruptError:
-        return PackageCorruptError(f"the filter can't be understood: {reason}", entry=FILTER_XML)
+    def _refused(self, reason: str, next_step: str | None = None) -> PackageCorruptError:
+        return PackageCorruptError(f"the filter can't be understood: {reason}", next_step=next_step, entry=FILTER_XML)

@@ -29,8 +29,8 @@ _FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
 _PREFIX: Final = re.compile(rf"{PREFIX}\Z")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _DATE: Final = re.compile(r"[+-]?[0-9]{4,}-[0-9]{2}-[0-9]{2}T")
-_IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
-"""The days between the Julian and the Gregorian calendar, which Java's does not have."""
+_NO_DATE: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T|[+-]?[0-9]{5}")
+"""Days between the Julian and the Gregorian calendar, and years of more than four digits: Oak makes Strings of them."""
 _LATER_SIBLING: Final = re.compile(r"(.+)\[(?:[2-9]|[1-9][0-9]{1,8})\]\Z", re.DOTALL)
 """All but the first of siblings of one name: importers of Jackrabbit 2 take them, those of Oak leave them out."""
 _STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
@@ -253,7 +253,7 @@ def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str 
         found = next((value for value in one.values if not _UUID.match(str(value))), None)
         return None if found is None else f"{found!r:.80} is not a UUID"
     if one.type is PropertyType.DATE:
-        found = next((value for value in one.values if _IN_GAP.match(str(value))), None)
+        found = next((value for value in one.values if _NO_DATE.match(str(value))), None)
         return None if found is None else f"the day of {found} is not in the calendar"
     return None
 
