@@ -115,9 +115,8 @@ def test_a_filter_without_a_root_is_refused_with_a_next_step(inner: str) -> None
 
 @pytest.mark.parametrize("root", ["a/b", "/a/../b", "/a/./b", "/a//b", "/a//", " /a", "/a[1]/../b"])
 def test_a_root_at_which_filevault_finds_no_content_is_refused(root: str) -> None:
-    with pytest.raises(PathRefusedError) as refused:
+    with pytest.raises(PathRefusedError, match=r"META-INF/vault/filter\.xml"):
         parsed(f'<filter root="{root}"/>')
-    assert "absolute path" in (refused.value.next_step or "")
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", " 1.0d ", "0.5", ""])
