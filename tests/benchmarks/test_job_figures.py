@@ -23,6 +23,7 @@ from typing import Any
 
 from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.control.job_service import JobService
 from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.fold import JobFold
@@ -33,7 +34,7 @@ from mailboat.jobs.source import Offer
 from mailboat.jobs.topic import JobTopic, open_job_topic
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.port import Journal, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage

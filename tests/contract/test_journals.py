@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.clocks import ManualClock

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.port import Target
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import Position

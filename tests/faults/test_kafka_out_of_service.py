@@ -25,7 +25,7 @@ from mailboat.errors import JournalUnavailableError
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.config.storage import KafkaConfig
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.port import TopicSettings
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.model.identifiers import TopicName
 
 servers, topic = sys.argv[1], TopicName("asked")

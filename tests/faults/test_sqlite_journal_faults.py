@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import (
     JournalCorruptError,
     JournalMissingError,
@@ -29,7 +30,7 @@ from mailboat.failpoints import NoFailpoints
 from mailboat.jobs.job_worker import Call, JobWorker, WorkerSettings
 from mailboat.jobs.log_source import LogSource
 from mailboat.jobs.topic import open_job_topic
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors
 from mailboat.journal.sqlite_writer import SqliteWriter

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.locations import open_source, open_target, opened_ledger
 from mailboat.content.sources.folder_entries import FileSignature
 from mailboat.content.sources.known_files import KnownFiles
 from mailboat.errors import JournalCorruptError, MailboatError, PackageCorruptError, TargetCorruptError
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import RequestId, TopicName
 from mailboat.model.paths import ROOT, NodePath

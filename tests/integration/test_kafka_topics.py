@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.clock import SystemClock
 from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, SaslMechanism
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
@@ -27,7 +28,7 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of

@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from mailboat.config.receivers import MailConfig, MailSecurity, RelayConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import EVENT_TOPIC, DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from mailboat.config.storage import RetentionConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import JournalReader, NewRecord, Start, TopicSettings
+from mailboat.journal.port import JournalReader, NewRecord, Start
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState

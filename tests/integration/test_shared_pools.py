@@ -14,13 +14,13 @@ import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.clock import SystemClock
 from mailboat.config.document import Transfer
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.sources.folder import FolderSource
 from mailboat.control.job_service import JobService
 from mailboat.errors import JournalReplacedError, JournalTrimmedError, ProcessorFailedError, UsageError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.jobs.source import Offer
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import Offset
 from mailboat.model.job_rules import JobRule
 from mailboat.model.jobs import NewJob, QueueSettings, pool_queue, pool_topic

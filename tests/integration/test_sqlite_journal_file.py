@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import JournalUnavailableError, MessageTooLargeError, TopicMissingError
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_connection import connect_for_reading
 from mailboat.journal.sqlite_reader import SqliteReader

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.config.topic_settings import TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_harness import read_to_end

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 from mailboat.config.receivers import EventSeverity, WebhookConfig, WebhookFormat
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import UsageError
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.jobs import JobAction, JobsCommanded, NewJob, show_job_id
 from mailboat.model.messages import EVENT_TOPIC, JOB_TOPIC, DistributedEvent, Missed, MissedReason

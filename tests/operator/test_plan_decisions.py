@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,13 +10,26 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, settings_of
 from mailboat.errors import ResourceInvalidError, SecretMalformedError, SecretMissingError, UsageError
+from mailboat.journal.kafka_topics import plan_topic
 from mailboat.model.messages import TopicRole
 from mailboat_operator.brokers import client_options, entry_of, word_of
+from mailboat_operator.definition.amounts import (
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    writable_duration,
+    writable_size,
+)
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
+from mailboat_operator.kinds.publisher.manifests import publisher_config
 from mailboat_operator.kinds.publisher.plan import plan_publisher
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topic_status, wanted_topic
@@ -566,3 +580,93 @@ def test_the_topic_of_jobs_is_taken_over_from_the_agent_that_made_it_and_never_e
     assert changes == [{"retention.ms": "-1", "retention.bytes": "-1"}]
     assert plan.status is not None
     assert plan.status["topicId"] == FOUND.topic_id
+
+
+PACKAGE_LIMITS = {"time": "7d", "size": "10Gi"}
+BUCKET = {"s3": {"bucket": "shop-content"}}
+
+
+def topics_of(spec: dict[str, Any], generation: int = 1) -> dict[JournalRole, Any]:
+    """The Topics that a Journal makes, as the API server would give them, and the Journal."""
+    journal = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, **spec}, finalizers=[])
+    plan = plan_journal(journal, seen(BrokersFound("one", 3)))
+    found = [decode_child(manifest, generation) for manifest in applied(plan.actions, "Topic")]
+    return {one.spec.role: (one, journal) for one in found}
+
+
+def decode_child(manifest: dict[str, Any], generation: int) -> Any:
+    metadata = {**manifest["metadata"], "namespace": "shop", "uid": "uid-topic", "generation": generation}
+    return decode({**manifest, "metadata": metadata})
+
+
+@pytest.mark.parametrize("blobs", [{}, {"blobs": BUCKET}])
+@pytest.mark.parametrize("retention", [{}, PACKAGE_LIMITS, {"time": "90m", "statusTime": "1500ms", "size": "4999"}])
+def test_the_topics_of_a_journal_are_kept_as_an_agent_of_a_publisher_makes_them(blobs: Any, retention: Any) -> None:
+    topics = {"retention": retention, "replicas": 3, "minInsyncReplicas": 2}
+    found = topics_of({**blobs, "topics": topics})
+    assert found.keys() == set(JournalRole)
+    for role, (child, journal) in found.items():
+        config = publisher_config(made("Publisher", "author", {"journalRef": {"name": "main"}}), journal.spec)
+        engine = JOB_TOPIC_SETTINGS if role is JournalRole.JOB else settings_of(TopicRole(role), config)
+        assert wanted_topic(child, journal).config == plan_topic(engine, 3, 2).configuration, role
+
+
+@pytest.mark.parametrize(
+    ("blobs", "limits"),
+    [({}, ("608400000", "13421772800")), ({"blobs": BUCKET}, ("604800000", "10737418240"))],
+)
+def test_brokers_come_after_the_agents_where_pieces_travel_in_the_journal(blobs: Any, limits: Any) -> None:
+    found = topics_of({**blobs, "topics": {"retention": PACKAGE_LIMITS}})
+    package, announcements, jobs = (
+        wanted_topic(*found[role]).config for role in (JournalRole.PACKAGE, JournalRole.DISCOVERY, JournalRole.JOB)
+    )
+    assert (package["retention.ms"], package["retention.bytes"]) == limits
+    assert (package["message.timestamp.type"], package["max.message.bytes"]) == ("LogAppendTime", "1016384")
+    assert announcements["retention.bytes"] == str(64 * 1024 * 1024)
+    assert (jobs["retention.ms"], jobs["retention.bytes"]) == ("-1", "-1")
+
+
+@pytest.mark.parametrize(("role", "is_reported"), [(JournalRole.PACKAGE, False), (JournalRole.STATUS, True)])
+def test_a_topic_of_an_earlier_operator_is_corrected_once(role: JournalRole, *, is_reported: bool) -> None:
+    """The retention of packages is another one in the Topic's spec, so that it is no drift."""
+    generation = 1 if is_reported else 2
+    child, journal = topics_of({"topics": {"retention": PACKAGE_LIMITS}}, generation)[role]
+    known = replace(child, status=replace(child.status, topic_id="id-1", observed_generation=1))
+    wanted = wanted_topic(child, journal)
+    before = TopicFound("id-1", 1, 1, {"retention.ms": "604800001", "retention.bytes": "10737418240"})
+    actions = plan_found(known, wanted, before, NOW).actions
+    assert actions[0] == Configure(wanted.name, wanted.config)
+    assert [one.reason for one in actions if isinstance(one, Report)] == ["DriftCorrected"] * is_reported
+    assert plan_found(known, wanted, replace(before, config=wanted.config), NOW).actions == ()
+
+
+def test_other_configuration_of_a_journals_topic_is_as_its_spec_says() -> None:
+    child, journal = topics_of({})[JournalRole.PACKAGE]
+    own = replace(child, spec=replace(child.spec, config={"segment.bytes": "52428800", "min.compaction.lag.ms": "1"}))
+    changes = {"segment.bytes": "52428800", "min.compaction.lag.ms": "1"}
+    assert wanted_topic(own, journal).config == {**wanted_topic(child, journal).config, **changes}
+
+
+@pytest.mark.parametrize("role", TopicRole)
+def test_a_topic_that_no_journal_made_is_kept_as_its_own_spec_says(role: TopicRole) -> None:
+    spec = {"retention": {"time": "2h"}, "config": {"segment.ms": "3600000"}}
+    wish = made("Topic", f"own-{role}", {"journalRef": {"name": "main"}, "role": str(role), **spec})
+    assert wanted_topic(wish, JOURNAL).config == {"segment.ms": "3600000", "retention.ms": "7200000"}
+
+
+@given(st.integers(1, 9_999_999 * 86_400_000))
+def test_a_duration_that_no_manifest_can_write_becomes_the_next_longer_one(milliseconds: int) -> None:
+    found = writable_duration(milliseconds / 1000)
+    text = format_duration(found)
+    assert re.search(DURATION_PATTERN, text)
+    assert parse_duration(text) == found
+    assert milliseconds / 1000 <= found <= milliseconds / 1000 * 1.001 + 0.001
+
+
+@given(st.integers(1, 10**19))
+def test_a_size_that_no_manifest_can_write_becomes_the_next_larger_one(size_bytes: int) -> None:
+    found = writable_size(size_bytes)
+    text = format_size(found)
+    assert re.search(SIZE_PATTERN, text)
+    assert parse_size(text) == found
+    assert min(size_bytes, 999_999 << 40) <= found <= size_bytes * 1.001

@@ -19,14 +19,18 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 from lightkube.config.kubeconfig import KubeConfig
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, kafka_settings_of, settings_of
 from mailboat.errors import ResourceInvalidError
+from mailboat.model.messages import TopicRole
 from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
+from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
+from mailboat_operator.workload.configuration import topics_config
 from mailboat_operator.workload.pods import AgentImage
 from support.operator_harbour import eventually
 
@@ -60,6 +64,9 @@ class Bench:
 
     def status(self, kind: str, name: str) -> dict[str, Any]:
         return dict(self.server.http.get(self.url(kind, name)).raise_for_status().json()["status"])
+
+    def read(self, kind: str, name: str) -> Any:
+        return decode(self.server.http.get(self.url(kind, name)).raise_for_status().json())
 
     def ready(self, kind: str, name: str) -> tuple[str, str]:
         found = self.status(kind, name)["conditions"][0]
@@ -169,9 +176,15 @@ def test_a_journal_becomes_six_topics_on_the_brokers(bench: Bench) -> None:
     found = bench.status("Journal", "main")
     assert (found["topicsReady"], found["brokers"], bool(found["clusterId"])) == ("6/6", 1, True)
     eventually(lambda: all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES))
-    eventually(lambda: bench.config(f"{bench.prefix}package")["retention.ms"] == "604800000")
-    eventually(lambda: bench.config(f"{bench.prefix}job")["retention.ms"] == "-1")
-    assert [bench.reconcile("Journal", "main"), bench.reconcile("Topic", "main-package")] == [0, 0]
+    config = topics_config(bench.read("Journal", "main").spec)
+    wanted = {str(role): settings_of(role, config) for role in TopicRole} | {"job": JOB_TOPIC_SETTINGS}
+    for role, settings in wanted.items():
+        options = kafka_settings_of(settings, None)
+        eventually(lambda: options.items() <= bench.config(f"{bench.prefix}{role}").items())  # noqa: B023  # at once
+    assert bench.config(f"{bench.prefix}package")["retention.ms"] == "608400000"  # pieces travel in it
+    assert bench.reconcile("Journal", "main") == 0
+    assert {bench.reconcile("Topic", f"main-{role}") for role in ROLES} == {0}
+    assert bench.reasons() == []
 
 
 def test_a_topic_grows_and_its_own_keys_are_kept_from_drifting(bench: Bench) -> None:

@@ -19,6 +19,7 @@ from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import SubscriberConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.digest import tree_digest
 from mailboat.content.port import Source, Target
 from mailboat.content.sources.folder import FolderSource
@@ -27,7 +28,7 @@ from mailboat.content.targets.generations import open_generations_target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, Journal, NewRecord, ReadLimits, Record, TopicSettings
+from mailboat.journal.port import Edge, Journal, NewRecord, ReadLimits, Record
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandResult, Message, StatusMessage

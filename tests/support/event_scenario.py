@@ -13,9 +13,10 @@ from typing import Final
 
 from mailboat.clock import SystemClock
 from mailboat.config.receivers import WebhookConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.control.job_service import JobService
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.jobs import NewJob

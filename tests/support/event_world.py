@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.failpoints import Failpoint
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.job_rules import JobRule
 from mailboat.model.messages import (

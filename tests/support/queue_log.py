@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBatch, Start, TopicSettings
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path

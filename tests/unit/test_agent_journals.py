@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.composition.home import Home
-from mailboat.composition.journals import ClientMissingError, open_journal, topic_settings
+from mailboat.composition.journals import ClientMissingError, open_journal
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.config.decoder import decode_config
 from mailboat.config.storage import KafkaConfig, RetentionConfig
+from mailboat.config.topic_settings import topic_settings
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole
 

@@ -13,8 +13,9 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, SubscriberConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.maintenance import retention, schedule
 from mailboat.maintenance.retention import retention_worker
 from mailboat.maintenance.schedule import maintenance_worker

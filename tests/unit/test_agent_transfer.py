@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.composition.package_formats import transfer_of
 from mailboat.config.decoder import decode_config
-from mailboat.config.document import Transfer
+from mailboat.config.document import Transfer, transfer_of
 
 S3 = {"s3": {"bucket": "content"}}
 KAFKA = {"kafka": {"bootstrap_servers": ["broker:9092"]}}

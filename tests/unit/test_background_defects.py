@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from mailboat.config.receivers import WebhookConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.discovery.announcer import Announcer
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import RecordBatch, TopicSettings
+from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position

@@ -29,11 +29,11 @@ from mailboat.bulk.cutter import (
     revision_of,
 )
 from mailboat.bulk.source_branches import Branch, cut_branch, cut_whole, outermost, plan_branches
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.keys import key_of
 from mailboat.content.listed_nodes import ListedNode, UnlistedEntry
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError, SourceMissingError, UsageError
-from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, Property, PropertyType

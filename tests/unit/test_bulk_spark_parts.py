@@ -33,9 +33,10 @@ from mailboat.bulk.spark.spark_session import (
     reason_of,
 )
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, Record, TopicSettings
+from mailboat.journal.port import NewRecord, Record
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
 from mailboat.model.nodes import Binary, file_node

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 from mailboat.clock import milliseconds_now
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.control.distribution_lookup import Distributions
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, Record, RecordBatch, Start
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import PACKAGE_TOPIC, Action, PackageMessage
 from mailboat.model.paths import NodePath

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.discovery.announcer import Announcer, former_states, states_for
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, ReportStart, SubscriberState
 from mailboat.testing.clocks import ManualClock

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.discovery.topology import MAX_SUBSCRIBERS, REMEMBERED_SECONDS, WINDOW_MS, Rate
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, Record, TopicSettings
+from mailboat.journal.port import NewRecord, Record
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, PingMessage, SubscriberState
 from mailboat.model.positions import LogIdentity

@@ -9,11 +9,12 @@ import pytest
 from mailboat.api.records import JournalView, StatusView, SubscriberStatusView
 from mailboat.api.stream_events import StreamEvent, encode_end, read_events
 from mailboat.clock import moment_of
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.control import event_feed
 from mailboat.control.event_feed import EventFeed, EventTopic
 from mailboat.errors import AgentDefectError, JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import DistributedEvent
 from mailboat.testing.clocks import ManualClock

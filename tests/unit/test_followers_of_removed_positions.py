@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import StagingConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Journal, NewRecord, TopicSettings
+from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandMessage, PackageStatus, StatusMessage
 from mailboat.model.positions import Position

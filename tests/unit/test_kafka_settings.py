@@ -8,17 +8,17 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, KafkaTlsConfig, SaslMechanism
+from mailboat.config.topic_settings import BATCH_BYTES, TopicSettings
 from mailboat.journal.kafka_appender import size_in_log_bytes
 from mailboat.journal.kafka_settings import (
-    BATCH_BYTES,
     KafkaSettings,
     client_options,
     consumer_options,
     producer_options,
     security_options,
 )
-from mailboat.journal.kafka_topic_settings import differences_of, plan_topic
-from mailboat.journal.port import NewRecord, TopicDifference, TopicSettings
+from mailboat.journal.kafka_topics import differences_of, plan_topic
+from mailboat.journal.port import NewRecord, TopicDifference
 
 SECRET = "correct horse battery staple"
 PASSWORD = KafkaSaslConfig(SaslMechanism.SCRAM_SHA_512, "alice")

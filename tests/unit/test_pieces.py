@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import PiecesConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import (
     AppendUncertainError,
     ImportTimeoutError,
@@ -24,7 +25,7 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import NoFailpoints
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record, TopicSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.failpoints import Failpoint
 from mailboat.jobs.topic import open_job_topic
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import (
     Action,

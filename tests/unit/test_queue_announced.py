@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, Record, TopicSettings
+from mailboat.journal.port import NewRecord, Record
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PACKAGE_TOPIC, DiscoveryMessage, SubscriberState
 from mailboat.model.positions import LogIdentity

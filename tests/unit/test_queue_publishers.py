@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import QueueMissingError
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import (
     Action,

@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import JournalUnavailableError
-from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch, Start, TopicSettings
+from mailboat.journal.port import NewRecord, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action
 from mailboat.model.pieces import PieceMessage

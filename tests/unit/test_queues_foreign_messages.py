@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, Message, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import StagingConfig
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.content.port import Target
 from mailboat.content.watched_sources import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
-from mailboat.journal.port import Journal, JournalReader, Start, TopicSettings
+from mailboat.journal.port import Journal, JournalReader, Start
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
     Action,

@@ -14,10 +14,9 @@ from mailboat.bulk.build_records import BuildRequest, Recipe
 from mailboat.bulk.build_reports import Progress, SilentProgress
 from mailboat.bulk.build_run import BuildStages, DriverPorts
 from mailboat.bulk.source_branches import outermost
-from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.source_openers import absolute_source, open_source
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import Transfer
+from mailboat.config.document import Transfer, transfer_of
 from mailboat.content.port import Source
 from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath

@@ -1,4 +1,4 @@
-"""The package formats of a configuration, and how its packages travel.
+"""The package formats of a configuration.
 
 A codec is imported when the first package of its format is met: a subscriber of tree packages never loads the other.
 """
@@ -7,23 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mailboat.config.document import Config, PackageType, Transfer
+from mailboat.config.document import Config, PackageType
 from mailboat.packages.codec_registry import PackageRegistry
 from mailboat.packages.port import PackageCodec
-
-
-def transfer_of(config: Config) -> Transfer:
-    """How packages travel that are too large for one message, with `auto` decided."""
-    if config.publisher.transfer is not Transfer.AUTO:
-        return config.publisher.transfer
-    # publishers and subscribers that share no folder share the journal
-    is_shared = config.blobs.s3 is None and config.journal.kafka is not None
-    return Transfer.CHUNKS if is_shared else Transfer.REFERENCE
-
-
-def is_head_kept(config: Config) -> bool:
-    """Whether agents apply age and size to the package topic, though the log does so: brokers cut through packages."""
-    return config.journal.kafka is not None and transfer_of(config) is Transfer.CHUNKS
 
 
 def codec_names(config: Config) -> Mapping[str, PackageType]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock
 from mailboat.composition.home import Home
-from mailboat.composition.package_formats import transfer_of
+from mailboat.config.document import transfer_of
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, parse_topic_name
 from mailboat.model.messages import TopicRole

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.composition.home import make_folders, make_identity, translated_writes
-from mailboat.composition.journals import make_journal, open_journal, topic_settings
+from mailboat.composition.journals import make_journal, open_journal
 from mailboat.composition.package_formats import (
     CodecsOnDemand,
     codec_names,
-    is_head_kept,
     namespaces_of,
 )
 from mailboat.composition.places import check_folder_place
 from mailboat.composition.stores import open_blobs
+from mailboat.config.topic_settings import settings_of
 from mailboat.errors import AgentMissingError, BlobMissingError, TopicMissingError
 from mailboat.folder_handle import make_path
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.composition.publisher_setup import Meters
     from mailboat.config.document import AgentsConfig, LimitsConfig
-    from mailboat.journal.port import Journal, TopicSettings
+    from mailboat.config.topic_settings import TopicSettings
+    from mailboat.journal.port import Journal
     from mailboat.packages.port import PackageCodec
     from mailboat.publisher.publisher import Publisher
 
@@ -117,8 +118,7 @@ class Workspace:
 
     def topic_settings(self, role: TopicRole) -> TopicSettings:
         """How a topic of this configuration is kept."""
-        config = self.home.config
-        return topic_settings(role, config.retention, is_head_kept=is_head_kept(config))
+        return settings_of(role, self.home.config)
 
     def publisher(self, name: str | None = None) -> Publisher:
         """A publisher agent of this home; None names the configured one. Raises: UsageError for an invalid name."""

@@ -479,3 +479,17 @@ class Config(Section):
     jobs: JobsConfig = field(default_factory=JobsConfig)
     logs: LogsConfig = field(default_factory=LogsConfig)
     tracing: TracingConfig = field(default_factory=TracingConfig)
+
+
+def transfer_of(config: Config) -> Transfer:
+    """How packages travel that are too large for one message, with `auto` decided."""
+    if config.publisher.transfer is not Transfer.AUTO:
+        return config.publisher.transfer
+    # publishers and subscribers that share no folder share the journal
+    is_shared = config.blobs.s3 is None and config.journal.kafka is not None
+    return Transfer.CHUNKS if is_shared else Transfer.REFERENCE
+
+
+def is_head_kept(config: Config) -> bool:
+    """Whether agents apply age and size to the package topic, though the log does so: brokers cut through packages."""
+    return config.journal.kafka is not None and transfer_of(config) is Transfer.CHUNKS

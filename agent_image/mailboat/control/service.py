@@ -27,9 +27,8 @@ from mailboat.api.records import (
     StatusView,
 )
 from mailboat.clock import Deadline
-from mailboat.composition.package_formats import transfer_of
 from mailboat.composition.workspace import Workspace
-from mailboat.config.document import PublisherAgentConfig, Transfer
+from mailboat.config.document import PublisherAgentConfig, Transfer, transfer_of
 from mailboat.control.builds import BuildProgress, BuildsSeen
 from mailboat.control.command_sender import Command, CommandSender, are_answered, nothing_to_clear
 from mailboat.control.distribution_lookup import Distributions

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mailboat.journal.port import Journal, NewRecord, TopicSettings
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS
+from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import TopicName
 from mailboat.model.jobs import MAX_BATCH, JobsAdded, NewJob
 from mailboat.model.messages import JOB_TOPIC
@@ -16,7 +17,7 @@ _MAX_RECORD_BYTES = 900_000  # a record that every broker takes by default
 def ensure_job_topic(journal: Journal, topic: TopicName = JOB_TOPIC) -> None:
     """Create the job topic, unless it exists. Raises: the journal's errors."""
     if topic not in journal.topics():
-        journal.ensure_topic(topic, TopicSettings(retention_seconds=None))  # checkpoints bound it, never time
+        journal.ensure_topic(topic, JOB_TOPIC_SETTINGS)
 
 
 def append_jobs(journal: Journal, jobs: Sequence[NewJob]) -> None:

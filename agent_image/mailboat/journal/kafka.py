@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Self
 from confluent_kafka import KafkaError
 
 from mailboat.clock import Clock
+from mailboat.config.topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicSettings
 from mailboat.errors import (
     AppendUncertainError,
     JournalAccessDeniedError,
@@ -27,9 +28,8 @@ from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaLookup, KafkaReader, ReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
-from mailboat.journal.kafka_topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicPlan, differences_of, plan_topic
-from mailboat.journal.kafka_topics import KafkaTopics
-from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
+from mailboat.journal.kafka_topics import KafkaTopics, TopicPlan, differences_of, plan_topic
+from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import check_sizes, journal_closed
 from mailboat.journal.start_offset import starting_offset
 from mailboat.model.identifiers import Offset, TopicName

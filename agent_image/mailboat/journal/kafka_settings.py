@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mailboat.config.storage import KafkaConfig, KafkaSaslConfig, SaslMechanism
+from mailboat.config.topic_settings import BATCH_BYTES
 
 ClientOptions = dict[str, str | int | float | bool]
 """librdkafka's configuration, by its own names."""
-
-BATCH_BYTES: Final = 128 * 1024
-"""What a producer sends as one batch at most, unless a single record is larger. No topic's limit may be below."""
 
 _CLIENT_ID: Final = "mailboat"  # in the brokers' logs and quotas
 _FETCH_WAIT_MS: Final = 5_000  # a broker holds a fetch that finds nothing; it delays no record

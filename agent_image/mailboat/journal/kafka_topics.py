@@ -22,10 +22,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mailboat.clock import Clock, Deadline
 from mailboat.config.storage import KafkaTlsConfig
+from mailboat.config.topic_settings import MIN_INSYNC, TopicSettings, kafka_settings_of
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
+from mailboat.journal.port import TopicDifference
 from mailboat.journal.refusals import out_of_range, topic_missing
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
@@ -421,3 +423,41 @@ def _only(asked: Mapping[Any, Future[Any]]) -> Any:
 def _resource(topic: TopicName, changes: Sequence[ConfigEntry] | None = None) -> ConfigResource:
     kind = ConfigResource.Type.TOPIC
     return ConfigResource(kind, topic, incremental_configs=None if changes is None else list(changes))
+
+
+class TopicPlan(NamedTuple):
+    """How a topic is to be kept.
+
+    Attributes:
+        configuration: Its settings by Kafka's names.
+        replicas: How many copies; None leaves it to the brokers.
+    """
+
+    configuration: Mapping[str, str]
+    replicas: int | None
+
+
+def plan_topic(settings: TopicSettings, replicas: int | None, min_insync_replicas: int | None) -> TopicPlan:
+    """What a topic with these settings needs of the brokers."""
+    return TopicPlan(kafka_settings_of(settings, min_insync_replicas), replicas)
+
+
+def differences_of(plan: TopicPlan, found: Mapping[str, str | None], replicas: int) -> Sequence[TopicDifference]:
+    """Where a topic is not as planned.
+
+    Args:
+        plan: What is wanted.
+        found: The topic's configuration.
+        replicas: How many copies it has.
+    """
+    differences = [
+        TopicDifference(name, value, found.get(name))
+        for name, value in plan.configuration.items()
+        if found.get(name) != value
+    ]
+    needed = int(plan.configuration.get(MIN_INSYNC) or found.get(MIN_INSYNC) or 1)
+    if plan.replicas is not None and replicas != plan.replicas:
+        differences.append(TopicDifference("replicas", str(plan.replicas), str(replicas)))
+    elif replicas < needed:  # no append would ever be acknowledged
+        differences.append(TopicDifference("replicas", f"{needed} or more", str(replicas)))
+    return differences

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.clock import Clock, milliseconds_now
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.journal.port import (
     Border,
     NewRecord,
@@ -22,7 +23,6 @@ from mailboat.journal.port import (
     RecordBatch,
     Start,
     TopicDifference,
-    TopicSettings,
 )
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
 from mailboat.journal.start_offset import starting_offset

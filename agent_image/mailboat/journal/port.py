@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
@@ -81,21 +82,6 @@ class ReadLimits(Frozen):
 
     max_records: int = 100
     max_bytes: int = 4 * 1024 * 1024
-
-
-class TopicSettings(Frozen):
-    """How a topic is kept.
-
-    Attributes:
-        retention_seconds: Records older than this may be removed; None keeps them.
-        max_message_bytes: The largest value that `append` takes.
-        retention_bytes: When the topic holds more, its oldest records may be removed; None sets no limit. A log that
-            removes whole segments keeps somewhat more.
-    """
-
-    retention_seconds: float | None = 7 * 24 * 3600.0
-    max_message_bytes: int = 1_000_000
-    retention_bytes: int | None = None
 
 
 class TopicDifference(NamedTuple):

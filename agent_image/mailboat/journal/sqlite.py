@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock, milliseconds_now
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.frozen import Frozen
 from mailboat.journal.header_codec import decode_headers
-from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
+from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader

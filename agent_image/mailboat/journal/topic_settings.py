@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mailboat.journal.port import TopicDifference, TopicSettings
+from mailboat.config.topic_settings import TopicSettings
+from mailboat.journal.port import TopicDifference
 from mailboat.model.identifiers import Offset
 
 WITHOUT_LIMIT: Final = "none"

@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from mailboat.composition.package_formats import is_head_kept
 from mailboat.composition.workspace import Workspace
+from mailboat.config.document import is_head_kept
 from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
 from mailboat.errors import UsageError
 from mailboat.model.messages import TopicRole

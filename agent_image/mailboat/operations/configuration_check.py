@@ -18,12 +18,12 @@ from typing import Any, Final
 from mailboat.composition.credentials import read_secret
 from mailboat.composition.event_receivers import receiver_mistakes
 from mailboat.composition.home import Home, line_of
-from mailboat.composition.journals import topic_retention
 from mailboat.composition.kafka_login import kafka_settings
 from mailboat.composition.stores import s3_mistakes
 from mailboat.config.decoder import ConfigInvalidError, Mistake, encode_config, invalid_config
 from mailboat.config.document import AgentsConfig, Config, Expose, PackageType, SubscriberAgentConfig
 from mailboat.config.storage import Secret
+from mailboat.config.topic_settings import topic_retention
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name

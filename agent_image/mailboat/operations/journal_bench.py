@@ -15,8 +15,9 @@ from typing import Final
 
 from mailboat.api.archive import BatchRate, BenchPlan, JournalFigures, Latency
 from mailboat.clock import Clock, Deadline
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import MailboatError
-from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
 
 BATCHES: Final = (1, 10, 100, 1000)

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import (
     JournalReplacedError,
     MailboatError,
@@ -25,7 +26,7 @@ from mailboat.errors import (
     PositionOutOfRangeError,
     TopicMissingError,
 )
-from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Start, TopicSettings
+from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.journal_harness import (

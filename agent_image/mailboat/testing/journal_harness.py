@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from mailboat.config.topic_settings import TopicSettings
 from mailboat.errors import JournalUnavailableError, MailboatError
-from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.wait import PATIENCE_SECONDS, wait_until
 

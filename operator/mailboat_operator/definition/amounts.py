@@ -6,6 +6,7 @@ exponents. Called by the decoder and the encoder.
 
 from __future__ import annotations
 
+import math
 import re
 from types import MappingProxyType
 from typing import Final
@@ -15,6 +16,11 @@ DURATION_OF_SECONDS_PATTERN: Final = r"^([1-9][0-9]{3,6}ms|[1-9][0-9]{0,6}(s|m|h
 DURATION_OR_ZERO_PATTERN: Final = r"^(0s|[1-9][0-9]{0,6}(ms|s|m|h|d))$"
 SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|Mi|k|M)?|[0-9]{0,8}(Gi|G)|[0-9]{0,5}(Ti|T))$"
 """What fits into 64 bits: Kafka and volumes count so far."""
+
+_LARGEST_DURATION: Final = 9_999_999  # of each unit, as the pattern says; so are the largest sizes
+_LARGEST_SIZES: Final = MappingProxyType(
+    {1: 10**12 - 1, 1 << 10: 10**12 - 1, 1 << 20: 10**12 - 1, 1 << 30: 10**9 - 1, 1 << 40: 10**6 - 1}
+)
 
 _SECONDS: Final = MappingProxyType({"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0})
 _BINARY: Final = MappingProxyType({"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10})
@@ -36,6 +42,24 @@ def format_duration(seconds: float) -> str:
         if seconds >= length and seconds % length == 0:
             return f"{int(seconds // length)}{unit}"
     return "0s"
+
+
+def writable_duration(seconds: float) -> float:
+    """The shortest duration of at least so many seconds that a manifest can write, or the longest that it can."""
+    for length in (0.001, *sorted(_SECONDS.values())):
+        number = math.ceil(round(seconds / length, 6))
+        if number <= _LARGEST_DURATION:
+            return number / 1000 if length < 1 else number * length
+    return _LARGEST_DURATION * _SECONDS["d"]
+
+
+def writable_size(size_bytes: int) -> int:
+    """The smallest size of at least so many bytes that a manifest can write, or the largest that it can."""
+    for length, largest in _LARGEST_SIZES.items():
+        number = -(-size_bytes // length)
+        if number <= largest:
+            return number * length
+    return _LARGEST_SIZES[1 << 40] << 40
 
 
 def format_seconds(seconds: float) -> str:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mailboat.config.decoder import encode_changes
-from mailboat.config.document import Config, HttpConfig, LogFormat, LogsConfig, TokenConfig, Verb
+from mailboat.config.document import (
+    Config,
+    HttpConfig,
+    LogFormat,
+    LogsConfig,
+    PublisherConfig,
+    TokenConfig,
+    Transfer,
+    Verb,
+)
 from mailboat.config.storage import (
     BlobsConfig,
     ConsumptionConfig,
@@ -82,8 +92,13 @@ def _topic_names(spec: JournalSpec) -> TopicNamesConfig:
     return TopicNamesConfig(names.package, names.status, names.discovery, names.command, names.event)
 
 
-def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
-    """Configuration of all agents of a journal: where the log and the blobs are, who may call, how to log."""
+def topics_config(spec: JournalSpec) -> Config:
+    """Configuration that the topics of a journal are made for: that of a Publisher that names no transfer."""
+    return replace(_journal_config(spec), publisher=PublisherConfig(transfer=Transfer.AUTO))
+
+
+def _journal_config(spec: JournalSpec) -> Config:
+    """Configuration of all that use a journal: where the log and the blobs are, how long messages are kept."""
     mounts = {mount.folder: mount for mount in journal_mounts(spec)}
     retention = spec.topics.retention
     consumption = retention.consumption
@@ -106,6 +121,13 @@ def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
                 max_seconds=consumption.max_seconds,
             ),
         ),
+    )
+
+
+def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
+    """Configuration of all agents of a journal: that of the journal, who may call, how to log."""
+    return replace(
+        _journal_config(spec),
         http=HttpConfig(
             host="0.0.0.0",  # noqa: S104  # the pod's own address; callers need the token
             port=HTTP_PORT,

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from mailboat.config.topic_settings import JOB_TOPIC_SETTINGS, TopicSettings, settings_of
 from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
+from mailboat_operator.definition.amounts import writable_duration, writable_size
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.object_references import Reference
@@ -33,6 +35,7 @@ from mailboat_operator.plan.findings import (
     under_way,
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
+from mailboat_operator.workload.configuration import topics_config
 from mailboat_operator.workload.context import is_paused
 
 
@@ -175,24 +178,29 @@ def _topics(journal: Journal) -> Iterator[Manifest]:
     owner = Owner("Journal", "journal", journal.metadata)
     ids = journal.metadata.annotations.get(ACCEPTED_TOPIC)
     accepted = None if ids is None else {ACCEPTED_TOPIC: ids}
+    config = topics_config(journal.spec)
     for role in JournalRole:
-        is_package = role is JournalRole.PACKAGE
+        # the limits that an agent would make the topic with: agents never correct a topic that exists
+        settings = JOB_TOPIC_SETTINGS if role is JournalRole.JOB else settings_of(TopicRole(role), config)
         spec = TopicSpec(
             journal_ref=Reference(journal.metadata.name),
             role=role,
             replicas=topics.replicas,
-            retention=TopicRetention()
-            if role is JournalRole.JOB
-            else TopicRetention(
-                topics.retention.time_seconds if is_package else topics.retention.status_time_seconds,
-                topics.retention.size_bytes if is_package else None,
-            ),
+            retention=_retention(settings),
             config={}
             if topics.min_insync_replicas is None
             else {"min.insync.replicas": str(topics.min_insync_replicas)},
             reclaim_policy=topics.reclaim_policy,
         )
         yield owner.child("Topic", str(role), {"spec": encode(spec)}, accepted)
+
+
+def _retention(settings: TopicSettings) -> TopicRetention:
+    seconds, size_bytes = settings.retention_seconds, settings.retention_bytes
+    return TopicRetention(
+        None if seconds is None else writable_duration(seconds),
+        None if size_bytes is None else writable_size(size_bytes),
+    )
 
 
 def _trouble_of(live: Live, text: str) -> Sequence[Finding]:

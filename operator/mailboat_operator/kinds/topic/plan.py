@@ -1,8 +1,8 @@
 """What a Topic needs of the brokers: to be there, with as many partitions and the configuration that its spec says.
 
-Only what the spec says is kept as it is there; other configuration belongs to the brokers or to others. A topic that
-this object did not create, one that existed before it or was recreated under its name, is left alone until an
-annotation names its id.
+Only what the spec says is kept as it is there, and in a topic of a Journal what agents need; other configuration
+belongs to the brokers or to others. A topic that this object did not create, one that existed before it or was
+recreated under its name, is left alone until an annotation names its id.
 
 A Topic whose reclaim policy is Delete has our finalizer before its topic is created, so its deletion waits for us.
 Only a topic that is known by its id as this object's is deleted, and only if no other Topic claims it; otherwise it
@@ -17,14 +17,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from mailboat.config.topic_settings import (
+    JOB_TOPIC_SETTINGS,
+    TopicSettings,
+    kafka_settings_of,
+    largest_message_bytes,
+)
 from mailboat.errors import MailboatError, SecretMissingError
 from mailboat.frozen import Frozen
+from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
+from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 from mailboat_operator.plan.actions import (
     Action,
     Configure,
@@ -121,7 +129,9 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
     """The topic that the spec asks for."""
     spec, retention = topic.spec, topic.spec.retention
     config = dict(spec.config)
-    if spec.role is JournalRole.JOB:
+    if spec.role is not None and _is_child(topic, journal):
+        config = {**kafka_settings_of(_settings(spec.role, retention), None), **config}
+    elif spec.role is JournalRole.JOB:
         # also over the brokers' defaults: checkpoints bound the topic, and a queued job must not expire
         config |= {"retention.ms": "-1", "retention.bytes": "-1"}
     if retention.time_seconds is not None:
@@ -129,6 +139,13 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
     if retention.size_bytes is not None:
         config["retention.bytes"] = str(retention.size_bytes)
     return TopicWanted(topic_name(topic, journal), spec.partitions, spec.replicas, config)
+
+
+def _settings(role: JournalRole, retention: TopicRetention) -> TopicSettings:
+    """How a topic that a Journal makes is kept, as agents would make it; its `config` may say otherwise."""
+    if role is JournalRole.JOB:
+        return JOB_TOPIC_SETTINGS
+    return TopicSettings(retention.time_seconds, largest_message_bytes(TopicRole(role)), retention.size_bytes)
 
 
 def needs_brokers(topic: Topic, seen: TopicObservation) -> bool:
@@ -326,7 +343,9 @@ def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[A
     yield Configure(wanted.name, changes)
     status = topic.status
     if status.topic_id == found.topic_id and status.observed_generation == topic.metadata.generation:
-        message = f"topic {wanted.name}: reverted a change by another client: {', '.join(sorted(changes))}"
+        # the same generation after an upgrade: what the operator derives from a spec may have changed with it
+        who = "another client, or an earlier version of the operator"
+        message = f"topic {wanted.name}: corrected what {who}, had set: {', '.join(sorted(changes))}"
         yield Report(Severity.WARNING, "DriftCorrected", message)
 
 
