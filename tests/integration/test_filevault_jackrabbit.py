@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -353,6 +353,9 @@ class PolicySource(MemorySource):
 
     def other_metadata(self) -> Sequence[str]:
         return ()
+
+    def node_types(self) -> Mapping[str, bytes]:
+        return {}
 
 
 def policy_source(*entries: tuple[str, str]) -> PolicySource:

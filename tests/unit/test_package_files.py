@@ -24,7 +24,7 @@ from mailboat.model.nodes import folder_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.requests import add_request
-from mailboat.operations.package_files import PackageFiles, parse_properties
+from mailboat.operations.package_files import PackageFiles, left_out_of, parse_properties
 from mailboat.packages.codec_registry import FILEVAULT, PackageRegistry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document_reader import DocumentReader
@@ -256,6 +256,26 @@ def test_files_of_metadata_that_packages_leave_out_are_known(checkout: VaultSour
     for source in (open_checkout_source(folder), WatchedSource(open_archive_source(file), lambda _: None)):
         with closing(source):
             assert unpublished_of(source).files == others
+            assert left_out_of(source, "tree") == others
+            assert left_out_of(source, FILEVAULT) == others[:2]
+            with built(source, "/home/groups/editors", tmp_path / "y.zip") as package:
+                assert package.node_types() == {"META-INF/vault/nodetypes.cnd": b"x"}
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_node_types_beyond_the_limit_are_refused(checkout: VaultSource, tmp_path: Path, is_zip: bool) -> None:
+    folder, file = Path(checkout.uri), tmp_path / "x.zip"
+    for name in ("a", "b"):
+        (folder / f"META-INF/vault/{name}.cnd").write_bytes(b"//" + b" " * 600_000)
+    with zipfile.ZipFile(file, "w") as archive:
+        for path in folder.rglob("*.*"):
+            archive.write(path, path.relative_to(folder).as_posix())
+    with (
+        closing(open_archive_source(file) if is_zip else open_checkout_source(folder)) as source,
+        pytest.raises(LimitExceededError, match=r"b\.cnd is too long"),
+        built(source, "/home/groups/editors", tmp_path / "y.zip"),
+    ):
+        pass
 
 
 @pytest.fixture

@@ -28,8 +28,7 @@ from mailboat.content.watched_sources import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.operations.package_files import PackageFacts, PackageFiles, parse_properties
-from mailboat.publisher.builder import unpublished_of
+from mailboat.operations.package_files import PackageFacts, PackageFiles, left_out_of, parse_properties
 from mailboat.publisher.publisher import own_roots
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
@@ -87,7 +86,7 @@ def build(
         transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
         shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
         summary = files.build(request, shown, into, package_type, given)
-        left_out = unpublished_of(opened).files
+        left_out = left_out_of(opened, package_type)
     document = {
         "file": str(into),
         "type": str(package_type),

@@ -221,7 +221,10 @@ class DescribedSource(NamedSource, Protocol):
         """What its `properties.xml` says; a package of the content keeps it."""
 
     def other_metadata(self) -> Sequence[str]:
-        """The other files of `META-INF`, such as node types and hooks: a package of the content has none of them."""
+        """The other files of `META-INF`, such as node types and hooks: a published package has none of them."""
+
+    def node_types(self) -> Mapping[str, bytes]:
+        """The files of `META-INF` that define node types. Raises: LimitExceededError."""
 
 
 class Attempt(Frozen):

@@ -7,7 +7,7 @@ blobs of the home, if there is one. Called by `mailboat packages`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ from mailboat.packages.port import (
     PackageSummary,
     refusals_of,
 )
-from mailboat.publisher.builder import Shipment, shipment_of
+from mailboat.publisher.builder import Shipment, shipment_of, unpublished_of
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""
@@ -128,6 +128,7 @@ class PackageFiles:
             is_for_repositories=package_type == FILEVAULT,
             limits=self._limits,
             directories=shipment.directories,
+            node_types=_node_types_of(source, package_type),
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
@@ -252,6 +253,17 @@ def _properties_of(shipment: Shipment, source: Source, file: Path, given: dict[s
             file=file,
         )
     return made
+
+
+def _node_types_of(source: Source, package_type: str) -> Mapping[str, bytes]:
+    described = description_of(source)
+    return {} if described is None or package_type != FILEVAULT else described.node_types()
+
+
+def left_out_of(source: Source, package_type: str) -> Sequence[str]:
+    """The files of the source's `META-INF` that a package of it does not have."""
+    kept = _node_types_of(source, package_type)
+    return [name for name in unpublished_of(source).files if name not in kept]
 
 
 def _is_whole(owned: WorkspaceFilter, described: DescribedSource) -> bool:

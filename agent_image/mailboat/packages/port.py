@@ -7,7 +7,7 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,7 @@ class PackageContents:
         namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
             None if it makes none known, and will not.
         is_for_repositories: Refuse names and values that a JCR repository can't hold.
+        node_types: Files that define node types, by entry; in formats that have them.
         limits: What readers of the same configuration accept: nothing beyond it is written.
     """
 
@@ -60,6 +61,7 @@ class PackageContents:
     is_for_repositories: bool = False
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     directories: Sequence[NodePath] = ()
+    node_types: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

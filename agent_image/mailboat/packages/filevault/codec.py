@@ -191,6 +191,8 @@ class FilevaultCodec:
         above = (*(node.path for node in contents.ancestors), *contents.directories)
         written = with_roots_in_between(contents.filter, above)
         archive.add(FILTER_XML, _encoded(FILTER_XML, format_filter(written), MAX_FILTER_BYTES))
+        for name, definitions in contents.node_types.items():
+            archive.add(name, definitions)
 
 
 def _encoded(entry: str, text: str, largest: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
 from mailboat.model.nodes import Binary, Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.filevault.aggregates import Aggregates, Place
+from mailboat.packages.filevault.archive_reader import Archive
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
 from mailboat.packages.filevault.document_reader import MAX_DOCUMENT_BYTES, DocumentReader
@@ -51,6 +53,8 @@ from mailboat.wire.node_bodies import OpenBinary
 _META: Final = "META-INF"
 _REWRITTEN: Final = frozenset({FILTER_XML, PROPERTIES_XML, f"{_META}/MANIFEST.MF"})
 """What a package has of its own."""
+_NODE_TYPES: Final = re.compile(rf"{_META}/vault/[A-Za-z0-9_.-]+\.cnd")
+MAX_NODE_TYPES_BYTES: Final = 1024 * 1024
 _Above = tuple[NodePath, NodeText | None]
 """A node above covered ones, and what defines it; None for a mere directory."""
 
@@ -64,6 +68,7 @@ class VaultSource:
         self.filter: WorkspaceFilter | None = None
         self.properties: Mapping[str, str] = {}
         self.metadata: Sequence[str] = ()
+        self.archive: Archive | None = None
         self._aggregates = aggregates
         self._directory = directory
         self._stream = stream
@@ -121,6 +126,24 @@ class VaultSource:
 
     def other_metadata(self) -> Sequence[str]:
         return sorted(name for name in self.metadata if name not in _REWRITTEN)
+
+    def node_types(self) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        left = MAX_NODE_TYPES_BYTES
+        with refusals_of(self.uri):
+            for name in filter(_NODE_TYPES.fullmatch, self.other_metadata()):
+                content = self._read_metadata(name, left)
+                left -= len(content)
+                found[name] = content
+        return found
+
+    def _read_metadata(self, name: str, largest: int) -> bytes:
+        if self.archive is None:
+            return _metadata_of(Path(self.uri), name, largest) or b""
+        entry = self.archive.entries[name]
+        if entry.size_bytes > largest:
+            raise LimitExceededError(f"{name} is too long", entry=name, limit=largest)
+        return self.archive.read(entry)
 
     def close(self) -> None:
         if self._stream is not None:
@@ -247,6 +270,7 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     source = VaultSource(str(file), aggregates, package.content(), stream)
     source.filter = owned
     source.properties = package.properties
+    source.archive = package.archive
     source.metadata = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
     return source
 
