@@ -591,6 +591,12 @@ def test_a_job_is_behind_none_whose_topic_no_worker_takes() -> None:
     assert position(log.fold, mail) == 2
 
 
+def test_a_job_of_an_ordered_queue_waits_for_one_that_has_no_key() -> None:
+    log = JobLog(QueueSettings("line", ["line"], QueueKind.ORDERED))
+    first, second = log.add("line"), log.add("line")
+    assert why_pending(log.fold, second, log.now_ms) == f"waits for job {show_job_id(first)}"
+
+
 def test_a_job_behind_an_unassigned_one_of_its_key_says_so() -> None:
     log = JobLog(QueueSettings("mail", ["mail", "fax"], QueueKind.KEYED))
     log.append(WorkerSeen(WORKER, 1, ["mail"]))
@@ -636,17 +642,24 @@ def test_a_full_call_does_not_wait_for_another_merge_when_the_rate_lets_it_start
 def test_jobs_of_other_workers_are_passed_over_once() -> None:
     """CPU time: a poll behind many jobs of other topics costs what it costs behind none."""
     log = JobLog()
-    log.append(WorkerSeen(WORKER, 1, ["mail"]))
+    workers = {WORKER: ["mail"], "worker-2": ["mail", "news"], "worker-3": ["news"]}
+    for name, topics in workers.items():
+        log.append(WorkerSeen(name, 1, topics))
+    log.append(JobsAdded([NewJob("mail", delay_ms=9_000), NewJob("news", delay_ms=9_000)]))
     for _ in range(100):
         log.append(JobsAdded([NewJob("fax")] * 256))
 
     def poll() -> float:
         begin = time.process_time()
-        assert not plan_claims(log.fold, WORKER, 1).preferred
+        assert not any(plan_claims(log.fold, name, 1).preferred for name in workers)
         return time.process_time() - begin
 
     first = poll()
+    for name, topics in workers.items():
+        log.append(WorkerSeen(name, 1, topics))
     assert min(poll() for _ in range(5)) < first / 10
+    for name in list(workers)[1:]:
+        log.append(WorkerSeen(name, 0, []))
     mail = log.add("mail", retry_delay_ms=0)
     assert log.run_next(Outcome.FAIL) == mail
     assert log.run_next(Outcome.FAIL) == mail, "a retried job is found again"

@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush, merge
 from typing import Final
 
@@ -17,13 +16,16 @@ ONE_KEY: Final = 1
 """The key of all jobs of an ordered queue."""
 
 _NO_LIMIT: Final = 1 << 31
-_ALL_TAKEN: Final[AbstractSet[int]] = frozenset()
+_ALL_TAKEN: Final[frozenset[int]] = frozenset()
 _CHUNK: Final = 256
 _PACE_CALLS: Final = 64
 """Calls that ended last: how fast the queue is, for people. Not in checkpoints, as nothing is decided by it."""
 
 _MOST_COUNTED: Final = 2_000
 """Keys with a due job that are counted: reading them takes a millisecond."""
+
+_MOST_PASSED: Final = 16
+"""Sets of topics that workers do not take, of which each queue knows where their jobs begin."""
 
 _KEPT_ENTRIES: Final = 1_024
 """Fewer entries before the start than this are not worth moving the rest for."""
@@ -37,9 +39,8 @@ class _ReadyJobs:
         self._start = 0
         self._late: list[int] = []  # sorted; jobs that became ready again, behind younger ones
         self._has_turns = False
-        self._untaken = _ALL_TAKEN
-        self._passed = 0
-        """Entries that hold no ready job but those of the last `untaken` topics: they are not examined again."""
+        self._passed: dict[frozenset[int], int] = {}
+        """By `untaken` topics: first entries that hold no other ready job. They are not examined again."""
 
     def push(self, job: JobId) -> None:
         if not self._run or job > self._run[-1]:
@@ -52,7 +53,7 @@ class _ReadyJobs:
         self._has_turns = True
         self._run.append(job)
 
-    def oldest(self, table: JobTable, now_ms: int, most: int, untaken: AbstractSet[int] = _ALL_TAKEN) -> list[JobId]:
+    def oldest(self, table: JobTable, now_ms: int, most: int, untaken: frozenset[int] = _ALL_TAKEN) -> list[JobId]:
         """Up to so many ready jobs in order, each once, without those of topics with these numbers."""
         if not self._run and not self._late:
             return []
@@ -65,11 +66,11 @@ class _ReadyJobs:
             found += table.ready_of(self._run[place : place + asked].tolist(), now_ms, untaken)
             place += asked
             if untaken and not found:
-                self._passed = min(place, len(self._run))
+                self._passed[untaken] = min(place, len(self._run))
             asked = _CHUNK if untaken else min(_CHUNK, most - len(found))
         return found[:most] if len(found) > most else found
 
-    def _oldest_once(self, table: JobTable, now_ms: int, most: int, untaken: AbstractSet[int]) -> list[JobId]:
+    def _oldest_once(self, table: JobTable, now_ms: int, most: int, untaken: frozenset[int]) -> list[JobId]:
         """The same where a job may have entries of several attempts."""
         found: dict[int, JobId] = {}
         for job in merge(self._rest(self._first(untaken)), tuple(self._late)):
@@ -79,14 +80,18 @@ class _ReadyJobs:
                     break
         return list(found.values())
 
-    def _first(self, untaken: AbstractSet[int]) -> int:
+    def _first(self, untaken: frozenset[int]) -> int:
         """The first entry to examine for a worker that does not take these topics."""
         if not untaken:
             return self._start
-        # A job that is ready again has another entry, and a worker's set of topics only grows.
-        if untaken is not self._untaken:
-            self._untaken, self._passed = untaken, 0
-        return max(self._start, self._passed)
+        # A job that is ready again has another entry: what was passed over for fewer topics is for these, too.
+        passed = self._passed.get(untaken)
+        if passed is None:
+            passed = max([0, *(most for topics, most in self._passed.items() if topics <= untaken)])
+            if len(self._passed) == _MOST_PASSED:
+                del self._passed[next(iter(self._passed))]
+            self._passed[untaken] = passed
+        return max(self._start, passed)
 
     def _drop_first(self, table: JobTable, now_ms: int) -> None:
         """Drop entries of jobs that are not ready, up to the first one that is."""
@@ -97,7 +102,7 @@ class _ReadyJobs:
             late.pop(0)
         if self._start > max(_KEPT_ENTRIES, len(run) // 2):
             del run[: self._start]
-            self._passed = max(0, self._passed - self._start)
+            self._passed = {topics: max(0, most - self._start) for topics, most in self._passed.items()}
             self._start = 0
 
     def _rest(self, first: int) -> Iterator[int]:
@@ -406,7 +411,7 @@ class Queue:
             return None
         return (now_ms - self._ends[0]) / (len(self._ends) - 1)
 
-    def ready(self, now_ms: int, most: int, untaken: AbstractSet[int] = _ALL_TAKEN) -> list[Sequence[JobId]]:
+    def ready(self, now_ms: int, most: int, untaken: frozenset[int] = _ALL_TAKEN) -> list[Sequence[JobId]]:
         """Up to so many calls that may start, in the order in which they should, without those of some topics."""
         found: list[Sequence[JobId]] = []
         for ready in self._ready.values():
@@ -418,9 +423,7 @@ class Queue:
                 found += [[job] for job in ready.oldest(self._table, now_ms, most - len(found), untaken)]
         return found
 
-    def _ready_turns(
-        self, ready: _ReadyJobs, now_ms: int, most: int, untaken: AbstractSet[int]
-    ) -> list[Sequence[JobId]]:
+    def _ready_turns(self, ready: _ReadyJobs, now_ms: int, most: int, untaken: frozenset[int]) -> list[Sequence[JobId]]:
         asked = most
         while True:
             jobs = ready.oldest(self._table, now_ms, asked, untaken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from mailboat.jobs.job_queue import Queue
@@ -57,7 +56,7 @@ class WorkerState:
     seen_ms: int
     running: int = 0
     _takes: dict[str, bool] = field(default_factory=dict)
-    _untaken: set[int] = field(default_factory=set)
+    _untaken: frozenset[int] = frozenset()
     _examined: int = 0
 
     def takes(self, topic: str) -> bool:
@@ -67,13 +66,13 @@ class WorkerState:
             takes = self._takes[topic] = any_matches(self.topics, topic)
         return takes
 
-    def untaken(self, topics: Sequence[str]) -> AbstractSet[int]:
+    def untaken(self, topics: Sequence[str]) -> frozenset[int]:
         """The numbers of the topics of which the worker runs no job; topics are only added to the sequence."""
         # Not asked for each job: those that no worker takes may be many, and stay.
-        for number in range(self._examined, len(topics)):
-            if not self.takes(topics[number]):
-                self._untaken.add(number)
-        self._examined = len(topics)
+        if self._examined < len(topics):
+            new = range(self._examined, len(topics))
+            self._untaken |= {number for number in new if not self.takes(topics[number])}
+            self._examined = len(topics)
         return self._untaken
 
     def see(self, now_ms: int) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mailboat.clock import moment_of
 from mailboat.jobs.fold import JobFold
 from mailboat.jobs.job_queue import Queue
-from mailboat.model.jobs import JobId, JobState, show_job_id
+from mailboat.jobs.table import NO_KEY
+from mailboat.model.jobs import JobId, JobState, QueueKind, show_job_id
 
 UNASSIGNED: Final = "unassigned"
 ENDED: Final = "ended"
@@ -144,10 +144,10 @@ def position(fold: JobFold, job: JobId) -> int | None:
     return None
 
 
-def _unserved(fold: JobFold) -> AbstractSet[int]:
+def _unserved(fold: JobFold) -> frozenset[int]:
     """The numbers of the topics that no live worker takes: their jobs start before no other one."""
     untaken = [worker.untaken(fold.topics) for worker in fold.workers.values() if worker.slots]
-    return frozenset(untaken[0]).intersection(*untaken[1:]) if untaken else frozenset()
+    return untaken[0].intersection(*untaken[1:]) if untaken else frozenset()
 
 
 def expected_start_ms(fold: JobFold, job: JobId, now_ms: int) -> int | None:
@@ -180,7 +180,9 @@ def _reasons(fold: JobFold, job: JobId, now_ms: int) -> Iterator[str]:
     if before is not None:
         unassigned = fold.table.is_ready(before, now_ms) and not fold.is_served(fold.topic(before))
         why = f", whose topic {fold.topic(before)} no live worker takes" if unassigned else ""
-        yield f"waits for job {show_job_id(before)} of the same key{why}"
+        has_key = queue.settings.kind is not QueueKind.ORDERED and fold.table.key(job) != NO_KEY
+        of_key = " of the same key" if has_key else ""
+        yield f"waits for job {show_job_id(before)}{of_key}{why}"
     if not queue.room(now_ms):
         if (limit := queue.limit) is not None and limit <= queue.running:
             yield f"queue {name} runs {queue.running} of {limit} calls"
