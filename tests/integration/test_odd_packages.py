@@ -12,6 +12,7 @@ import pytest
 from mailboat.composition.places import open_target
 from mailboat.composition.source_openers import open_source
 from mailboat.config.document import LimitsConfig
+from mailboat.errors import PackageCorruptError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.operations.package_files import PackageFiles
@@ -209,6 +210,26 @@ def test_a_target_holds_what_oak_holds(case: str, jackrabbit: Any, tmp_path: Pat
         path: (kind, {name: value[2] for name, value in properties.items() if name not in TYPES})
         for path, (kind, _, _, properties) in after(jackrabbit, seed, original).items()
     }
+
+
+def test_order_that_no_document_names_is_that_of_names(jackrabbit: Any, tmp_path: Path) -> None:
+    """Oak takes the order of the zip."""
+    original, rebuilt = tmp_path / "original.zip", tmp_path / "rebuilt.zip"
+    Odd({**ABOVE, "content/a": node(), "content/a/z": node(), "content/a/b": node()}).write(original)
+    rebuild(original, rebuilt)
+    orders = [after(jackrabbit, package)["/content/a"][2] for package in (original, rebuilt)]
+    assert orders == [["z", "b"], ["b", "z"]]
+
+
+def test_what_filevault_imports_of_a_filter_without_roots_is_refused(jackrabbit: Any, tmp_path: Path) -> None:
+    """Oak gets the nodes that it does not have, without what others have now."""
+    seed = Odd(SEED, SEED_FILTER).write(tmp_path / "seed.zip")
+    without = Odd({**ABOVE, "content/a": node('t="new"', f"<k {KIND}/>")}, "").write(tmp_path / "without.zip")
+    found = after(jackrabbit, seed, without)
+    assert found["/content/a"][3]["t"][2] == ["old"]
+    assert "/content/a/k" in found
+    with pytest.raises(PackageCorruptError, match="names no root"):
+        open_source(str(without))
 
 
 def test_package_keeps_each_property_that_filevault_names(jackrabbit: Any, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_filter_without_a_root_is_refused_with_a_next_step(inner: str) -> None
 
 
 @pytest.mark.parametrize("root", ["a/b", "/a/../b", "/a/./b", "/a//b", "/a//", " /a", "/a[1]/../b"])
-def test_a_root_at_which_filevault_finds_no_content_is_refused(root: str) -> None:
+def test_a_root_at_which_filevault_imports_nothing_is_refused(root: str) -> None:
     with pytest.raises(PathRefusedError, match=r"META-INF/vault/filter\.xml"):
         parsed(f'<filter root="{root}"/>')
 

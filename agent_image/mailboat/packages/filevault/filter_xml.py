@@ -148,7 +148,7 @@ class _Reading:
             raise self._refused("a filter element has no root, which FileVault takes for all content", _NAME_ROOTS)
         self._count()
         try:
-            # FileVault takes one slash off, and finds no content at roots that are no paths
+            # FileVault takes one slash off, and imports nothing at roots that are no paths
             path = parse_path(root.removesuffix("/") or "/")
         except PathRefusedError as error:
             raise error.with_facts(entry=FILTER_XML) from None
