@@ -55,6 +55,7 @@ class Odd(NamedTuple):
     files: Mapping[str, str] = {}
     handling: str | None = None
     properties: Mapping[str, str] = {}
+    node_types: str | None = None
 
     def write(self, into: Path) -> Path:
         """The package as a zip."""
@@ -70,6 +71,8 @@ class Odd(NamedTuple):
                 archive.writestr(f"jcr_root/{name}{'.xml' if name != path else '/.content.xml'}", text)
             for path, text in self.files.items():
                 archive.writestr(f"jcr_root/{path}", text)
+            if self.node_types is not None:
+                archive.writestr("META-INF/vault/nodetypes.cnd", self.node_types)
         return into
 
 
@@ -244,6 +247,15 @@ def test_package_keeps_each_property_that_filevault_names(jackrabbit: Any, tmp_p
     found = jackrabbit.ask("properties", rebuilt)
     assert found.pop("id") == jackrabbit.ask("properties", original)["id"]
     assert found == {**said, "useBinaryReferences": "false", "generator": "Mailboat"}
+
+
+def test_package_defines_the_node_types_of_its_source(jackrabbit: Any, tmp_path: Path) -> None:
+    types = "<'odd'='urn:odd'>\n<'nt'='http://www.jcp.org/jcr/nt/1.0'>\n[odd:kind] > nt:unstructured\n"
+    document = node('xmlns:odd="urn:odd"').replace(KIND, 'jcr:primaryType="odd:kind"')
+    original, rebuilt = tmp_path / "original.zip", tmp_path / "rebuilt.zip"
+    Odd({**ABOVE, "content/a": document}, node_types=types).write(original)
+    rebuild(original, rebuilt)
+    assert after(jackrabbit, rebuilt)["/content/a"][0] == "odd:kind"
 
 
 def rebuild(original: Path, into: Path) -> None:
