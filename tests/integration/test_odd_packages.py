@@ -21,6 +21,7 @@ from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.publisher.publisher import own_roots
 
+HEAD_OF_PROPERTIES = '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">'
 HEAD = (
     '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0" xmlns:rep="internal"'
     ' xmlns:sling="http://sling.apache.org/jcr/sling/1.0"'
@@ -258,11 +259,26 @@ def test_package_defines_the_node_types_of_its_source(jackrabbit: Any, tmp_path:
     assert after(jackrabbit, rebuilt)["/content/a"][0] == "odd:kind"
 
 
-def rebuild(original: Path, into: Path) -> None:
-    """Make a package of ours of a whole one."""
+@pytest.mark.parametrize("own", [{"name": "x"}, {"name": "x", "group": "g"}, {"name": "x", "version": "1"}])
+def test_package_keeps_an_id_without_group_or_version(jackrabbit: Any, tmp_path: Path, own: dict[str, str]) -> None:
+    """FileVault has no id for a package without a group; one of the empty group has an id without invented parts."""
+    entries = "".join(f'<entry key="{key}">{text}</entry>' for key, text in own.items())
+    original, rebuilt = tmp_path / "original.zip", tmp_path / "rebuilt.zip"
+    with zipfile.ZipFile(original, "w") as archive:
+        archive.writestr("META-INF/vault/filter.xml", f'<workspaceFilter version="1.0">{A}</workspaceFilter>')
+        archive.writestr("META-INF/vault/properties.xml", HEAD_OF_PROPERTIES + f"<properties>{entries}</properties>")
+        archive.writestr("jcr_root/content/a/.content.xml", node())
+    name = rebuild(original, rebuilt)
+    assert name == f"{own.get('group', '')}:x{':1' if 'version' in own else ''}"
+    for package in [original, rebuilt] if "group" in own else [rebuilt]:
+        assert jackrabbit.ask("properties", package)["id"] == name
+
+
+def rebuild(original: Path, into: Path) -> str | None:
+    """Make a package of ours of a whole one. Returns its name."""
     files = PackageFiles(PackageRegistry([FilevaultCodec()]), LimitsConfig())
     with closing(open_source(str(original))) as source:
-        files.build(add_request(own_roots(source)), source, into, FILEVAULT, {})
+        return files.build(add_request(own_roots(source)), source, into, FILEVAULT, {}).name
 
 
 def after(jackrabbit: Any, *packages: Path) -> dict[str, Shown]:
