@@ -2,7 +2,8 @@ r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value
 
 Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: a `\u` without
 four hex digits and half of a surrogate pair are refused instead of guessed. An unknown type is refused, and so are
-numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error.
+numbers and dates of lists that are not of their type: FileVault leaves out their document, with an error. A date
+without a zone is refused, as it would depend on the reader's.
 Of a Boolean, anything but `true` is false, as it is in
 Java: published packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What a repository can hold,
 `parse_values` and Jackrabbit read back as `format_values` got it.
