@@ -62,13 +62,24 @@ _Above = tuple[NodePath, NodeText | None]
 class VaultSource:
     """The nodes of a checkout or zip. See `Source`."""
 
-    def __init__(self, uri: str, aggregates: Aggregates, directory: VaultDirectory, stream: BinaryIO | None) -> None:
-        """Read below `directory`; `stream` is closed with the source."""
+    def __init__(
+        self,
+        uri: str,
+        aggregates: Aggregates,
+        directory: VaultDirectory,
+        stream: BinaryIO | None,
+        metadata: Sequence[str] = (),
+        archive: Archive | None = None,
+    ) -> None:
+        """Read below `directory`; `stream` is closed with the source.
+
+        `metadata` are the files of `META-INF`: of `archive`, or of the checkout `uri`.
+        """
         self.uri = uri
         self.filter: WorkspaceFilter | None = None
         self.properties: Mapping[str, str] = {}
-        self.metadata: Sequence[str] = ()
-        self.archive: Archive | None = None
+        self._metadata = metadata
+        self._archive = archive
         self._aggregates = aggregates
         self._directory = directory
         self._stream = stream
@@ -125,7 +136,7 @@ class VaultSource:
         return kept_properties(self.properties)
 
     def other_metadata(self) -> Sequence[str]:
-        return sorted(name for name in self.metadata if name not in _REWRITTEN)
+        return sorted(name for name in self._metadata if name not in _REWRITTEN)
 
     def node_types(self) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
@@ -138,12 +149,12 @@ class VaultSource:
         return found
 
     def _read_metadata(self, name: str, largest: int) -> bytes:
-        if self.archive is None:
+        if self._archive is None:
             return _metadata_of(Path(self.uri), name, largest) or b""
-        entry = self.archive.entries[name]
+        entry = self._archive.entries[name]
         if entry.size_bytes > largest:
             raise LimitExceededError(f"{name} is too long", entry=name, limit=largest)
-        return self.archive.read(entry)
+        return self._archive.read(entry)
 
     def close(self) -> None:
         if self._stream is not None:
@@ -224,12 +235,13 @@ def _opened_checkout(folder: Path) -> VaultSource:
     owned = None if content is None else parse_filter(content)
     refer = refer_to(ReferenceCodec(), None)
     aggregates = Aggregates(documents, make_binary, refer, owned, refuse_collisions=False)
-    source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
+    source = VaultSource(
+        str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None, _files_of(folder / _META)
+    )
     source.filter = owned
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
     source.properties = {} if content is None else parse_properties(content)
     check_properties(source.properties)
-    source.metadata = _files_of(folder / _META)
     return source
 
 
@@ -267,11 +279,10 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     owned = package.filter()
     # A source may have what some targets can't hold: what is made of it is checked when it is written.
     aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
-    source = VaultSource(str(file), aggregates, package.content(), stream)
+    metadata = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
+    source = VaultSource(str(file), aggregates, package.content(), stream, metadata, package.archive)
     source.filter = owned
     source.properties = package.properties
-    source.archive = package.archive
-    source.metadata = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
     return source
 
 
