@@ -260,6 +260,11 @@ class RestoreView:
         """Whether no restore is under way."""
         return self.state not in {"waiting", "restoring"}
 
+    def is_same_restore(self, other: RestoreView) -> bool:
+        """Whether both tell of one restore: a target has the last one only."""
+        mine = self.target, self.snapshot, self.begun_at
+        return mine == (other.target, other.snapshot, other.begun_at)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshotView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -20,12 +21,13 @@ from mailboat.cli.output import Report, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.tables import Column, Table
 from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
-from mailboat.clock import SystemClock, moment_of
+from mailboat.clock import Clock, SystemClock, moment_of
 from mailboat.composition.configured_roots import roots_of_target
 from mailboat.composition.home import Home, HomeMissingError
 from mailboat.composition.places import check_file_place
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import parse_target
+from mailboat.content.watched_sources import Phases
 from mailboat.errors import AgentDefectError, RestoreInterruptedError, UsageError
 from mailboat.operations.stored_snapshots import restore_stored, seed
 from mailboat.operations.target_snapshots import SnapshotResult, restore_snapshot, take_snapshot
@@ -242,31 +244,38 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
 
 def _restore_at_agent(session: Session, url: str, what: tuple[str, str], *, is_replacing: bool) -> None:
     place, into = what
-    clock = SystemClock()
     with session.restores(url) as restores, Transfer(sys.stderr) as transfer:
-        view = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
-        phase, shown = view.phase, 0
-        while not view.is_over:
-            clock.wait(threading.Event(), _POLL_SECONDS)
-            view = next(
-                (restore for restore in restores.restores() if restore.target == into),
-                RestoreView(view.subscriber, into),
-            )
-            if view.phase is not None:
-                shown = shown if view.phase == phase else 0
-                phase = view.phase
-                transfer.begin(phase, view.total_bytes)
-                transfer.advance(view.done_bytes - shown)
-                shown = view.done_bytes
+        begun = restores.restore_snapshot(place.removeprefix(_STORED), into, is_replacing=is_replacing)
+        view = followed(restores.restores, begun, transfer, SystemClock())
     if view.error is not None:
         name, message = view.error, view.message
         problem = Problem(f"{TYPE_PREFIX}{name}", name, 500, message, next_step=view.next_step)
         raise error_of(problem, url) or AgentDefectError(f"{into} was not restored: {message}")
-    if view.next_offset is None:
-        raise RestoreInterruptedError(f"the agent restarted while {place} was restored into {into}")
     line = f"{into} has what {place} held, and goes on at {view.next_offset}"
     session.show(Report(document_of(view), [place], lambda: [line]))
     _note_given_up(session, view.given_up or 0)
+
+
+def followed(
+    restores: Callable[[], Sequence[RestoreView]], begun: RestoreView, phases: Phases, clock: Clock
+) -> RestoreView:
+    """The restore that was begun, once it is over. Raises: RestoreInterruptedError when its outcome is lost."""
+    view, shown = begun, 0
+    while not view.is_over:
+        clock.wait(threading.Event(), _POLL_SECONDS)
+        found = next(filter(begun.is_same_restore, restores()), None)
+        if found is None:
+            raise RestoreInterruptedError(
+                f"the agent restarted, or began another restore, while {begun.snapshot} was restored into"
+                f" {begun.target}: its outcome is in the agent's log"
+            )
+        if found.phase is not None:
+            shown = shown if found.phase == view.phase else 0
+            phases.begin(found.phase, found.total_bytes)
+            phases.advance(found.done_bytes - shown)
+            shown = found.done_bytes
+        view = found
+    return view
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, how: _How) -> None:
