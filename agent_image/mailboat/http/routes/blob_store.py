@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import ConfigDict, StringConstraints, with_config
+from pydantic import ConfigDict, Strict, StringConstraints, with_config
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.api.archive import MAX_BLOBS, BlobList, RestoreView, SnapshotView, StoredSnapshotView, SweepView
@@ -61,7 +61,7 @@ class RestoreDocument:
     """
 
     target: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    replace: bool = False
+    replace: Annotated[bool, Strict()] = False
 
 
 SnapshotName = Annotated[

@@ -53,38 +53,42 @@ function snapshotParts(app, found) {
       h("label", null, "Name", h("input", { name: "snapshot", required: true, pattern: "[A-Za-z0-9._-]+", maxlength: 100 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", name: "force" }), "replace"), h("button", { type: "submit" }, "Store snapshot")) : null,
     restores.length ? h("div", { class: "tools" }, h("label", null, "Subscriber to restore", h("select", { onchange: (event) => { app.view.restored = event.target.value; app.render(); } },
-      restores.map((one) => h("option", { value: one.subscriber, selected: one === chosen(app, restores) }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
+      h("option", { value: "", selected: !app.view.restored }, "the snapshot's own"),
+      restores.map((one) => h("option", { value: one.subscriber, selected: one.subscriber === app.view.restored }, `${one.subscriber} (${one.target})`))))) : muted("This agent runs no subscriber whose target it could restore."),
     outcomes(restores.filter((one) => one.state !== "none")),
   ];
 }
 
-const chosen = (app, restores) => restores.find((one) => one.subscriber === app.view.restored) ?? restores[0];
+// The chosen subscriber; without a choice the one whose target the snapshot was taken of, if any.
+const chosen = (app, restores, snapshot) => restores.find((one) => (app.view.restored ? one.subscriber === app.view.restored : one.target === snapshot.target));
 
 function restoreButton(app, snapshot, restores) {
   const question = () => {
-    const { subscriber, target } = chosen(app, restores);
+    const { subscriber, target } = chosen(app, restores, snapshot);
     const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
     const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports what was published since.` : "";
     return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile.${back}`,
       "Restore it", true, subscriber];
   };
-  return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !restores.length || app.restoring, question, action: () => restored(app, snapshot, chosen(app, restores)) });
+  return actionButton(app, { verb: "admin", label: "Restore…", kind: "small danger", isDisabled: !chosen(app, restores, snapshot) || app.restoring, hint: chosen(app, restores, snapshot) ? undefined : "choose the subscriber to restore first",
+    question, action: () => restored(app, snapshot, chosen(app, restores, snapshot)) });
 }
 
 // Begin a restore, and follow it to its end: the last words are those of the agent.
 async function restored(app, { snapshot }, { subscriber, target }) {
-  let view = await call("POST", `/snapshots/${part(snapshot.replace(/^blob:/, ""))}/restore`, { target, replace: true });
+  const begun = await call("POST", `/snapshots/${part(snapshot.replace(/^blob:/, ""))}/restore`, { target, replace: true });
+  let view = begun;
   app.restoring = true;
   try {
     while (["waiting", "restoring"].includes(view.state)) {
       app.refresh();
       await new Promise((resolve) => setTimeout(resolve, 500));
-      view = (await call("GET", "/restores")).find((one) => one.target === target) ?? { state: "none" };
+      view = (await call("GET", "/restores")).find((one) => ["target", "snapshot", "begun_at"].every((name) => one[name] === begun[name])) ?? { state: "none" };
     }
   } finally {
     app.restoring = false;
   }
-  if (view.state === "none") return `the agent restarted: whether ${snapshot} was restored is shown by the position of ${subscriber}`;
+  if (view.state === "none") return `the agent restarted, or began another restore: its log says whether ${snapshot} was restored into the target of ${subscriber}`;
   if (view.state === "failed") return `${subscriber} was not restored: ${view.message}${view.next_step ? ` (${view.next_step})` : ""}`;
   return `${subscriber} has the content of ${snapshot}, and goes on at offset ${view.next_offset}`;
 }
