@@ -103,7 +103,10 @@ def check_written(properties: Mapping[str, str]) -> None:
             )
         uri = KNOWN.get(key.removeprefix(NAMESPACE_KEY)) if key.startswith(NAMESPACE_KEY) else None
         if uri not in (None, text):
-            raise UsageError(f"{key}={text[:200]} can't be declared: the prefix stands for {uri} in all packages")
+            raise UsageError(
+                f"{key}={text[:200]} can't be declared: the prefix stands for {uri} in all packages",
+                next_step="leave the property out, or rename the prefix in the source",
+            )
     if not properties.get("name", "package").strip():
         raise UsageError("the name of a package can't be empty", next_step="leave it out, or pass --property name=NAME")
     handling = properties.get(AC_HANDLING)
