@@ -83,7 +83,6 @@ _MAX_PAYLOADS: Final = 2_000
 _MAX_WORKERS: Final = 2_000
 _MAX_LEFT: Final = 10_000
 """Workers that left are remembered, so that a request of theirs that is under way does not bring them back."""
-_JOB_BYTES: Final = 84  # measured: the columns of the table, and a queued job's place in its queue
 _WORKERS_RETRY_SECONDS: Final = 30.0
 _ATTEND_SECONDS: Final = 1.0
 _NO_TOPIC_SECONDS: Final = 30.0
@@ -247,9 +246,9 @@ class JobService:
 
     @property
     def size_bytes(self) -> int:
-        """What the jobs take, by their number; 0 before the topic was opened."""
+        """What the jobs take, by their number and kind; 0 before the topic was opened."""
         source = self._source
-        return 0 if source is None else len(source.topic.fold.table) * _JOB_BYTES
+        return 0 if source is None else source.topic.fold.size_bytes()
 
     def queue(self, queue: str) -> JobQueueView:
         with self._opened() as source:

@@ -7,7 +7,6 @@ is the fencing token: renewals and results count only with the token of the live
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -18,7 +17,7 @@ from mailboat.jobs.job_changes import Applied, Change, note
 from mailboat.jobs.job_queue import Queue
 from mailboat.jobs.leases import Lease, WorkerState, takers
 from mailboat.jobs.schedules import Schedules
-from mailboat.jobs.table import JobTable, NewRow, hash_key, pack_digests, unpack_digests
+from mailboat.jobs.table import JobTable, NewRow, digest, hash_key, pack_digests, unpack_digests
 from mailboat.model.identifiers import Offset
 from mailboat.model.jobs import (
     MAX_LEASE_MS,
@@ -131,6 +130,11 @@ class JobFold:
         first = self.table.first()
         return None if first is None else Offset(first // 256)
 
+    def size_bytes(self) -> int:
+        """What the jobs take in memory, by what was measured."""
+        rows = 84 * len(self.table) + 115 * len(self._delayed) + 161 * len(self._requests) + 246 * len(self._unique)
+        return rows + sum(queue.order_bytes() for queue in self._queue_of_number)
+
     def due_between(self, now_ms: int) -> Iterator[JobId]:
         """The queued jobs that come due after the log's time, up to this moment: no record says so on an idle log."""
         places = [0]
@@ -160,10 +164,7 @@ class JobFold:
             as_of,
             self.now_ms,
             tuple(self.topics),
-            [
-                queue.capture(removed=self.queues.get(queue.settings.name) is not queue)
-                for queue in self._queue_of_number
-            ],
+            [queue.capture(removed=self.queues.get(queue.name) is not queue) for queue in self._queue_of_number],
             [WorkerEntry(name, w.slots, w.topics, w.seen_ms) for name, w in self.workers.items()],
             [lease.capture() for lease in leases.values()],
             dict(self.table.columns()) if has_rows else {},
@@ -314,11 +315,11 @@ class JobFold:
     # Jobs are added
 
     def _add(self, job: JobId, new: NewJob, queue: Queue | None = None) -> JobId:
-        request = _digest(new.request_id)
+        request = digest(new.request_id)
         # Before the unique key: a repeated request gets its own job, whatever the key names by now.
         if request and (known := self._requests.get(request)) is not None:
             return known
-        unique = _digest(new.unique)
+        unique = digest(new.unique)
         if unique and (known := self._unique.get(unique)) is not None:
             self._remember(request, known)
             return known
@@ -594,7 +595,3 @@ class JobFold:
         for queue in self._queue_of_number:
             if queue.settings.parallel_percent:
                 queue.share(sum(worker.slots for worker in takers(self.workers.values(), queue.settings.topics)))
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=16).digest() if text else b""

@@ -39,6 +39,11 @@ def hash_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1 | 1 if text else NO_KEY
 
 
+def digest(text: str) -> bytes:
+    """16 bytes for a unique name or the id of a request; empty for the empty one."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest() if text else b""
+
+
 _COLUMNS: Final = (
     ("ids", "q"),
     ("states", "B"),
