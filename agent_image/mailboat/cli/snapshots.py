@@ -126,7 +126,10 @@ def restore(
     if seed and (any_journal or replace or not place.startswith(_STORED)):
         raise UsageError("--seed takes blob:NAME, looks whether it fits the journal, and replaces nothing")
     if replace:
-        question = f"Replace the content of {into} by that of {place}?"
+        question = (
+            f"Replace the content of {into} by that of {place}? Later packages are imported again, also dropped ones;"
+            " the hook after is called again."
+        )
         ask(question, "nothing was replaced", is_sure=yes)
     how = _How(is_checked=not any_journal, is_replacing=replace)
     if session.url is not None:

@@ -37,9 +37,9 @@ _DIGEST_BYTES: Final = 32
 
 
 class SnapshotCorruptError(UntrustedInputError):
-    """The file is not a snapshot, or it is damaged or truncated. Nothing was restored.
+    """The file is no snapshot, or is damaged. Nothing was restored.
 
-    Use another copy, or take a new snapshot with `mailboat content snapshot`.
+    Use another copy, or `mailboat content snapshot`.
     """
 
 

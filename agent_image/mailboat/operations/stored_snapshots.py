@@ -59,7 +59,7 @@ _UNFIT: Final = (JournalReplacedError, JournalTrimmedError, JournalShorterError)
 class SnapshotMissingError(UsageError):
     """The blob store has no snapshot with that name.
 
-    `mailboat content snapshots` lists them; `mailboat content snapshot TARGET blob:NAME` creates one.
+    `mailboat content snapshots` lists them.
     """
 
 

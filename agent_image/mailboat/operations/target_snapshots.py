@@ -44,15 +44,14 @@ _NO_LIMITS: Final = LimitsConfig(
 
 
 class SnapshotPartialError(UsageError):
-    """The snapshot's subscriber had `roots` that do not cover those of the target's subscriber. Nothing was restored.
+    """The snapshot's `roots` do not cover those of the target's subscriber. Nothing was restored.
 
-    Packages outside would be missing without a trace. Restore a snapshot of a subscriber with the same roots or none,
-    give the target's subscriber the snapshot's roots, or let it read the journal into a new target.
+    Use another snapshot, or configure the snapshot's roots.
     """
 
 
 class TargetNotEmptyError(UsageError):
-    """A snapshot is restored into a new or empty target. The content was not touched.
+    """The target has content, which was not touched.
 
     Name another place, or pass `--replace`.
     """

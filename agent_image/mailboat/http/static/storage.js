@@ -66,7 +66,7 @@ function restoreButton(app, snapshot, restores) {
   const question = () => {
     const { subscriber, target } = chosen(app, restores, snapshot);
     const position = app.fleet.named(subscriber).find((one) => one.target === target)?.next_offset;
-    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports what was published since.` : "";
+    const back = position > snapshot.next_offset ? ` It goes back from offset ${number(position)} to ${number(snapshot.next_offset)}, and imports again what was published since, also packages that were dropped or cleared; the hook \`after\` is called again.` : "";
     return [`Restore ${snapshot.snapshot}?`, `Content, position and error queue of ${target} are replaced by ${snapshot.snapshot}, a copy of ${snapshot.target} at offset ${number(snapshot.next_offset)}. ${subscriber} is stopped meanwhile.${back}`,
       "Restore it", true, subscriber];
   };
