@@ -15,7 +15,7 @@ PAGES = sorted(
 HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
 LONGEST_SENTENCE = 35
 GENERATED = ("chart-values.md", "cli.md", "configuration.md", "custom-resources.md", "errors.md", "metrics.md")
-MOST_WORDS = {"written": 24_200, "generated": 17_550, "decisions": 4_310}
+MOST_WORDS = {"written": 24_200, "generated": 17_600, "decisions": 4_310}
 """By kind of page, as `wc -w` counts them. Lower them when pages become shorter."""
 END_OF_SENTENCE = re.compile(r"[.!?](?=\s|$)|[;:](?=\s)")
 

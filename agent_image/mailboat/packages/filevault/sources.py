@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.config.document import LimitsConfig
@@ -59,6 +59,20 @@ _Above = tuple[NodePath, NodeText | None]
 """A node above covered ones, and what defines it; None for a mere directory."""
 
 
+class Metadata(NamedTuple):
+    """What `META-INF` says of a source.
+
+    Attributes:
+        files: Names of its files, below the folder that has `META-INF`.
+        filter: What the package covers; None without a `filter.xml`.
+        properties: Of `properties.xml`.
+    """
+
+    files: Sequence[str]
+    filter: WorkspaceFilter | None
+    properties: Mapping[str, str]
+
+
 class VaultSource:
     """The nodes of a checkout or zip. See `Source`."""
 
@@ -68,17 +82,14 @@ class VaultSource:
         aggregates: Aggregates,
         directory: VaultDirectory,
         stream: BinaryIO | None,
-        metadata: Sequence[str] = (),
+        metadata: Metadata,
         archive: Archive | None = None,
     ) -> None:
-        """Read below `directory`; `stream` is closed with the source.
-
-        `metadata` are the files of `META-INF`: of `archive`, or of the checkout `uri`.
-        """
+        """Read below `directory`; `stream` is closed with the source, and `metadata` is of `archive` or checkout."""
         self.uri = uri
-        self.filter: WorkspaceFilter | None = None
-        self.properties: Mapping[str, str] = {}
-        self._metadata = metadata
+        self.filter = metadata.filter
+        self.properties = metadata.properties
+        self._metadata = metadata.files
         self._archive = archive
         self._aggregates = aggregates
         self._directory = directory
@@ -235,14 +246,11 @@ def _opened_checkout(folder: Path) -> VaultSource:
     owned = None if content is None else parse_filter(content)
     refer = refer_to(ReferenceCodec(), None)
     aggregates = Aggregates(documents, make_binary, refer, owned, refuse_collisions=False)
-    source = VaultSource(
-        str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None, _files_of(folder / _META)
-    )
-    source.filter = owned
     content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
-    source.properties = {} if content is None else parse_properties(content)
-    check_properties(source.properties)
-    return source
+    properties = {} if content is None else parse_properties(content)
+    check_properties(properties)
+    metadata = Metadata(_files_of(folder / _META), owned, properties)
+    return VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None, metadata)
 
 
 def _files_of(meta: Path) -> list[str]:
@@ -279,11 +287,9 @@ def _opened_archive(file: Path, stream: BinaryIO, limits: LimitsConfig, open_blo
     owned = package.filter()
     # A source may have what some targets can't hold: what is made of it is checked when it is written.
     aggregates = package.aggregates(open_blob, owned, refuse_collisions=False)
-    metadata = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
-    source = VaultSource(str(file), aggregates, package.content(), stream, metadata, package.archive)
-    source.filter = owned
-    source.properties = package.properties
-    return source
+    files = [name for name in package.archive.entries if name.startswith(f"{_META}/") and name[-1] != "/"]
+    metadata = Metadata(files, owned, package.properties)
+    return VaultSource(str(file), aggregates, package.content(), stream, metadata, package.archive)
 
 
 def _metadata_of(folder: Path, name: str, largest: int) -> bytes | None:
