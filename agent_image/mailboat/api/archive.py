@@ -261,7 +261,7 @@ class RestoreView:
         return self.state not in {"waiting", "restoring"}
 
     def is_same_restore(self, other: RestoreView) -> bool:
-        """Whether both tell of one restore: a target has the last one only."""
+        """Whether both are states of one restore: a target has the last one only."""
         mine = self.target, self.snapshot, self.begun_at
         return mine == (other.target, other.snapshot, other.begun_at)
 
