@@ -82,6 +82,17 @@ def test_snapshots_are_listed_until_they_are_forgotten(home: Path, boat: Any, tm
     assert "SnapshotMissing" in missing.err
 
 
+def test_a_document_that_cannot_be_read_hides_no_other_snapshot(home: Path, boat: Any, tmp_path: Path) -> None:
+    boat.json("content", "snapshot", f"files:{tmp_path / 'first'}", "blob:edge")
+    with Workspace(Home(home)) as workspace:
+        workspace.blobs.documents.write("bad", b'{"sha256": "00"}')
+    bad, good = boat.json("content", "snapshots")
+    assert (bad["snapshot"], bad["error"], bad["bytes"]) == ("blob:bad", "SnapshotCorrupt", None)
+    assert "--remove bad" in bad["next_step"]
+    assert (good["snapshot"], good["error"], good["next_offset"]) == ("blob:edge", None, 1)
+    assert "SnapshotCorrupt" in boat.do("content", "snapshots").out
+
+
 def test_a_sweep_keeps_what_a_name_stands_for_and_removes_what_it_stood_for(home: Path, tmp_path: Path) -> None:
     with Workspace(Home(home)) as workspace:
         first = store_snapshot(f"files:{tmp_path / 'first'}", "edge", workspace).stored

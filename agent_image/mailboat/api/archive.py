@@ -210,15 +210,21 @@ class SnapshotView:
         taken_at: When it was taken.
         next_offset: The first offset that is not in it.
         identity: The log that the offset belongs to.
+        error: The name of the error where the document of that name cannot be read; then the fields above are null.
+        message: Why it cannot be read.
+        next_step: What to do about that.
     """
 
     snapshot: str
-    sha256: str
-    bytes: int
-    target: str
-    taken_at: Moment
-    next_offset: int
-    identity: str
+    sha256: str | None = None
+    bytes: int | None = None
+    target: str | None = None
+    taken_at: Moment | None = None
+    next_offset: int | None = None
+    identity: str | None = None
+    error: str | None = None
+    message: str | None = None
+    next_step: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,7 +558,7 @@ class Archive(JournalUpkeep, Protocol):
         ...
 
     def snapshots(self) -> Sequence[SnapshotView]:
-        """The snapshots in the blob store. Raises: SnapshotCorruptError."""
+        """The snapshots in the blob store, also those whose document cannot be read."""
         ...
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:

@@ -170,10 +170,10 @@ def snapshots(
                     [
                         [
                             row["snapshot"],
-                            str(row["next_offset"]),
-                            bytes_text(row["bytes"]),
-                            row["taken_at"],
-                            row["target"],
+                            "-" if row["error"] else str(row["next_offset"]),
+                            "-" if row["error"] else bytes_text(row["bytes"]),
+                            row["taken_at"] or "-",
+                            row["target"] or f"{row['error']}: {row['message']}",
                         ]
                         for row in rows
                     ],
@@ -182,6 +182,9 @@ def snapshots(
             ],
         )
     )
+    for row in rows:
+        if row["error"]:
+            session.note(f"{row['snapshot']} cannot be read: {row['next_step']}")
 
 
 def _size_of(target: str) -> int | None:
@@ -209,7 +212,7 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
         if kept.stored
         else f"{place} is current: it is at offset {kept.snapshot.next_offset}; nothing was stored"
     )
-    figures = f"{bytes_text(kept.snapshot.bytes)}, taken {row['taken_at']}"
+    figures = f"{bytes_text(row['bytes'])}, taken {row['taken_at']}"
     session.show(Report(row, [place], lambda: [line, figures]))
 
 
@@ -325,7 +328,7 @@ def _home_if_any(session: Session, config: Path | None) -> Home | None:
 
 
 def _row(one: SnapshotView) -> dict[str, Any]:
-    return {**document_of(one), "taken_at": time_text(one.taken_at)}
+    return {**document_of(one), "taken_at": one.taken_at and time_text(one.taken_at)}
 
 
 def _report(taken: SnapshotResult, place: str, line: str) -> Report:

@@ -55,7 +55,7 @@ from mailboat.model.positions import Bounds
 from mailboat.operations.journal_bench import measure_journal
 from mailboat.operations.journal_inspection import decode_record, records_of, summary_of
 from mailboat.operations.journal_verification import journal_damage, verify_journal
-from mailboat.operations.stored_snapshots import snapshot_missing, store_snapshot, stored_snapshots, view_of_stored
+from mailboat.operations.stored_snapshots import snapshot_missing, snapshot_views, store_snapshot, view_of_stored
 from mailboat.retention.marks import whole_package_border
 from mailboat.retention.task import Turn
 
@@ -281,7 +281,7 @@ class JournalArchive:
         )
 
     def snapshots(self) -> Sequence[SnapshotView]:
-        return [view_of_stored(name, one) for name, one in stored_snapshots(self._workspace.blobs)]
+        return snapshot_views(self._workspace.blobs)
 
     def store_snapshot(self, target: str, name: str, *, is_forced: bool = False) -> StoredSnapshotView:
         kept = store_snapshot(target, name, self._workspace, is_forced=is_forced, phases=self._phases)

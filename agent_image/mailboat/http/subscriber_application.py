@@ -45,7 +45,7 @@ from mailboat.http.gate import Gate
 from mailboat.http.long_poll import settled
 from mailboat.http.probes import PROBE_LINKS, PROBE_ROUTES, ProbePorts, with_ports
 from mailboat.http.reference import PAGE_POLICY, link_page
-from mailboat.operations.stored_snapshots import stored_snapshots, view_of_stored
+from mailboat.operations.stored_snapshots import snapshot_views
 
 if TYPE_CHECKING:
     from mailboat.agent.process import AgentProcess
@@ -287,7 +287,7 @@ def _history_of(history: LagHistory, request: Request) -> object:
 
 
 def _snapshots_of(process: AgentProcess) -> list[SnapshotView]:
-    return [view_of_stored(name, stored) for name, stored in stored_snapshots(process.workspace.blobs)]
+    return snapshot_views(process.workspace.blobs)
 
 
 def _failed(own: OwnSubscribers, request: Request) -> object:

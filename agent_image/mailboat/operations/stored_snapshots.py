@@ -234,6 +234,20 @@ def stored_snapshots(blobs: BlobStore) -> Iterator[tuple[str, StoredSnapshot]]:
             yield name, found
 
 
+def snapshot_views(blobs: BlobStore) -> list[SnapshotView]:
+    """All names; one whose document cannot be read says so, and hides no other. Raises: what the store raises."""
+    views = []
+    for name in blobs.documents.names():
+        try:
+            found = _read(blobs, name)
+        except SnapshotCorruptError as error:
+            unread = SnapshotView(f"{PLACE}{name}", error=error.name, message=error.message, next_step=error.next_step)
+            views.append(unread)
+        else:
+            views += [] if found is None else [view_of_stored(name, found)]
+    return views
+
+
 def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
     """What a name stands for. Raises: SnapshotMissingError, SnapshotCorruptError, what the store raises."""
     found = _read(blobs, name)

@@ -31,8 +31,8 @@ function snapshotParts(app, found) {
   const restores = app.loaded("restores", "/restores", app.restoring ? 500 : undefined).data ?? [];
   const rows = found.map((snapshot) => {
     const name = snapshot.snapshot.replace(/^blob:/, "");
-    return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at),
-      [restoreButton(app, snapshot, restores), " ",
+    return { key: snapshot.snapshot, cells: [h("span", { class: "mono" }, snapshot.snapshot), ...(snapshot.error ? [h("span", { class: "bad" }, `${snapshot.message} (${snapshot.next_step})`), "", "", ""] : [snapshot.target, bytes(snapshot.bytes), number(snapshot.next_offset), time(snapshot.taken_at)]),
+      [snapshot.error ? null : restoreButton(app, snapshot, restores), " ",
       isWhole && actionButton(app, { verb: "admin", label: "Remove", kind: "small danger", question: [`Remove ${snapshot.snapshot}?`, "The name is removed; the next sweep removes its blob.", "Remove it"],
         action: async () => { await call("DELETE", `/snapshots/${part(name)}`); return `${snapshot.snapshot} was removed`; } })]] };
   });
