@@ -654,6 +654,11 @@ def test_jobs_of_other_workers_are_passed_over_once() -> None:
         assert not any(plan_claims(log.fold, name, 1).preferred for name in workers)
         return time.process_time() - begin
 
+    log.append(WorkerSeen("fax", 1, ["fax"]))
+    fax = plan_claims(log.fold, "fax", 1)
+    (retried,) = [*fax.preferred, *fax.others][0]
+    log.finish(retried, log.claim(retried, worker="fax"), Outcome.FAIL, 0)
+    log.append(WorkerSeen("fax", 0, []))
     first = poll()
     for name, topics in workers.items():
         log.append(WorkerSeen(name, 1, topics))

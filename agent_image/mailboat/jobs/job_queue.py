@@ -81,6 +81,8 @@ class _ReadyJobs:
                 found[job] = JobId(job)
                 if len(found) >= most:
                     break
+        if untaken and not found:
+            self._passed[untaken] = len(self._run)
         return list(found.values())
 
     def _first(self, untaken: frozenset[int]) -> int:
