@@ -37,7 +37,7 @@ _DIGEST_BYTES: Final = 32
 
 
 class SnapshotCorruptError(UntrustedInputError):
-    """The file is no snapshot, or is damaged. Nothing was restored.
+    """The file is not a snapshot, or is damaged. Nothing was restored.
 
     Use another copy, or `mailboat content snapshot`.
     """
