@@ -494,8 +494,8 @@ def test_claim_and_finish_against_a_bare_loop_and_against_postgresql(bench: Any)
     least = {name: min(run[name] for run in mine) for name in mine[0]}
     ours, theirs = least["us_per_job"], min(run["us_per_job"] for run in tables)
     facts = {"jobs": count, "postgresql_us_per_job": theirs, **least}
-    bench.report_ratio("jobs-claim", [ours / least["bare_us_per_job"]], target=2.0, **facts)
-    # 0.42 was measured while the load of two cores was 27.
+    # 1.7 on a quiet machine, beside other work 1.5 to 2.1, once 2.7. Against PostgreSQL 0.3, and 0.42 at a load of 27.
+    bench.report_ratio("jobs-claim", [ours / least["bare_us_per_job"]], target=2.0, gate=2.3, **facts)
     bench.report_ratio("jobs-postgresql", [ours / theirs], target=1 / 3, gate=0.45, **facts)
 
 
@@ -524,7 +524,8 @@ def test_j33_a_worker_and_the_list_of_queues_bear_a_million_queued_jobs(bench: A
 def test_a_start_behind_a_checkpoint_is_quick(bench: Any) -> None:
     count = bench.length(100_096, 1_000_192)
     per_million = figure(bench, "restart", count)["cpu_seconds"] / count * 1e6
-    bench.report_count("jobs-restart", per_million, target=2, unit="s of CPU per million", jobs=count)
+    # seconds of this machine: 0.9 to 1.7 were measured
+    bench.report_count("jobs-restart", per_million, target=2, gate=3, unit="s of CPU per million", jobs=count)
 
 
 def test_a_dead_worker_costs_one_record_and_moves_no_other_job(bench: Any) -> None:
@@ -560,9 +561,13 @@ def report_idle(bench: Any, name: str, seconds: int, *servers: str) -> None:
     bench.report_count(name, found["calls"], target=most, unit="calls of the journal", **facts)
 
 
-def report_latency(bench: Any, journal: str, found: dict[str, float], target_ms: float, gate: float = 3.0) -> None:
-    """The time depends on the machine: the gate is its ratio to the bare append and read beside it."""
+def report_latency(bench: Any, journal: str, found: dict[str, float], target_ms: float) -> None:
+    """The time depends on the machine: the gate is its ratio to the bare append and read beside it.
+
+    Embedded that is a few tenths of a millisecond, so a wake-up of another process shows: 2.0 to 5.8 were measured.
+    """
     facts = {"median_ms": found["median_ms"], "target_ms": target_ms, "bare_ms": found["bare_ms"]}
+    gate = 6.0 if journal == "embedded" else 3.0
     bench.report_ratio(f"jobs-add-to-start-{journal}", [found["ratio"]], target=3.0, gate=gate, **facts)
 
 
