@@ -144,8 +144,7 @@ def test_a_running_subscriber_is_restored_and_goes_on(tmp_path: Path, kind: str,
         assert (fleet.position(), fleet.names()) == (1, ["/a.html"])
         wait_until(lambda: process.readiness().ready)
         client.resume("web")
-        wait_until(lambda: fleet.position() == 2)
-        assert fleet.names() == ["/a.html", "/b.html"]
+        wait_until(lambda: fleet.position() == 2 and fleet.names() == ["/a.html", "/b.html"])  # files follow the commit
 
 
 def test_a_target_may_be_named_as_in_the_configuration(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.failpoints import NoFailpoints
-from mailboat.jobs import log_source
+from mailboat.jobs.fold import JobFold
 from mailboat.jobs.log_source import LogSource
-from mailboat.jobs.selection import Proposal
+from mailboat.jobs.selection import Proposal, plan_claims
 from mailboat.jobs.source import Claimed, Offer
 from mailboat.jobs.topic import open_job_topic
 from mailboat.journal.memory import MemoryJournal
@@ -155,24 +155,28 @@ def test_a_worker_that_leaves_gives_back_a_claim_that_it_has_not_read(desk: Desk
     assert (fold.table.state(desk.jobs[0]), fold.table.tries(desk.jobs[0])) == (JobState.QUEUED, 0)
 
 
-def test_a_worker_whose_claims_are_void_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_claims_are_void_waits_longer_each_time() -> None:
     """Whatever makes a proposal that no fold accepts: the topic must not fill with claims."""
-    clock = ManualClock()
-    source = LogSource(open_job_topic(MemoryJournal(clock)), clock, random.Random(1), NoFailpoints())
+    clock, proposed = ManualClock(), list[JobId]()
+
+    def plan(fold: JobFold, worker: str, free: int) -> Proposal:
+        return Proposal([proposed], ()) if proposed else plan_claims(fold, worker, free)
+
+    source = LogSource(open_job_topic(MemoryJournal(clock)), clock, random.Random(1), NoFailpoints(), plan)
     with closing(source):
         (later,) = source.topic.add([NewJob("mail", delay_ms=60_000)])
         source.catch_up()
         source.poll(OFFER, 0, (), 0.0)  # announces the worker
-        with monkeypatch.context() as patch:
-            patch.setattr(log_source, "plan_claims", lambda *_: Proposal([[later]], ()))
-            before = source.topic.next_offset
-            for _ in range(200):
-                source.poll(OFFER, 2, (), 0.0)
-            assert source.topic.next_offset - before == 1
-            for _ in range(200):
-                clock.advance(0.1)
-                source.poll(OFFER, 2, (), 0.0)
-            assert source.topic.next_offset - before < 12, "20 s of pauses that double"
+        proposed.append(later)
+        before = source.topic.next_offset
+        for _ in range(200):
+            source.poll(OFFER, 2, (), 0.0)
+        assert source.topic.next_offset - before == 1
+        for _ in range(200):
+            clock.advance(0.1)
+            source.poll(OFFER, 2, (), 0.0)
+        assert source.topic.next_offset - before < 12, "20 s of pauses that double"
+        proposed.clear()
         (job,) = source.topic.add([NewJob("mail")])
         clock.advance(30.0)
         source.poll(OFFER, 2, (), 0.0)

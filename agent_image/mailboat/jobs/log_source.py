@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from mailboat.clock import Backoff, Clock
 from mailboat.errors import UsageError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS
+from mailboat.jobs.fold import LEASE_EXPIRED, WORKER_LEASE_MS, JobFold
 from mailboat.jobs.job_changes import Applied
 from mailboat.jobs.schedules import plan_firing
-from mailboat.jobs.selection import plan_claims
+from mailboat.jobs.selection import Proposal, plan_claims
 from mailboat.jobs.source import CallId, Claimed, Offer, PollResult
 from mailboat.jobs.topic import JobTopic
 from mailboat.model.identifiers import Offset
@@ -51,8 +51,16 @@ _MOST_TICK_DELAY_MS: Final = 20.0
 class LogSource:
     """`JobSource` over a job topic, which it closes."""
 
-    def __init__(self, topic: JobTopic, clock: Clock, chance: random.Random, failpoints: Failpoints) -> None:
+    def __init__(
+        self,
+        topic: JobTopic,
+        clock: Clock,
+        chance: random.Random,
+        failpoints: Failpoints,
+        plan: Callable[[JobFold, str, int], Proposal] = plan_claims,
+    ) -> None:
         self.topic = topic
+        self._plan = plan
         self._clock = clock
         self._chance = chance
         self._failpoints = failpoints
@@ -204,7 +212,7 @@ class LogSource:
         voids, again_at = self._void_claims.get(worker, (0, now))
         if now < again_at:
             return False
-        proposal = plan_claims(self.topic.fold, worker, min(free, MAX_BATCH))
+        proposal = self._plan(self.topic.fold, worker, min(free, MAX_BATCH))
         groups = proposal.preferred
         if not groups and proposal.others and now - self._passed_over_at.setdefault(worker, now) >= _GRACE_SECONDS:
             groups = proposal.others
@@ -239,7 +247,7 @@ class LogSource:
             return []
         # Calls of an answer that was lost take slots, too.
         free = min(free, known.slots - known.running + ending, MAX_BATCH)
-        groups = _within_batch(plan_claims(self.topic.fold, worker, free).preferred)
+        groups = _within_batch(self._plan(self.topic.fold, worker, free).preferred)
         return [JobsClaimed.of(worker, groups)] if groups else []
 
     # What the log says
