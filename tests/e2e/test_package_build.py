@@ -173,13 +173,13 @@ def example(image: str, **changes: Any) -> Manifest:
 
 def lost_build() -> Manifest:
     """A build whose image no registry has."""
-    return example("nobody/has:this", name="lost", startDeadline="10s", retries=0)
+    return example("missing/image:none", name="lost", startDeadline="10s", retries=0)
 
 
 def timetable() -> Manifest:
     """A build each minute, whose pods never start."""
     schedule = {"cron": "* * * * *", "concurrencyPolicy": "Forbid", "failedHistoryLimit": 0}
-    return example("nobody/has:this", name="minutely", schedule=schedule, startDeadline="1h", retries=0)
+    return example("missing/image:none", name="minutely", schedule=schedule, startDeadline="1h", retries=0)
 
 
 def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: Any, spark: SparkParts) -> None:
@@ -199,7 +199,7 @@ def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: 
     eventually(lambda: harbour.read_files("edge-0", CONTENT) == tree, "the subscriber does not hold the tree")
 
 
-def test_pods_whose_image_nobody_has_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
+def test_pods_whose_image_is_missing_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
     given_up = harbour.wait("PackageBuild", "lost", lambda found: has_condition(found, "Stalled"))
     assert reason_of(given_up) == "StartDeadlineExceeded"
     harbour.wait_gone("Pod/lost-1-driver")
@@ -244,7 +244,7 @@ def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_
     assert 0 <= seconds_of(harbour.get("PackageBuild", first)) - minute * MINUTE < MINUTE / 2
     harbour.wait("PackageBuild", first, lambda found: found.get("status", {}).get("phase") == "Starting")
 
-    eventually(lambda: reason_of(of_timetable()) == "Waiting", "the next build waits for nobody")
+    eventually(lambda: reason_of(of_timetable()) == "Waiting", "the next build does not wait for the first one")
     assert runs_of(harbour) == [first]
 
     harbour.patch("PackageBuild", first, {"spec": {"startDeadline": "1s"}})
