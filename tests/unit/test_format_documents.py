@@ -41,8 +41,8 @@ NODES = [
 
 
 def example() -> bytes:
-    (block,) = re.findall(r"```hex\n(.*?)```", TREE, re.DOTALL)
-    return bytes.fromhex("".join(line.partition("#")[0] for line in block.splitlines()))
+    lines = (FORMATS / "tree-example.hex").read_text().splitlines()
+    return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
 
 
 def test_the_example_is_what_is_written() -> None:
