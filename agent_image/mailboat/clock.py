@@ -27,9 +27,9 @@ _STEP: Final = "set the machine's clock, and have it kept by NTP"
 
 
 class ClockImplausibleError(RetryableError):
-    """The machine's clock is before 1970 or after 9998, so nothing can be dated. Nothing was changed.
+    """The machine's clock is before 1970 or after 9998. Nothing was changed.
 
-    Set the clock, and keep it by NTP (`timedatectl`). Then try again.
+    Set the clock, and keep it by NTP (`timedatectl`).
     """
 
 

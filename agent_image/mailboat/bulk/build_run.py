@@ -37,7 +37,7 @@ from mailboat.publisher.source_changes import ChangeGroup
 
 
 class BuildIncompleteError(PermanentError):
-    """Some packages of a build failed, so nothing was published; the other packages are built and kept.
+    """Some packages of a build failed, so nothing was published; the other packages are kept.
 
     The report names each path and reason. Repair them and run the same command again.
     """
@@ -46,15 +46,15 @@ class BuildIncompleteError(PermanentError):
 class BuildConflictError(UsageError):
     """That build id belongs to a build of another source, other paths, another budget, log or publisher.
 
-    Use another `--build-id`, or omit it: the id is then derived from what is built.
+    Use another `--build-id`, or omit it.
     """
 
 
 class BuildOvertakenError(RetryableError):
     """Packages of the same paths were published during a build and during each of its further rounds.
 
-    The build is complete, but may have reverted content that was published in between. When fewer publications run,
-    repeat the command without `--build-id`.
+    The build is complete, but may have reverted what was published in between. Repeat the command without `--build-id`
+    when fewer publications run.
     """
 
 

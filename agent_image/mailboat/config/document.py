@@ -84,7 +84,7 @@ class LimitsConfig(Section):
         int, Setting("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
     ] = 110
     refuse_collisions: Annotated[
-        bool, Setting("Reject two names in one folder that differ only in case or Unicode form.")
+        bool, Setting("Refuse two names in one folder that differ only in case or Unicode form.")
     ] = False
 
 
@@ -192,19 +192,17 @@ class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
     max_latency_seconds: Annotated[
-        float, Setting("Importing a package younger than this proves that the subscriber has caught up.", minimum=0)
+        float, Setting("Importing a package younger than this proves that it has caught up.", minimum=0)
     ] = 120.0
     force_seconds: Annotated[
         float | None,
-        Setting("Time from the start after which the subscriber is ready even if it lags. null: never.", minimum=0),
+        Setting("Time from the start after which it is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[
-        float, Setting("Time without work that proves that the subscriber has caught up.", minimum=0)
-    ] = 10.0
+    idle_seconds: Annotated[float, Setting("Time without work that proves that it has caught up.", minimum=0)] = 10.0
     max_lag_seconds: Annotated[
         float | None,
         Setting(
-            "Age of the next package beyond which the subscriber is not ready. null: no limit.",
+            "Age of the next package beyond which it is not ready. null: no limit.",
             minimum=1,
         ),
     ] = None

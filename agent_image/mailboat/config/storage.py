@@ -99,7 +99,7 @@ class JournalConfig(Section):
 
     path: Annotated[str, Setting("File of the embedded journal, relative to the home.")] = "journal.db"
     kafka: Annotated[KafkaConfig | None, Setting("Kafka brokers. null: the embedded journal.")] = None
-    topic_prefix: Annotated[str, Setting("Prefix of topic names, for several systems on one log.")] = ""
+    topic_prefix: Annotated[str, Setting("Prefix of topic names, for several systems on the same brokers.")] = ""
     topics: Annotated[
         TopicNamesConfig, Setting("Names of single topics; the prefix is not put before them. null: prefix and role.")
     ] = field(default_factory=TopicNamesConfig)

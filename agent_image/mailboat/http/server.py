@@ -42,7 +42,7 @@ class PortTakenError(UsageError):
 class HttpStartFailedError(RetryableError):
     """The agent's HTTP server failed to start, so the agent was not started.
 
-    Start the agent again. If the error persists, the log has the cause.
+    Start the agent again; the log has the cause.
     """
 
 

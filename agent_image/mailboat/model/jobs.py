@@ -58,8 +58,7 @@ class JobScheduleMissingError(UsageError):
 class JobLeaseLostError(PermanentError):
     """The lease of the job is over or belongs to another worker, so its result or transaction does not count.
 
-    The job was queued again, or another worker runs it. Make its effect safe to repeat, renew more often, or give
-    the job a longer lease.
+    The job runs again. Make its effect safe to repeat, renew more often, or give the job a longer lease.
     """
 
 

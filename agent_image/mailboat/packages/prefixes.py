@@ -19,16 +19,15 @@ from mailboat.wire.node_bodies import decode_node
 class ContentRefusedError(UntrustedInputError):
     """The source has a node that a JCR repository cannot hold, so no package of the format `filevault` is written.
 
-    The message names the path and the rule. Change the node in the source, leave its path out, or use the format
-    `tree` if no repository imports the content.
+    Change the node that the message names, leave its path out, or use the format `tree` if no repository imports the
+    content.
     """
 
 
 class NamespaceUnresolvedError(UntrustedInputError):
     """A prefix in the content has no namespace, or more than one, so a FileVault package can't declare it.
 
-    Add the prefix with its namespace to `publisher.namespaces`; for one package that is built by hand, pass
-    `packages build --property xmlns:PREFIX=URI`.
+    Add the prefix with its namespace to `publisher.namespaces`, or pass `packages build --property xmlns:PREFIX=URI`.
     """
 
 

@@ -77,8 +77,7 @@ SCHEMA: Final = Schema(0x4D425042, (_FIRST_SCHEMA, _STAGED_SCHEMA, _EVENT_SCHEMA
 class PublisherStateCorruptError(StopError):
     """The publisher's state file is damaged or not a state file. It is never overwritten automatically.
 
-    Restore a copy, or remove it: earlier request ids are then forgotten, and `publish --changed` publishes the whole
-    source again.
+    Restore a copy, or remove it: request ids are then forgotten, and `publish --changed` publishes the whole source.
     """
 
 

@@ -235,8 +235,7 @@ _PASSAGES: Final[Mapping[Precondition, AdmissionDecision]] = MappingProxyType(
 class RootsExceededError(UntrustedInputError):
     """A package would change content outside the subscriber's roots. Nothing of it was imported.
 
-    The package is in the error queue. To import it, add the path to the subscriber's `roots` and redrive it
-    (`mailboat errors redrive`).
+    To import it, add the path to the subscriber's `roots` and redrive it (`mailboat errors redrive`).
     """
 
 

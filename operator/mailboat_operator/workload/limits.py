@@ -34,7 +34,7 @@ class Limits(Frozen):
         int, Field("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
     ] = _DEFAULTS.max_xml_depth
     refuse_collisions: Annotated[
-        bool, Field("Refuse two names in one folder that differ in case or Unicode form only.")
+        bool, Field("Refuse two names in one folder that differ only in case or Unicode form.")
     ] = _DEFAULTS.refuse_collisions
 
     @property

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 class FrameMismatchError(UsageError):
     """The rows written to the sink are not the bins of its source: some are missing, or cut differently.
 
-    Nothing was published. Write all rows of `bins_frame`, with the `source`, `roots`, `maxContentBytes` and
-    `maxNodes` with which they were cut. If the source changed, cut again.
+    Nothing was published. Write all rows of `bins_frame`, with the options with which they were cut. If the source
+    changed, cut again.
     """
 
 

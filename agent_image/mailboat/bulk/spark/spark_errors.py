@@ -8,16 +8,14 @@ from mailboat.errors import RetryableError, UsageError
 class SparkMissingError(UsageError):
     """Bulk builds need Spark, and PySpark or Java is missing or too old.
 
-    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. It needs Java 17 or newer, found by JAVA_HOME or
-    on the PATH.
+    `pip install "mailboat[spark]"` installs PySpark. Install Java 17 or newer, found by JAVA_HOME or on the PATH.
     """
 
 
 class SparkUnavailableError(RetryableError):
     """Spark's JVM runs, but no session could be started at that master. Nothing was built.
 
-    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other. Then
-    run the same command again.
+    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), and that master and driver reach each other.
     """
 
 

@@ -67,7 +67,7 @@ class JobRetries(Frozen):
     max: Annotated[int, Field("Retries before a job is given up.", minimum=0, maximum=30_000)] = 10
     unlimited: Annotated[bool, Field("Retry without a limit; `max` has no effect.")] = False
     first_pause_seconds: Annotated[
-        float, Field("Pause before the first retry; it doubles with each retry.", form=DAY_OR_ZERO)
+        float, Field("Pause after the first failure; it doubles with each retry.", form=DAY_OR_ZERO)
     ] = 2.0
     longest_pause_seconds: Annotated[float, Field("Maximum pause between retries.", form=DAY)] = 300.0
 

@@ -56,7 +56,7 @@ class KafkaSasl(Frozen):
     credentials_secret_ref: Annotated[
         SecretReference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
     ]
-    token_url: Annotated[str | None, Field("Token endpoint, for OAUTHBEARER.", form=URL)] = None
+    token_url: Annotated[str | None, Field("Token endpoint for OAUTHBEARER.", form=URL)] = None
     scope: Annotated[str | None, Field("OAuth scope to request, for OAUTHBEARER.", max_length=256)] = None
 
 

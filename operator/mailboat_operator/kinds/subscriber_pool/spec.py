@@ -151,19 +151,17 @@ class Readiness(Frozen):
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
-        float, Field("Importing a package younger than this proves that the member has caught up.", form=DURATION)
+        float, Field("Importing a package younger than this proves that it has caught up.", form=DURATION)
     ] = 120.0
-    idle_seconds: Annotated[
-        float, Field("Time without work that proves that the member has caught up.", form=DURATION)
-    ] = 10.0
+    idle_seconds: Annotated[float, Field("Time without work that proves that it has caught up.", form=DURATION)] = 10.0
     force_seconds: Annotated[
         float | None,
-        Field("Time from the start after which a member is ready even if it lags. Default: never.", form=DURATION),
+        Field("Time from the start after which it is ready even if it lags. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Age of the next package beyond which the member is not ready. Default: no limit.",
+            "Age of the next package beyond which it is not ready. Default: no limit.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
