@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mailboat_operator.definition.crds import files
+from mailboat_operator.kinds.crds import files
 
 FOLDER = Path(__file__).resolve().parent.parent / "crds"
 

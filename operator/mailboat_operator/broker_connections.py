@@ -18,8 +18,7 @@ from mailboat.errors import BrokersUnreachableError, MailboatError
 
 from mailboat_operator.brokers import Brokers, ClusterFound, Credentials
 from mailboat_operator.kinds.journal.spec import Kafka
-from mailboat_operator.kinds.topic.plan import TopicFound
-from mailboat_operator.plan.actions import TopicAction
+from mailboat_operator.plan.actions import TopicAction, TopicFound
 from mailboat_operator.plan.child_manifest import digest_of
 
 Q = TypeVar("Q")

@@ -40,8 +40,15 @@ from mailboat.errors import (
 from mailboat.frozen import Frozen
 
 from mailboat_operator.kinds.journal.spec import Kafka
-from mailboat_operator.kinds.topic.plan import TopicFound
-from mailboat_operator.plan.actions import Configure, CreateTopic, DeleteTopic, Grow, TopicAction, TopicWanted
+from mailboat_operator.plan.actions import (
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    Grow,
+    TopicAction,
+    TopicFound,
+    TopicWanted,
+)
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
 _CRITICAL: Final = 2

@@ -20,14 +20,15 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRef
 from mailboat_operator.agent_client import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.definition.amounts import format_size
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.job_queue.spec import JobQueue
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.package_build.spec import PackageBuild
 from mailboat_operator.kinds.publisher.manifests import token_secret_name
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.registry import Resource
+from mailboat_operator.kinds.registry import Resource, decode
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext, is_checked, is_rolled_out
 from mailboat_operator.plan.child_manifest import (
     APACHE_APPLICATION,
     KUBEFLOW_APPLICATION,
@@ -36,9 +37,8 @@ from mailboat_operator.plan.child_manifest import (
     digest_of,
 )
 from mailboat_operator.plan.children import Live, controller_uid
+from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.systems import Systems
-from mailboat_operator.workload.configuration import TOKEN_KEY, journal_mounts
-from mailboat_operator.workload.context import SecretFound, WorkloadContext, is_checked, is_rolled_out
 from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume

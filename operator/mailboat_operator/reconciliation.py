@@ -25,8 +25,8 @@ from mailboat.errors import (
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.cluster_reader import ClusterReader
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.controllers import CONTROLLERS
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import (
     Action,
     Apply,
@@ -162,7 +162,7 @@ class Reconciler:
             case Hold(is_held):
                 await self._cluster.hold(owner, is_held=is_held)
             case Deregister():
-                await self._deregister(action)
+                await self._deregister(owner["metadata"]["namespace"], action)
             case Enlarge():
                 pass  # done by `reconcile`, as a refusal ends the plan
             case _:
@@ -177,16 +177,17 @@ class Reconciler:
             return False
         return True
 
-    async def _deregister(self, action: Deregister) -> None:
+    async def _deregister(self, namespace: str, action: Deregister) -> None:
         """Deregister a member. Agents' errors are logged: the next reconciliation tries again."""
-        for publisher in action.publishers:
+        for name in action.publishers:
             try:
-                address = await self._reader.address(publisher)
+                publisher = await self._reader.publisher(namespace, name)
+                address = None if publisher is None else await self._reader.address(publisher)
                 if address is not None:
                     await self._agents.forget(address, action.member)
                     return
             except (AgentUnreachableError, AgentRefusedError) as error:
-                _LOG.info("%s is not deregistered at %s: %s", action.member, publisher.metadata.name, error)
+                _LOG.info("%s is not deregistered at %s: %s", action.member, name, error)
 
     async def _report(self, owner: Manifest, report: Report) -> None:
         """Say it in the log and in an Event; an Event that the API refuses, as a namespace that goes does, is lost."""

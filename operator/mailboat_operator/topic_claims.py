@@ -15,8 +15,8 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.topic.plan import CompetingTopics, topic_name
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 

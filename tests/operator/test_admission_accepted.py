@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.resource_decoder import decode, decode_as
+from mailboat_operator.definition.resource_decoder import decode_as
 from mailboat_operator.kinds.distribution.spec import DistributionState, DistributionStatus, PoolProgress
 from mailboat_operator.kinds.job_queue.spec import JobQueueStatus
 from mailboat_operator.kinds.job_schedule.spec import JobScheduleStatus
 from mailboat_operator.kinds.journal.spec import JournalStatus
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
 from mailboat_operator.kinds.publisher.spec import PublisherStatus
-from mailboat_operator.kinds.registry import KINDS, KINDS_BY_NAME
+from mailboat_operator.kinds.registry import KINDS, KINDS_BY_NAME, decode
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPoolStatus
 from mailboat_operator.kinds.topic.spec import TopicStatus
 

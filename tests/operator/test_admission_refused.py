@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.definition.resource_decoder import decode
-from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
 
 TABLE = yaml.load((Path(__file__).parent / "refused.yaml").read_text(), yaml.CSafeLoader)
 MEBIBYTE = "x" * (1 << 20)

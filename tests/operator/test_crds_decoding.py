@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mailboat.errors import ResourceInvalidError
 from mailboat_operator.definition import amounts
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.resource_decoder import decode, decode_as
+from mailboat_operator.definition.resource_decoder import decode_as
 from mailboat_operator.kinds.journal.spec import JournalStatus
-from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
 from mailboat_operator.kinds.topic.spec import TOPIC
 
 ACCEPTED = list(yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader))

@@ -17,9 +17,8 @@ from lupa.lua51 import LuaRuntime  # Argo CD runs health checks as Lua 5.1
 from mailboat.api.records import DistributionView
 from mailboat.errors import ResourceInvalidError
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.distribution.plan import PoolSize, plan_progress, plan_refused, plan_waiting
-from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
 from mailboat_operator.plan.findings import conditions_after, plan_invalid, ready, stalled, suspended, under_way
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,14 +12,14 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.workload.agent_manifests import AgentPolicy
-from mailboat_operator.workload.configuration import journal_mounts
-from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.pods import AgentImage
 from schemas import VERSIONS, schemas_of, strict
 

@@ -13,13 +13,12 @@ import pytest
 from mailboat.errors import BrokersUnreachableError
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.brokers import ClusterFound, Credentials, client_options
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.controllers import CONTROLLERS
 from mailboat_operator.kinds.journal.spec import Kafka
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.topic import effects
-from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, TopicFound
 from mailboat_operator.kinds.topic.spec import Topic
-from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report
+from mailboat_operator.plan.actions import RECLAIM_SECONDS, DeleteTopic, Hold, Plan, Report, TopicFound
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
 

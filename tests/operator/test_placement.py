@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.package_build.plan import plan_build
 from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
 from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
 from mailboat_operator.plan.children import differing_field
-from mailboat_operator.workload.configuration import journal_mounts
-from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.pods import POD_SECURITY, AgentImage
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -11,16 +11,16 @@ import pytest
 import yaml
 from mailboat.api.records import BuildView
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
-from mailboat_operator.definition.resource_decoder import decode, decode_as
+from mailboat_operator.definition.resource_decoder import decode_as
+from mailboat_operator.kinds.finished import LONGEST_SLEEP_SECONDS
 from mailboat_operator.kinds.package_build.manifests import SPARK_VERSION
 from mailboat_operator.kinds.package_build.plan import plan_build
 from mailboat_operator.kinds.package_build.prerequisites import BuildObservation
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
-from mailboat_operator.kinds.registry import KINDS_BY_NAME
+from mailboat_operator.kinds.registry import KINDS_BY_NAME, decode
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.child_manifest import key_of
-from mailboat_operator.plan.finished import LONGEST_SLEEP_SECONDS
-from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.pods import AgentImage
 
 ROOT = Path(__file__).resolve().parents[2]

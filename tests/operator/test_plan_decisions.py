@@ -27,15 +27,17 @@ from mailboat_operator.definition.amounts import (
 )
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.journal.configuration import agent_config
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, plan_journal
 from mailboat_operator.kinds.publisher.manifests import publisher_config
 from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
-from mailboat_operator.kinds.topic.plan import TopicFound, plan_found, plan_topic_status, wanted_topic
+from mailboat_operator.kinds.topic.plan import plan_found, plan_topic_status, wanted_topic
 from mailboat_operator.kinds.topic.spec import JournalRole
+from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
-from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, Report, Severity
+from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Plan, Report, Severity, TopicFound
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import Live, differing_field
 from mailboat_operator.plan.findings import (
@@ -49,8 +51,7 @@ from mailboat_operator.plan.findings import (
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.settings import read_settings
-from mailboat_operator.workload.configuration import agent_config, token_mount
-from mailboat_operator.workload.context import GoldenPool, WorkloadContext
+from mailboat_operator.workload.configuration import token_mount
 from mailboat_operator.workload.pods import AgentImage, user_volume_name
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.api.records import CauseView, DistributionView, FailureView, NotImportedView
 from mailboat.testing.examples import examples
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.distribution.plan import (
     PoolSize,
     obstacle_of,
@@ -18,9 +17,10 @@ from mailboat_operator.kinds.distribution.plan import (
     plan_refused,
     plan_waiting,
 )
+from mailboat_operator.kinds.finished import plan_finished
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import Delete, Report
 from mailboat_operator.plan.child_manifest import ChildKey
-from mailboat_operator.plan.finished import plan_finished
 from mailboat_operator.workload.fleet import ordinal_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -17,7 +17,6 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRef
 from mailboat.http.routes.job_requests import QueueOrder
 from mailboat.model.jobs import QueueDefined, QueueKind, QueueSettings, ScheduleDefined
 from mailboat.wire.job_records import decode_job_record, encode_job_record
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.job_queue.manifests import most_workers, queue_children
 from mailboat_operator.kinds.job_queue.observe import observe_job_queue
 from mailboat_operator.kinds.job_queue.plan import (
@@ -28,8 +27,10 @@ from mailboat_operator.kinds.job_queue.plan import (
 )
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Merge
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation, plan_job_schedule, schedule_of
-from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS
+from mailboat_operator.kinds.registry import decode
+from mailboat_operator.kinds.workload_context import SecretFound
 from mailboat_operator.plan.actions import (
+    RECLAIM_SECONDS,
     Apply,
     Delete,
     Hold,
@@ -45,7 +46,6 @@ from mailboat_operator.plan.child_manifest import key_of
 from mailboat_operator.plan.labels import FINALIZER
 from mailboat_operator.systems import Systems
 from mailboat_operator.workload.agent_manifests import AgentPolicy
-from mailboat_operator.workload.context import SecretFound
 from mailboat_operator.workload.pods import AgentImage
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.workload_context import WorkloadContext
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.findings import READY, STALLED
-from mailboat_operator.workload.context import WorkloadContext
 from mailboat_operator.workload.pod_failures import Pods, observed, subject_uid, trouble_of
 from mailboat_operator.workload.pods import AgentImage
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from mailboat.api.records import CauseView, JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.publisher.plan import known_pools, left_behind, plan_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.manifests import pool_config
 from mailboat_operator.kinds.subscriber_pool.plan import departed, next_step, plan_pool
 from mailboat_operator.kinds.subscriber_pool.pool_health import health_of, shared_identity
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Correct, Delete, Report
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
 from mailboat_operator.plan.children import correction_report
-from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
 from mailboat_operator.workload.pods import AgentImage
 

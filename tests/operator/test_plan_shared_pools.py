@@ -12,14 +12,14 @@ from mailboat.api.records import DistributionView, JournalView, StatusView, Subs
 from mailboat.config.decoder import decode_config
 from mailboat.config.document import Delivery
 from mailboat.errors import ResourceInvalidError
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.distribution.plan import PoolSize, plan_progress
 from mailboat_operator.kinds.publisher.plan import known_pools, left_behind
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool, pool_keys
 from mailboat_operator.kinds.subscriber_pool.pool_health import LAG_FIGURE
+from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
-from mailboat_operator.workload.context import GoldenPool, WorkloadContext
 from mailboat_operator.workload.pod_failures import Pods
 from mailboat_operator.workload.pods import AgentImage
 

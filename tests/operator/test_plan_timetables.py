@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat_operator.definition.resource_decoder import decode
 from mailboat_operator.kinds.package_build.spec import BuildPhase, PackageBuildStatus
 from mailboat_operator.kinds.package_build.timetable import plan_timetable, run_of
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.labels import PAUSED
 

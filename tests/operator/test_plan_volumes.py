@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.publisher.plan import plan_publisher
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.workload_context import SecretFound, WorkloadContext
 from mailboat_operator.plan.actions import Apply, Delete
 from mailboat_operator.plan.child_manifest import ChildKey, key_of
 from mailboat_operator.plan.labels import APPLIED
 from mailboat_operator.workload.agent_manifests import AgentPolicy
-from mailboat_operator.workload.configuration import journal_mounts
-from mailboat_operator.workload.context import SecretFound, WorkloadContext
 from mailboat_operator.workload.pods import AgentImage
 from mailboat_operator.workload.template import Volume
 from mailboat_operator.workload.volumes import Claims, is_enlarged, members_claims, too_small, volume_findings

@@ -26,11 +26,11 @@ from mailboat.testing.wait import PATIENCE_SECONDS
 from mailboat_operator.agent_client import Agents
 from mailboat_operator.broker_connections import Connections
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.journal.configuration import topics_config
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 from mailboat_operator.topic_claims import TopicClaims
-from mailboat_operator.workload.configuration import topics_config
 from mailboat_operator.workload.pods import AgentImage
 from support.operator_harbour import eventually
 

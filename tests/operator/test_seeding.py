@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat_operator.definition.resource_decoder import decode
+from mailboat_operator.kinds.registry import decode
 from mailboat_operator.kinds.subscriber_pool.plan import plan_pool
+from mailboat_operator.kinds.workload_context import WorkloadContext
 from mailboat_operator.plan.actions import Apply
-from mailboat_operator.workload.context import WorkloadContext
 from mailboat_operator.workload.pods import AgentImage
 
 

@@ -20,7 +20,6 @@ from mailboat_operator.definition import API_VERSION
 from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.definition.metadata import Metadata
-from mailboat_operator.kinds.registry import KINDS_BY_NAME, Resource
 
 R = TypeVar("R")
 
@@ -30,15 +29,13 @@ _NUMBERS: Final = (int, float)
 _UNWANTED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-def decode(manifest: object) -> Resource:
-    """Read an object of any kind, as the API server or YAML gave it. Raises: ResourceInvalidError."""
+def decode_one_of(kinds: Mapping[str, Kind[Any]], manifest: object) -> Any:
+    """Read an object of one of the kinds, as the API server or YAML gave it. Raises: ResourceInvalidError."""
     name = _mapping(manifest, "the object").get("kind")
-    kind = KINDS_BY_NAME.get(name) if isinstance(name, str) else None
+    kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ResourceInvalidError(
-            f"kind is {_quote(name)}, but must be one of {', '.join(KINDS_BY_NAME)}", field="kind"
-        )
-    return cast("Resource", decode_as(kind, manifest))
+        raise ResourceInvalidError(f"kind is {_quote(name)}, but must be one of {', '.join(kinds)}", field="kind")
+    return decode_as(kind, manifest)
 
 
 def decode_as(kind: Kind[R], manifest: object) -> R:

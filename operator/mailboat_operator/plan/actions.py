@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from mailboat.frozen import Frozen
 from mailboat.model.jobs import QueueSettings, Schedule
 
-from mailboat_operator.kinds.publisher.spec import Publisher
+from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
+from mailboat_operator.plan.labels import FINALIZER
 
 
 class Apply(Frozen):
@@ -73,11 +74,11 @@ class Deregister(Frozen):
 
     Attributes:
         member: The subscriber's name.
-        publishers: Publishers of its journal.
+        publishers: Names of publishers of its journal.
     """
 
     member: str
-    publishers: Sequence[Publisher]
+    publishers: Sequence[str]
 
 
 class Severity(enum.StrEnum):
@@ -109,6 +110,22 @@ class TopicWanted(Frozen):
     partitions: int
     replicas: int | None
     config: Mapping[str, str]
+
+
+class TopicFound(Frozen):
+    """A topic as it is.
+
+    Attributes:
+        topic_id: Given when it was made, and to no other (KIP-516).
+        partitions: How many.
+        replicas: Of the first.
+        config: All its keys.
+    """
+
+    topic_id: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str | None]
 
 
 class CreateTopic(Frozen):
@@ -170,6 +187,15 @@ class Hold(Frozen):
     """
 
     is_held: bool
+
+
+def is_held(metadata: Metadata) -> bool:
+    """Whether our finalizer is there."""
+    return FINALIZER in metadata.finalizers
+
+
+RECLAIM_SECONDS: Final = 300.0
+"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they never come back."""
 
 
 class RequestPackage(Frozen):

@@ -11,8 +11,7 @@ from typing import Any, Final
 from mailboat_operator.plan.actions import Action, Apply, Correct, Create, Delete, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, key_of
 from mailboat_operator.plan.findings import FORMER_CHILD_EXISTS, NAME_TAKEN, Finding, stalled, under_way
-from mailboat_operator.plan.labels import APPLIED
-from mailboat_operator.workload.configuration import TOKEN_KEY
+from mailboat_operator.plan.labels import APPLIED, TOKEN_KEY
 
 _NOTHING: Final[Manifest] = {"metadata": {}}
 

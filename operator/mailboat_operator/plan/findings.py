@@ -25,6 +25,7 @@ from mailboat.errors import (
 
 from mailboat_operator.definition.conditions import Condition, ConditionStatus
 from mailboat_operator.definition.encoder import encode
+from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.plan.actions import Hold, Plan, Report, Severity
 from mailboat_operator.plan.child_manifest import Manifest
 from mailboat_operator.plan.labels import FINALIZER, PAUSED
@@ -83,6 +84,11 @@ def under_way(reason: str, message: str) -> Sequence[Finding]:
 def stalled(reason: str, message: str) -> Sequence[Finding]:
     """Not, until a person changes something."""
     return _standing(Finding(READY, ConditionStatus.FALSE, reason, message), moving=False, stuck=True)
+
+
+def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
+    """Whether the object is to be left alone, by its spec or by an annotation."""
+    return suspend or metadata.annotations.get(PAUSED) == "true"
 
 
 def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corrected") -> Sequence[Finding]:

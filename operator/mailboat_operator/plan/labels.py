@@ -28,6 +28,9 @@ INSTANCE: Final = "app.kubernetes.io/instance"
 NAME: Final = "app.kubernetes.io/name"
 COMPONENT: Final = "app.kubernetes.io/component"
 
+TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
+"""The entry of a Secret that has a bearer token."""
+
 PUBLISHER: Final = "publisher"
 POOL: Final = "pool"
 BUILD: Final = "build"

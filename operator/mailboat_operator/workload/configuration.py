@@ -1,42 +1,17 @@
-"""The configuration document that a pod's agent reads, from the records that the agent itself decodes.
-
-Operator and agent are of one version and share `mailboat.config`: a key that the agent does not know can't be written
-here. Credentials are files of mounted Secrets; `SECRETS` says which Secret appears where.
-"""
+"""Where a pod's agent finds its configuration and its Secrets; the configuration's text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mailboat.config.decoder import encode_changes
 from mailboat.config.document import (
     Config,
-    HttpConfig,
-    LogFormat,
-    LogsConfig,
-    PublisherConfig,
-    TokenConfig,
-    Transfer,
-    Verb,
-)
-from mailboat.config.storage import (
-    BlobsConfig,
-    ConsumptionConfig,
-    JournalConfig,
-    KafkaConfig,
-    KafkaSaslConfig,
-    KafkaTlsConfig,
-    RetentionConfig,
-    S3Config,
-    Secret,
-    TopicNamesConfig,
 )
 
-from mailboat_operator.definition.object_references import SecretReference
-from mailboat_operator.kinds.journal.spec import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
+from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.template import AGENT_PORT
 
 CONFIG_ENDING: Final = "config"
@@ -45,7 +20,6 @@ CONFIG_FILE: Final = "mailboat.yaml"
 SECRETS_FOLDER: Final = "/run/mailboat"
 HOME_FOLDER: Final = "/var/lib/mailboat"
 HTTP_PORT: Final = AGENT_PORT
-TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 
 
 class SecretMount(NamedTuple):
@@ -71,122 +45,7 @@ def token_mount(secret: str) -> SecretMount:
     return SecretMount("http", secret, (TOKEN_KEY,))
 
 
-def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:
-    """The Secrets that an agent needs for its journal and blob store."""
-    tls, sasl = spec.kafka.tls, spec.kafka.sasl
-    s3 = None if spec.blobs is None else spec.blobs.s3
-    wanted = (
-        _mount("kafka-ca", None if tls is None else tls.ca_secret_ref, "ca.crt"),
-        _mount("kafka-certificate", None if tls is None else tls.certificate_secret_ref, "tls.crt", "tls.key"),
-        _mount("kafka-login", None if sasl is None else sasl.credentials_secret_ref, "username", "password"),
-        _mount("s3-keys", None if s3 is None else s3.credentials_secret_ref, "accessKeyId", "secretAccessKey"),
-        _mount("s3-ca", None if s3 is None else s3.ca_secret_ref, "ca.crt"),
-    )
-    return tuple(mount for mount in wanted if mount is not None)
-
-
-def _topic_names(spec: JournalSpec) -> TopicNamesConfig:
-    names = spec.topics.names
-    if names is None:
-        return TopicNamesConfig()
-    return TopicNamesConfig(names.package, names.status, names.discovery, names.command, names.event)
-
-
-def topics_config(spec: JournalSpec) -> Config:
-    """Configuration that the topics of a journal are made for: that of a Publisher that names no transfer."""
-    return replace(_journal_config(spec), publisher=PublisherConfig(transfer=Transfer.AUTO))
-
-
-def _journal_config(spec: JournalSpec) -> Config:
-    """Configuration of all that use a journal: where the log and the blobs are, how long messages are kept."""
-    mounts = {mount.folder: mount for mount in journal_mounts(spec)}
-    retention = spec.topics.retention
-    consumption = retention.consumption
-    return Config(
-        journal=JournalConfig(
-            kafka=_kafka(spec, mounts),
-            topic_prefix="" if spec.topics.prefix is None else spec.topics.prefix,
-            topics=_topic_names(spec),
-        ),
-        blobs=BlobsConfig() if spec.blobs is None else BlobsConfig(s3=_s3(spec.blobs.s3, mounts)),
-        retention=RetentionConfig(
-            package_seconds=retention.time_seconds,
-            status_seconds=retention.status_time_seconds,
-            package_bytes=retention.size_bytes,
-            consumption=ConsumptionConfig()
-            if consumption is None
-            else ConsumptionConfig(
-                policy=consumption.policy,
-                min_seconds=consumption.min_seconds,
-                max_seconds=consumption.max_seconds,
-            ),
-        ),
-    )
-
-
-def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
-    """Configuration of all agents of a journal: that of the journal, who may call, how to log."""
-    return replace(
-        _journal_config(spec),
-        http=HttpConfig(
-            host="0.0.0.0",  # noqa: S104  # the pod's own address; callers need the token
-            port=HTTP_PORT,
-            tokens=(TokenConfig("operator", Secret(file=token.file(TOKEN_KEY)), (Verb.ADMIN,)),),
-        ),
-        logs=LogsConfig(format=LogFormat.JSON),
-    )
-
-
 def config_text(config: Config) -> str:
     """The document as it is mounted: JSON, which is YAML, with the keys that differ from the defaults."""
     document: Mapping[str, Any] = encode_changes(config)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
-
-
-def _mount(folder: str, reference: SecretReference | None, *keys: str) -> SecretMount | None:
-    return None if reference is None else SecretMount(folder, reference.name, keys)
-
-
-def _kafka(spec: JournalSpec, mounts: Mapping[str, SecretMount]) -> KafkaConfig:
-    kafka: Kafka = spec.kafka
-    return KafkaConfig(
-        bootstrap_servers=kafka.bootstrap_servers,
-        tls=None if kafka.tls is None else _tls(kafka.tls, mounts),
-        sasl=None if kafka.sasl is None else _sasl(kafka.sasl, mounts["kafka-login"]),
-        replicas=spec.topics.replicas,
-        min_insync_replicas=spec.topics.min_insync_replicas,
-    )
-
-
-def _tls(tls: KafkaTls, mounts: Mapping[str, SecretMount]) -> KafkaTlsConfig:
-    ca, certificate = mounts.get("kafka-ca"), mounts.get("kafka-certificate")
-    return KafkaTlsConfig(
-        ca_file=None if ca is None else ca.file("ca.crt"),
-        certificate_file=None if certificate is None else certificate.file("tls.crt"),
-        key_file=None if certificate is None else certificate.file("tls.key"),
-        verify_hostname=tls.verify_hostname,
-    )
-
-
-def _sasl(sasl: KafkaSasl, login: SecretMount) -> KafkaSaslConfig:
-    return KafkaSaslConfig(
-        mechanism=sasl.mechanism,
-        user_from=Secret(file=login.file("username")),
-        password=Secret(file=login.file("password")),
-        token_url=sasl.token_url,
-        scope=sasl.scope,
-    )
-
-
-def _s3(s3: S3, mounts: Mapping[str, SecretMount]) -> S3Config:
-    keys, ca = mounts.get("s3-keys"), mounts.get("s3-ca")
-    return S3Config(
-        bucket=s3.bucket,
-        prefix=s3.prefix,
-        endpoint_url=s3.endpoint_url,
-        region=s3.region,
-        path_style=s3.path_style,
-        access_key_id=None if keys is None else Secret(file=keys.file("accessKeyId")),
-        secret_access_key=None if keys is None else Secret(file=keys.file("secretAccessKey")),
-        ca_file=None if ca is None else ca.file("ca.crt"),
-    )

@@ -23,11 +23,10 @@ from mailboat_operator.kinds.distribution.spec import (
     DistributionStatus,
     PoolProgress,
 )
+from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, RequestPackage, Severity
-from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, under_way
-from mailboat_operator.plan.finished import pause_after_finishing, plan_finished
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.findings import Finding, conditions_after, is_paused, ready, stalled, under_way
 from mailboat_operator.workload.fleet import is_of_pool, problem_of, subscribers_of
 
 DISTRIBUTED: Final = "Distributed"

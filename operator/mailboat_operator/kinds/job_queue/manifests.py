@@ -14,7 +14,7 @@ from typing import Any, Final
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.spec import JobQueue, Workers
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
-from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, WORKERS, selector_labels
+from mailboat_operator.plan.labels import CONFIG_DIGEST, PUBLISHER, TOKEN_KEY, WORKERS, selector_labels
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
@@ -23,7 +23,7 @@ from mailboat_operator.workload.autoscalers import (
     external_metric,
     metrics_trigger,
 )
-from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
+from mailboat_operator.workload.configuration import HTTP_PORT
 from mailboat_operator.workload.pods import (
     CONTAINER_SECURITY,
     AgentImage,

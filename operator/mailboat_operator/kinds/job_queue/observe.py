@@ -14,8 +14,8 @@ from mailboat_operator.kinds.job_queue.plan import JobQueueObservation
 from mailboat_operator.kinds.job_queue.spec import JobQueue
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.plan.child_manifest import ChildKey
+from mailboat_operator.plan.findings import is_paused
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
-from mailboat_operator.workload.context import is_paused
 
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -22,8 +22,9 @@ from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_queue.manifests import ENDING, most_workers, owner_of_queue, queue_children, queue_keys
 from mailboat_operator.kinds.job_queue.spec import JobQueue, JobQueueStatus, Workers
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
+from mailboat_operator.kinds.workload_context import SecretFound
 from mailboat_operator.plan.actions import (
+    RECLAIM_SECONDS,
     Action,
     Hold,
     Plan,
@@ -32,12 +33,14 @@ from mailboat_operator.plan.actions import (
     SetQueue,
     Severity,
     SuspendQueue,
+    is_held,
 )
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, digest_of
 from mailboat_operator.plan.children import Live, name_conflict, plan_children, plan_unwanted
 from mailboat_operator.plan.findings import (
     Finding,
     conditions_after,
+    is_paused,
     pause_of,
     ready,
     stalled,
@@ -45,10 +48,9 @@ from mailboat_operator.plan.findings import (
     trouble_reports,
     under_way,
 )
+from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import AgentPolicy
 from mailboat_operator.workload.autoscalers import autoscaler_health
-from mailboat_operator.workload.configuration import TOKEN_KEY
-from mailboat_operator.workload.context import SecretFound, is_paused
 from mailboat_operator.workload.fleet import coarse, reason_of
 from mailboat_operator.workload.pod_failures import MISCONFIGURED, Pods, trouble_of
 from mailboat_operator.workload.pods import AgentImage

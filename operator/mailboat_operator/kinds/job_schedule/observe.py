@@ -9,7 +9,7 @@ from mailboat.errors import AgentRefusedError, AgentUnreachableError
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.job_schedule.plan import JobScheduleObservation
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.findings import is_paused
 
 
 async def observe_job_schedule(reader: ClusterReader, schedule: JobSchedule) -> JobScheduleObservation:

@@ -19,11 +19,28 @@ from mailboat.model.jobs import Missed, NewJob, Schedule
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.kinds.job_schedule.spec import JobSchedule
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.kinds.topic.plan import RECLAIM_SECONDS, is_held
-from mailboat_operator.plan.actions import Action, Hold, Plan, RemoveSchedule, Report, SetSchedule, Severity
+from mailboat_operator.plan.actions import (
+    RECLAIM_SECONDS,
+    Action,
+    Hold,
+    Plan,
+    RemoveSchedule,
+    Report,
+    SetSchedule,
+    Severity,
+    is_held,
+)
 from mailboat_operator.plan.child_manifest import digest_of
-from mailboat_operator.plan.findings import Finding, conditions_after, pause_of, ready, stalled, suspended, under_way
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.findings import (
+    Finding,
+    conditions_after,
+    is_paused,
+    pause_of,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
 from mailboat_operator.workload.fleet import reason_of
 
 FOLLOW_SECONDS: Final = 30.0

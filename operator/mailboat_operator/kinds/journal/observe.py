@@ -15,12 +15,11 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.broker_connections import Connection
 from mailboat_operator.brokers import Credentials, entry_of, word_of
 from mailboat_operator.cluster_reader import ClusterReader
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.journal.plan import BrokersFound, JournalObservation, journal_keys
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.plan.child_manifest import Manifest
-from mailboat_operator.plan.findings import UPSTREAM_ERRORS, pause_of, problem_of
-from mailboat_operator.workload.configuration import journal_mounts
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.findings import UPSTREAM_ERRORS, is_paused, pause_of, problem_of
 
 
 async def observe_journal(reader: ClusterReader, journal: Journal) -> JournalObservation:

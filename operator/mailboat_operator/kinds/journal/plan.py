@@ -14,11 +14,11 @@ from mailboat_operator.definition.amounts import writable_duration, writable_siz
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
 from mailboat_operator.definition.object_references import Reference
+from mailboat_operator.kinds.journal.configuration import topics_config
 from mailboat_operator.kinds.journal.spec import Journal
-from mailboat_operator.kinds.topic.plan import is_held
 from mailboat_operator.kinds.topic.spec import JournalRole, TopicSpec
 from mailboat_operator.kinds.topic.topic_retention import TopicRetention
-from mailboat_operator.plan.actions import Hold, Plan
+from mailboat_operator.plan.actions import Hold, Plan, is_held
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest, Owner
 from mailboat_operator.plan.children import Live, controller_uid, deletion, name_conflict, plan_children
 from mailboat_operator.plan.findings import (
@@ -29,14 +29,13 @@ from mailboat_operator.plan.findings import (
     TOPICS_NOT_READY,
     Finding,
     conditions_after,
+    is_paused,
     ready,
     stalled,
     suspended,
     under_way,
 )
 from mailboat_operator.plan.labels import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
-from mailboat_operator.workload.configuration import topics_config
-from mailboat_operator.workload.context import is_paused
 
 
 class BrokersFound(Frozen):

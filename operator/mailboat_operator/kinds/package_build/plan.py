@@ -17,6 +17,7 @@ from mailboat.api.records import BuildView
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.encoder import encode
+from mailboat_operator.kinds.finished import pause_after_finishing, plan_finished
 from mailboat_operator.kinds.package_build.manifests import application_name
 from mailboat_operator.kinds.package_build.prerequisites import (
     BuildContext,
@@ -31,7 +32,6 @@ from mailboat_operator.kinds.package_build.timetable import BuildRuns, plan_time
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended, under_way
-from mailboat_operator.plan.finished import pause_after_finishing, plan_finished
 
 COMPLETE: Final = "Complete"
 _WATCH_SECONDS: Final = 3.0

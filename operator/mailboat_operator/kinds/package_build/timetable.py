@@ -26,8 +26,7 @@ from mailboat_operator.kinds.package_build.spec import (
 )
 from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
-from mailboat_operator.plan.findings import Finding, conditions_after, ready, stalled, suspended
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.findings import Finding, conditions_after, is_paused, ready, stalled, suspended
 
 _MINUTE: Final = 60
 _SHORTEST_SECONDS: Final = 0.5

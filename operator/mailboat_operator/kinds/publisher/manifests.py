@@ -16,10 +16,13 @@ from mailboat.config.document import (
 from mailboat.config.receivers import EventsConfig, RelayConfig
 from mailboat.config.storage import Secret
 
+from mailboat_operator.kinds.journal.configuration import agent_config, journal_mounts
 from mailboat_operator.kinds.journal.spec import JournalSpec
+from mailboat_operator.kinds.publisher.events import Events, Relay, Webhook
 from mailboat_operator.kinds.publisher.spec import Publisher, Source, Token
+from mailboat_operator.kinds.workload_context import WorkloadContext, secrets_digest
 from mailboat_operator.plan.child_manifest import Manifest, Owner
-from mailboat_operator.plan.labels import PUBLISHER, child_name
+from mailboat_operator.plan.labels import PUBLISHER, TOKEN_KEY, child_name
 from mailboat_operator.workload.agent_manifests import (
     TOKEN_ENDING,
     agent_service,
@@ -27,15 +30,7 @@ from mailboat_operator.workload.agent_manifests import (
     network_policies,
     stateful_set,
 )
-from mailboat_operator.workload.configuration import (
-    TOKEN_KEY,
-    SecretMount,
-    agent_config,
-    journal_mounts,
-    token_mount,
-)
-from mailboat_operator.workload.context import WorkloadContext, secrets_digest
-from mailboat_operator.workload.event_settings import Events, Relay, Webhook
+from mailboat_operator.workload.configuration import SecretMount, token_mount
 from mailboat_operator.workload.pods import AgentPod
 from mailboat_operator.workload.volumes import made_volume
 

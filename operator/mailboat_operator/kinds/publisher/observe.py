@@ -8,7 +8,8 @@ from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.publisher.manifests import user_mounts
 from mailboat_operator.kinds.publisher.plan import publisher_keys
 from mailboat_operator.kinds.publisher.spec import Publisher
-from mailboat_operator.workload.context import WorkloadContext, count_of, is_paused
+from mailboat_operator.kinds.workload_context import WorkloadContext, count_of
+from mailboat_operator.plan.findings import is_paused
 
 
 async def observe_publisher(reader: ClusterReader, publisher: Publisher) -> WorkloadContext:

@@ -17,17 +17,17 @@ from mailboat_operator.kinds.publisher.manifests import (
 )
 from mailboat_operator.kinds.publisher.spec import KnownPool, Publisher, PublisherStatus
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.kinds.workload_context import (
+    WorkloadContext,
+    hindrance,
+    roll_out,
+)
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey
 from mailboat_operator.plan.children import name_conflict, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.findings import Finding, conditions_after, trouble_reports
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.configuration import CONFIG_ENDING, HTTP_PORT
-from mailboat_operator.workload.context import (
-    WorkloadContext,
-    hindrance,
-    roll_out,
-)
 from mailboat_operator.workload.fleet import (
     coarse,
     followers,
@@ -86,7 +86,8 @@ def _plan(
     size_bytes = publisher.spec.volume.size_bytes
     volumes = volume_findings(around.claims, size_bytes)
     gone = [
-        Deregister(name, around.answering) for name in left_behind(publisher.status.pools, around.pools, around.fleet)
+        Deregister(name, around.answering_names)
+        for name in left_behind(publisher.status.pools, around.pools, around.fleet)
     ]
     status = replace(
         _with_figures(publisher.status, metadata.name, around.fleet),

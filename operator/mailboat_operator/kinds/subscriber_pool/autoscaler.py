@@ -16,6 +16,7 @@ from typing import Final
 from mailboat_operator.definition import API_VERSION
 from mailboat_operator.kinds.subscriber_pool.spec import Autoscaling
 from mailboat_operator.plan.child_manifest import Manifest, Owner
+from mailboat_operator.plan.labels import TOKEN_KEY
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING
 from mailboat_operator.workload.autoscalers import (
     AUTHENTICATION,
@@ -24,7 +25,7 @@ from mailboat_operator.workload.autoscalers import (
     external_metric,
     metrics_trigger,
 )
-from mailboat_operator.workload.configuration import HTTP_PORT, TOKEN_KEY
+from mailboat_operator.workload.configuration import HTTP_PORT
 
 MEMBERS_ENDING: Final = "members"
 REQUESTS_METRIC: Final = "http_requests_per_second"

@@ -12,9 +12,9 @@ from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.plan import pool_keys
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
-from mailboat_operator.plan.findings import READY, is_ready
+from mailboat_operator.kinds.workload_context import GoldenPool, WorkloadContext
+from mailboat_operator.plan.findings import READY, is_paused, is_ready
 from mailboat_operator.workload.autoscalers import SCALED_OBJECT
-from mailboat_operator.workload.context import GoldenPool, WorkloadContext, is_paused
 
 _LONGEST_CHAIN: Final = 20
 _EVER: Final = datetime.min.replace(tzinfo=UTC)

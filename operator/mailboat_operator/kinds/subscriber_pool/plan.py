@@ -19,6 +19,12 @@ from mailboat_operator.kinds.subscriber_pool.pool_health import (
     shared_identity,
 )
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
+from mailboat_operator.kinds.workload_context import (
+    WorkloadContext,
+    count_of,
+    hindrance,
+    roll_out,
+)
 from mailboat_operator.plan.actions import Action, Deregister, Plan
 from mailboat_operator.plan.child_manifest import ChildKey, Manifest
 from mailboat_operator.plan.children import Live, is_applied, name_conflict, plan_children, plan_secret, plan_unwanted
@@ -27,12 +33,6 @@ from mailboat_operator.plan.labels import POOL, selector_text
 from mailboat_operator.workload.agent_manifests import TOKEN_ENDING, token_secret
 from mailboat_operator.workload.autoscalers import AUTHENTICATION, AUTOSCALER, SCALED_OBJECT, autoscaler_health
 from mailboat_operator.workload.configuration import CONFIG_ENDING
-from mailboat_operator.workload.context import (
-    WorkloadContext,
-    count_of,
-    hindrance,
-    roll_out,
-)
 from mailboat_operator.workload.fleet import is_gone, ordinal_of, pause_before_asking
 from mailboat_operator.workload.volumes import plan_volumes, volume_findings
 
@@ -145,7 +145,7 @@ def _plan(
     metadata, live = pool.metadata, around.children
     unanswered = None if around.unanswered_since is None else around.now - around.unanswered_since
     health = health_of(pool, around.fleet, unanswered)
-    gone = [Deregister(name, around.answering) for name in departed(pool, live, around.fleet)]
+    gone = [Deregister(name, around.answering_names) for name in departed(pool, live, around.fleet)]
     volume = pool.spec.target.store.volume
     ready_count, replicas = count_of(live, metadata.name, "readyReplicas"), count_of(live, metadata.name, "replicas")
     caught_up = min(max(_ready_members(pool, around), health.caught_up or 0), pool.spec.replicas)

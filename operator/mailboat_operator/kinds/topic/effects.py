@@ -8,9 +8,9 @@ from typing import Final
 from mailboat_operator.broker_connections import Connection
 from mailboat_operator.cluster_reader import ClusterReader
 from mailboat_operator.kinds.topic.observe import connect_for
-from mailboat_operator.kinds.topic.plan import TopicFound, TopicObservation, plan_made, plan_topic, wanted_topic
+from mailboat_operator.kinds.topic.plan import TopicObservation, plan_made, plan_topic, wanted_topic
 from mailboat_operator.kinds.topic.spec import Topic
-from mailboat_operator.plan.actions import Plan, TopicAction, TopicWanted
+from mailboat_operator.plan.actions import Plan, TopicAction, TopicFound, TopicWanted
 from mailboat_operator.plan.findings import UPSTREAM_ERRORS
 
 # 6.35 seconds in all, far below the time limit of a reconciliation

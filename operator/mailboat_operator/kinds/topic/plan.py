@@ -12,7 +12,7 @@ that made it, releases the object at once, and so does `RECLAIM_SECONDS` without
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -29,11 +29,11 @@ from mailboat.model.messages import TopicRole
 
 from mailboat_operator.definition.conditions import ReclaimPolicy
 from mailboat_operator.definition.encoder import encode
-from mailboat_operator.definition.metadata import Metadata
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.topic.spec import JournalRole, Topic
 from mailboat_operator.kinds.topic.topic_retention import TopicRetention
 from mailboat_operator.plan.actions import (
+    RECLAIM_SECONDS,
     Action,
     Configure,
     CreateTopic,
@@ -43,13 +43,16 @@ from mailboat_operator.plan.actions import (
     Plan,
     Report,
     Severity,
+    TopicFound,
     TopicWanted,
+    is_held,
 )
 from mailboat_operator.plan.findings import (
     CLUSTER_REPLACED,
     READY,
     Finding,
     conditions_after,
+    is_paused,
     pause_of,
     problem_of,
     ready,
@@ -57,8 +60,7 @@ from mailboat_operator.plan.findings import (
     suspended,
     under_way,
 )
-from mailboat_operator.plan.labels import ACCEPTED_TOPIC, FINALIZER
-from mailboat_operator.workload.context import is_paused
+from mailboat_operator.plan.labels import ACCEPTED_TOPIC
 
 _MILLISECONDS: Final = 1000
 _REPLACED: Final = "TopicReplaced"
@@ -68,22 +70,6 @@ _MISSING: Final = "TopicMissing"
 _UNSEEN_SECONDS: Final = 2.0
 _SURE_SECONDS: Final = 10.0
 _EXISTS: Final = "TopicExists"
-
-
-class TopicFound(Frozen):
-    """A topic as it is.
-
-    Attributes:
-        topic_id: Given when it was made, and to no other (KIP-516).
-        partitions: How many.
-        replicas: Of the first.
-        config: All its keys.
-    """
-
-    topic_id: str
-    partitions: int
-    replicas: int
-    config: Mapping[str, str | None]
 
 
 class CompetingTopics(Frozen):
@@ -347,15 +333,6 @@ def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[A
         who = "another client, or an earlier version of the operator"
         message = f"topic {wanted.name}: corrected what {who}, had set: {', '.join(sorted(changes))}"
         yield Report(Severity.WARNING, "DriftCorrected", message)
-
-
-RECLAIM_SECONDS: Final = 300.0
-"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they never come back."""
-
-
-def is_held(metadata: Metadata) -> bool:
-    """Whether our finalizer is there."""
-    return FINALIZER in metadata.finalizers
 
 
 def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:

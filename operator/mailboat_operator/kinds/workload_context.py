@@ -12,6 +12,7 @@ from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ConditionStatus
 from mailboat_operator.definition.metadata import Metadata
+from mailboat_operator.kinds.journal.configuration import journal_mounts
 from mailboat_operator.kinds.journal.spec import Journal
 from mailboat_operator.kinds.publisher.spec import Publisher
 from mailboat_operator.kinds.subscriber_pool.spec import SubscriberPool
@@ -25,14 +26,14 @@ from mailboat_operator.plan.findings import (
     STALLED,
     TOPICS_NOT_READY,
     Finding,
+    is_paused,
     ready,
     stalled,
     suspended,
     under_way,
 )
-from mailboat_operator.plan.labels import PAUSED
 from mailboat_operator.workload.agent_manifests import AgentPolicy
-from mailboat_operator.workload.configuration import SecretMount, journal_mounts
+from mailboat_operator.workload.configuration import SecretMount
 from mailboat_operator.workload.pod_failures import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,
@@ -115,10 +116,10 @@ class WorkloadContext(Frozen):
     is_journal_checked: bool = True
     policy: AgentPolicy = field(default_factory=AgentPolicy)
 
-
-def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
-    """Whether the object is to be left alone, by its spec or by an annotation."""
-    return suspend or metadata.annotations.get(PAUSED) == "true"
+    @property
+    def answering_names(self) -> Sequence[str]:
+        """Names of the publishers that are ready."""
+        return [publisher.metadata.name for publisher in self.answering]
 
 
 def hindrance(
