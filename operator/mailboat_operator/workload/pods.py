@@ -200,7 +200,6 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "name": AGENT_CONTAINER,
         "image": image.name,
         "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
-        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
         "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
         # two minutes to open a large target; until then liveness is not probed
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
@@ -216,6 +215,9 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
             *pod.agent_mounts,
         ],
     }
+    if any("$(POD_NAME)" in argument for argument in pod.arguments):
+        field = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+        container["env"] = [{"name": "POD_NAME", "valueFrom": field}]
     if image.pull_policy is not None:
         container["imagePullPolicy"] = image.pull_policy
     return container

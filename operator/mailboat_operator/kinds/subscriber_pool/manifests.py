@@ -17,7 +17,6 @@ from mailboat.config.document import (
     AgentsConfig,
     Config,
     Delivery,
-    Expose,
     PiecesConfig,
     ReadinessConfig,
     StagingConfig,
@@ -143,7 +142,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
             first_pause_seconds=retries.first_pause_seconds,
             longest_pause_seconds=retries.longest_pause_seconds,
             shutdown_seconds=float(_shutdown_seconds(pool)),
-            expose=Expose(spec.expose),
+            expose=spec.expose,
             readiness=ReadinessConfig(
                 max_latency_seconds=readiness.max_latency_seconds,
                 force_seconds=readiness.force_seconds,

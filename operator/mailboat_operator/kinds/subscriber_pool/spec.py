@@ -8,6 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, ClassVar
 
+from mailboat.config.document import Expose
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
@@ -56,13 +57,6 @@ class Delivery(enum.StrEnum):
 def _has_one_place(name: str, target: Target) -> bool:
     store: Store | None = getattr(target, name)
     return store is None or (store.volume is None) != (store.claim is None)
-
-
-class Expose(enum.StrEnum):
-    """When readers of a member's content see what was imported."""
-
-    PACKAGE = "package"
-    BUILD = "build"
 
 
 class Store(Frozen):
