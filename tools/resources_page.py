@@ -10,9 +10,10 @@ from typing import Any
 
 from mailboat.config import section_keys
 from mailboat.config.document import Config
+from mailboat.config.section_keys import REQUIRED, Shape
 from mailboat_operator.definition import API_VERSION, CATEGORY
 from mailboat_operator.definition.crd_schema import default_of
-from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, rules_of
+from mailboat_operator.definition.fields import Key, keys_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.kinds.registry import KINDS
 from mailboat_operator.workload import placement, template

@@ -107,7 +107,12 @@ def encode_config(config: Config) -> dict[str, Any]:
 
 def encode_record(record: object) -> dict[str, Any]:
     """The document of a record, every key written out."""
-    return dict(_encoded_keys(record))
+    return _encode_section(type(record), record)
+
+
+def _encode_section(kind: type, record: object) -> dict[str, Any]:
+    """The keys of `kind`, which `record` is or extends: the operator's records of sections do."""
+    return dict(_encoded_keys(kind, record))
 
 
 def encode_changes(config: Config) -> dict[str, Any]:
@@ -225,8 +230,8 @@ def article_of(kind: type) -> str:
     return {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}[kind]
 
 
-def _encoded_keys(record: object) -> Iterator[tuple[str, Any]]:
-    for key in keys_of(type(record)):
+def _encoded_keys(kind: type, record: object) -> Iterator[tuple[str, Any]]:
+    for key in keys_of(kind):
         value = getattr(record, key.name)
         yield key.name, [_encode_value(key, item) for item in value] if key.is_list else _encode_value(key, value)
 
@@ -234,7 +239,7 @@ def _encoded_keys(record: object) -> Iterator[tuple[str, Any]]:
 def _encode_value(key: Key, value: object) -> object:
     if value is None:
         return None
-    return encode_record(value) if key.is_section else plain(value)
+    return _encode_section(key.kind, value) if key.is_section else plain(value)
 
 
 def plain(value: object) -> object:

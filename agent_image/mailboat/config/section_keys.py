@@ -1,11 +1,11 @@
-"""What the configuration's records say of themselves: each key with its kind, default, range and explanation."""
+"""What records say of themselves: each field with its kind, shape and default; each key of the configuration."""
 
 from __future__ import annotations
 
 import enum
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -37,6 +37,37 @@ class Setting(NamedTuple):
 
 Section = Frozen
 """A section of the configuration, or a value in it that has keys of its own."""
+
+
+class Shape(enum.Enum):
+    """Whether a field has one value or several."""
+
+    ONE = enum.auto()
+    LIST = enum.auto()
+    MAPPING = enum.auto()
+
+
+_SHAPES: Final = types.MappingProxyType({tuple: Shape.LIST, Mapping: Shape.MAPPING})
+
+
+class Declaration(NamedTuple):
+    """A field of a record, as its annotation declares it.
+
+    Attributes:
+        name: Its name in Python.
+        kind: Of the value, or of each of several: str, int, float, bool, a StrEnum, a record.
+        shape: One value, a list, or a mapping from texts.
+        is_nullable: Whether the value may be None.
+        note: What `Annotated` adds; None where nothing is added.
+        default: What holds when a document does not say; `REQUIRED` where it must.
+    """
+
+    name: str
+    kind: Any
+    shape: Shape
+    is_nullable: bool
+    note: Any
+    default: Any
 
 
 class Key(NamedTuple):
@@ -82,34 +113,37 @@ def keys_of(record: type) -> tuple[Key, ...]:
 
 @cache  # reading the hints of all sections takes milliseconds; the operator writes a configuration at each look
 def _read_keys(record: type) -> tuple[Key, ...]:
-    return tuple(_keys(record))
+    return tuple(
+        Key(
+            declared.name,
+            declared.kind,
+            declared.is_nullable,
+            declared.shape is Shape.LIST,
+            declared.note or Setting(declared.kind.__doc__ or ""),  # a section may leave it to its docstring
+            declared.default,
+        )
+        for declared in declarations(record)
+    )
 
 
-def _keys(record: type) -> Iterator[Key]:
+def declarations(record: type) -> Iterator[Declaration]:
+    """The fields of a record, in order: of the configuration's sections, and of the operator's custom resources."""
     hints = typing.get_type_hints(record, include_extras=True)
     for field in fields(record):
-        kind, setting = _parts_of(hints[field.name])
+        kind, note = hints[field.name], None
+        if get_origin(kind) is typing.Annotated:
+            kind, note = get_args(kind)[:2]
         is_nullable = get_origin(kind) in {types.UnionType, typing.Union}  # the latter where a NewType may be None
         if is_nullable:
             kind = next(option for option in get_args(kind) if option is not types.NoneType)
-        is_list = get_origin(kind) is tuple
-        if is_list:
-            kind = get_args(kind)[0]
+        shape = _SHAPES.get(get_origin(kind), Shape.ONE)
+        if shape is not Shape.ONE:
+            kind = get_args(kind)[0 if shape is Shape.LIST else 1]
         kind = getattr(kind, "__supertype__", kind)  # a NewType is the text that it names
-        yield Key(field.name, kind, is_nullable, is_list, setting or Setting(kind.__doc__ or ""), _default(field))
+        yield Declaration(field.name, kind, shape, is_nullable, note, _default(field))
 
 
-def _parts_of(hint: Any) -> tuple[Any, Setting | None]:
-    """A kind and what is said of it; sections may leave that to the docstring of their record."""
-    if get_origin(hint) is typing.Annotated:
-        kind, setting = get_args(hint)[:2]
-        return kind, setting
-    return hint, None
-
-
-def _default(one: Field[Any]) -> Any:
-    if one.default is not MISSING:
-        return one.default
-    if one.default_factory is not MISSING:
-        return one.default_factory()
-    return REQUIRED
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return REQUIRED if field.default is MISSING else field.default

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from mailboat.config.section_keys import REQUIRED, Shape
+
 from mailboat_operator.definition.encoder import encode, encode_field
-from mailboat_operator.definition.fields import REQUIRED, Key, Renamed, Rule, Shape, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import Key, Renamed, Rule, keys_of, renamed_of, rules_of
 
 _LARGEST: Final = 2**31 - 1
 

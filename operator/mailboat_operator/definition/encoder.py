@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from mailboat_operator.definition.fields import Key, Shape, keys_of
+from mailboat.config.section_keys import Shape
+
+from mailboat_operator.definition.fields import Key, keys_of
 
 
 def encode(record: object) -> dict[str, Any]:

@@ -8,20 +8,15 @@ same manifests.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import types
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Any, Final, NamedTuple
 
+from mailboat.config.section_keys import Setting, Shape, declarations
 from mailboat.frozen import Frozen
-
-REQUIRED: Final = object()
-"""The default of a field that has none: the manifest must say it."""
 
 LONGEST_TEXT: Final = 1024
 """Of a text that says nothing of its length."""
@@ -124,14 +119,6 @@ class Field(Frozen):
     name: str | None = None
 
 
-class Shape(enum.Enum):
-    """Whether a field has one value or several."""
-
-    ONE = enum.auto()
-    LIST = enum.auto()
-    MAPPING = enum.auto()
-
-
 class Key(NamedTuple):
     """One field of a record, as the record declares it.
 
@@ -174,8 +161,22 @@ def keys_of(record: type) -> tuple[Key, ...]:
 
 @cache
 def _read_keys(record: type) -> tuple[Key, ...]:
-    hints = typing.get_type_hints(record, include_extras=True)
-    return tuple(_key(record, field, hints[field.name]) for field in fields(record))
+    """The fields that manifests have: a record may extend a section of the configuration, which has more."""
+    known = [declared for declared in declarations(record) if not isinstance(declared.note, Setting)]
+    for declared in known:
+        if not isinstance(declared.note, Field):
+            raise TypeError(f"{record.__name__}.{declared.name} has no description")
+    return tuple(
+        Key(
+            declared.name,
+            _name_of(declared.name, declared.note),
+            declared.kind,
+            declared.shape,
+            declared.note,
+            declared.default,
+        )
+        for declared in known
+    )
 
 
 def renamed_of(record: type) -> Mapping[str, Renamed]:
@@ -186,29 +187,6 @@ def renamed_of(record: type) -> Mapping[str, Renamed]:
 def rules_of(record: type) -> tuple[Rule, ...]:
     """The rules over several fields of a record."""
     return getattr(record, "RULES", ())
-
-
-def _key(record: type, one: dataclasses.Field[Any], hint: Any) -> Key:
-    if get_origin(hint) is not typing.Annotated:
-        raise TypeError(f"{record.__name__}.{one.name} has no description")
-    kind, declared = get_args(hint)[:2]
-    shape, kind = _shape_of(kind)
-    default = one.default
-    if one.default_factory is not MISSING:
-        default = one.default_factory()
-    return Key(
-        one.name, _name_of(one.name, declared), kind, shape, declared, REQUIRED if default is MISSING else default
-    )
-
-
-def _shape_of(kind: Any) -> tuple[Shape, Any]:
-    if get_origin(kind) is types.UnionType:
-        kind = next(option for option in get_args(kind) if option is not types.NoneType)
-    if get_origin(kind) is tuple:
-        return Shape.LIST, get_args(kind)[0]
-    if get_origin(kind) is Mapping:
-        return Shape.MAPPING, get_args(kind)[1]
-    return Shape.ONE, kind
 
 
 def _name_of(attribute: str, declared: Field) -> str:

@@ -14,10 +14,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
+from mailboat.config.section_keys import REQUIRED, Shape
 from mailboat.errors import ResourceInvalidError
 
 from mailboat_operator.definition import API_VERSION
-from mailboat_operator.definition.fields import REQUIRED, Key, Shape, keys_of, renamed_of, rules_of
+from mailboat_operator.definition.fields import Key, keys_of, renamed_of, rules_of
 from mailboat_operator.definition.kind import Kind
 from mailboat_operator.definition.metadata import Metadata
 

@@ -13,7 +13,7 @@ from mailboat_operator.definition.forms import DURATION_OR_ZERO, SIZE
 _DEFAULTS = LimitsConfig()
 
 
-class Limits(Frozen):
+class Limits(LimitsConfig):
     """Limits of one package. Input beyond a limit is refused before anything is written."""
 
     RENAMED: ClassVar = (Renamed("areCollisionsRefused", "refuseCollisions", default=True),)
@@ -21,10 +21,10 @@ class Limits(Frozen):
     max_entries: Annotated[
         int, Field("Maximum number of nodes per package, and of entries per FileVault zip.", minimum=1, maximum=10**9)
     ] = _DEFAULTS.max_entries
-    max_entry_size_bytes: Annotated[int, Field("Maximum unpacked size of one binary or archive entry.", form=SIZE)] = (
-        _DEFAULTS.max_entry_bytes
-    )
-    max_total_size_bytes: Annotated[int, Field("Maximum unpacked size of a package.", form=SIZE)] = (
+    max_entry_bytes: Annotated[
+        int, Field("Maximum unpacked size of one binary or archive entry.", form=SIZE, name="maxEntrySize")
+    ] = _DEFAULTS.max_entry_bytes
+    max_total_bytes: Annotated[int, Field("Maximum unpacked size of a package.", form=SIZE, name="maxTotalSize")] = (
         _DEFAULTS.max_total_bytes
     )
     max_ratio: Annotated[int, Field("Maximum ratio of unpacked to packed size.", minimum=1, maximum=100_000)] = int(
@@ -36,18 +36,6 @@ class Limits(Frozen):
     refuse_collisions: Annotated[
         bool, Field("Refuse two names in one folder that differ only in case or Unicode form.")
     ] = _DEFAULTS.refuse_collisions
-
-    @property
-    def config(self) -> LimitsConfig:
-        """As the agent reads it."""
-        return LimitsConfig(
-            max_entries=self.max_entries,
-            max_entry_bytes=self.max_entry_size_bytes,
-            max_total_bytes=self.max_total_size_bytes,
-            max_ratio=float(self.max_ratio),
-            max_xml_depth=self.max_xml_depth,
-            refuse_collisions=self.refuse_collisions,
-        )
 
 
 class Throttle(Frozen):

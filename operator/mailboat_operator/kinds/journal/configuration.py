@@ -52,13 +52,6 @@ def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:
     return tuple(mount for mount in wanted if mount is not None)
 
 
-def _topic_names(spec: JournalSpec) -> TopicNamesConfig:
-    names = spec.topics.names
-    if names is None:
-        return TopicNamesConfig()
-    return TopicNamesConfig(names.package, names.status, names.discovery, names.command, names.event)
-
-
 def topics_config(spec: JournalSpec) -> Config:
     """Configuration that the topics of a journal are made for: that of a Publisher that names no transfer."""
     return replace(_journal_config(spec), publisher=PublisherConfig(transfer=Transfer.AUTO))
@@ -68,25 +61,18 @@ def _journal_config(spec: JournalSpec) -> Config:
     """Configuration of all that use a journal: where the log and the blobs are, how long messages are kept."""
     mounts = {mount.folder: mount for mount in journal_mounts(spec)}
     retention = spec.topics.retention
-    consumption = retention.consumption
     return Config(
         journal=JournalConfig(
             kafka=_kafka(spec, mounts),
             topic_prefix="" if spec.topics.prefix is None else spec.topics.prefix,
-            topics=_topic_names(spec),
+            topics=spec.topics.names or TopicNamesConfig(),
         ),
         blobs=BlobsConfig() if spec.blobs is None else BlobsConfig(s3=_s3(spec.blobs.s3, mounts)),
         retention=RetentionConfig(
             package_seconds=retention.time_seconds,
             status_seconds=retention.status_time_seconds,
             package_bytes=retention.size_bytes,
-            consumption=ConsumptionConfig()
-            if consumption is None
-            else ConsumptionConfig(
-                policy=consumption.policy,
-                min_seconds=consumption.min_seconds,
-                max_seconds=consumption.max_seconds,
-            ),
+            consumption=retention.consumption or ConsumptionConfig(),
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, ClassVar, Final
 
-from mailboat.config.storage import SaslMechanism
+from mailboat.config.storage import SaslMechanism, TopicNamesConfig
 from mailboat.frozen import Frozen
 from mailboat.model.messages import TopicRole
 
@@ -95,7 +95,7 @@ class Blobs(Frozen):
     s3: Annotated[S3, Field("A bucket of an S3 server.")]
 
 
-class JournalTopicNames(Frozen):
+class JournalTopicNames(TopicNamesConfig):
     """Names of single topics, where they are not the prefix and the role."""
 
     package: Annotated[str | None, Field("Topic of packages.", form=TOPIC_NAME)] = None

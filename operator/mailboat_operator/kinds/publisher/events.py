@@ -34,7 +34,7 @@ from mailboat_operator.definition.object_references import SecretReference
 _JOB_KINDS = sorted(str(kind) for kind in frozenset(EventKind) - PACKAGE_KINDS)
 
 
-class EventFilter(Frozen):
+class EventFilter(EventFilterConfig):
     """Which events a receiver gets: those that match every field that is set."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -70,13 +70,6 @@ class EventFilter(Frozen):
         ),
     ] = ()
 
-    @property
-    def config(self) -> EventFilterConfig:
-        """As the agent reads it."""
-        return EventFilterConfig(
-            severity=self.severity, kinds=self.kinds, subscribers=self.subscribers, paths=self.paths
-        )
-
 
 class Webhook(Frozen):
     """A receiver that events are posted to."""
@@ -105,7 +98,7 @@ class Webhook(Frozen):
     def config(self, token_file: str | None, url_file: str | None) -> WebhookConfig:
         """As the agent reads it, with the files that it finds the Secrets in."""
         url, token = (None if file is None else Secret(file=file) for file in (url_file, token_file))
-        return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.filter.config)
+        return WebhookConfig(self.name, self.url, url, token, self.timeout_seconds, self.format, self.filter)
 
 
 class Relay(Frozen):
@@ -150,7 +143,7 @@ class Relay(Frozen):
         )
 
 
-class Mail(Frozen):
+class Mail(MailConfig):
     """Recipients that events are mailed to, through the relay."""
 
     name: Annotated[str, Field("Unique name; a new one starts at the next event.", form=LABEL)]
@@ -165,10 +158,6 @@ class Mail(Frozen):
         ),
     ] = 60.0
     filter: Annotated[EventFilter, Field("Which events are mailed.")] = EventFilter()
-
-    def config(self) -> MailConfig:
-        """As the agent reads it."""
-        return MailConfig(self.name, self.to, self.every_seconds, self.filter.config)
 
 
 class Events(Frozen):

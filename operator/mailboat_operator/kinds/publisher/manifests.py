@@ -97,7 +97,7 @@ def _events_config(events: Events) -> EventsConfig:
             for hook in events.webhooks
         ),
         relay=None if events.relay is None else _relay_config(events.relay),
-        mails=tuple(mail.config() for mail in events.mails),
+        mails=events.mails,
     )
 
 
@@ -160,7 +160,7 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
             transfer=spec.transfer,
             throttle=spec.throttle.config,
         ),
-        limits=spec.limits.config,
+        limits=spec.limits,
         events=_events_config(spec.events),
         agents=AgentsConfig(publishers=(agent,)),
     )

@@ -17,8 +17,6 @@ from mailboat.config.document import (
     AgentsConfig,
     Config,
     Delivery,
-    PiecesConfig,
-    ReadinessConfig,
     StagingConfig,
     SubscriberAgentConfig,
     SubscriberConfig,
@@ -122,7 +120,7 @@ def _content_mount(shared: VolumeClaim | None) -> Manifest:
 def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
     """Configuration of each member's agent, without its own name."""
     spec = pool.spec
-    retries, readiness = spec.retries, spec.readiness
+    retries = spec.retries
     member = SubscriberAgentConfig(
         name=pool.metadata.name if spec.is_shared else _MEMBER,
         target=_target(spec.target),
@@ -143,19 +141,10 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
             longest_pause_seconds=retries.longest_pause_seconds,
             shutdown_seconds=float(_shutdown_seconds(pool)),
             expose=spec.expose,
-            readiness=ReadinessConfig(
-                max_latency_seconds=readiness.max_latency_seconds,
-                force_seconds=readiness.force_seconds,
-                idle_seconds=readiness.idle_seconds,
-                max_lag_seconds=readiness.max_lag_seconds,
-            ),
-            pieces=PiecesConfig(
-                max_packages=spec.pieces.max_packages,
-                max_bytes=spec.pieces.max_size_bytes,
-                expire_seconds=spec.pieces.expire_after_seconds,
-            ),
+            readiness=spec.readiness,
+            pieces=spec.pieces,
         ),
-        limits=spec.limits.config,
+        limits=spec.limits,
         agents=AgentsConfig(subscribers=(member,)),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import Expose
+from mailboat.config.document import Expose, PiecesConfig, ReadinessConfig
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.conditions import ReclaimPolicy, Status, Suspend
@@ -141,7 +141,7 @@ class Seed(Frozen):
     ]
 
 
-class Readiness(Frozen):
+class Readiness(ReadinessConfig):
     """When a member has caught up, and may be sent traffic."""
 
     max_latency_seconds: Annotated[
@@ -161,7 +161,7 @@ class Readiness(Frozen):
     ] = None
 
 
-class Pieces(Frozen):
+class Pieces(PiecesConfig):
     """Limits for packages in chunks that members collect while reading; the rest is read again when needed."""
 
     max_packages: Annotated[
@@ -173,14 +173,15 @@ class Pieces(Frozen):
             maximum=1000,
         ),
     ] = 10
-    max_size_bytes: Annotated[int, Field("Maximum size of all of them, on the member's volume.", form=SIZE)] = (
-        512 * 1024**2
-    )
-    expire_after_seconds: Annotated[
+    max_bytes: Annotated[
+        int, Field("Maximum size of all of them, on the member's volume.", form=SIZE, name="maxSize")
+    ] = 512 * 1024**2
+    expire_seconds: Annotated[
         float,
         Field(
             "Time without a new piece after which an incomplete package is dropped.",
             form=DURATION_OF_SECONDS,
+            name="expireAfter",
         ),
     ] = 60.0
 

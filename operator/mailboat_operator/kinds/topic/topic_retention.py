@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from mailboat.config.storage import ConsumptionPolicy
+from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy
 from mailboat.frozen import Frozen
 
 from mailboat_operator.definition.fields import Field, Rule
@@ -17,7 +17,7 @@ def _duration_in_cel(holder: str) -> str:
     return f"({holder}.endsWith('d') ? {days} : duration({holder}).getSeconds())"
 
 
-class Consumption(Frozen):
+class Consumption(ConsumptionConfig):
     """Retention by consumption: removes packages that all registered subscribers have imported."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
