@@ -540,7 +540,14 @@ def operator_page(look: Look, token: str) -> Iterator[str]:
         await server.start_server()
         started.put(str(server.make_url("/")))
         await ending.wait()
+        handler = server.handler
         await server.close()
+        # Chromium opens connections ahead. One that was accepted while the server closed is made some turns of the loop
+        # later, when nothing closes it any more.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await handler.shutdown(0)
+        await asyncio.sleep(0)
 
     ending = asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(serve_page(),))
